@@ -1,0 +1,64 @@
+//! What can be seen of the informers: one entry each.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+
+/// Hands out the state of every informer, without waiting for any of them.
+pub trait Introspect: Debug + Send + Sync + 'static {
+    fn caches(&self) -> Vec<CacheInfo>;
+}
+
+/// One informer as `/debug/caches` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheInfo {
+    /// `deployments.apps`, as in the apiserver's messages.
+    pub resource: String,
+    pub api_version: String,
+    /// Empty: all of them.
+    pub namespace: String,
+    pub field_selector: String,
+    pub label_selector: String,
+    /// `json` or `protobuf`.
+    pub encoding: String,
+    /// Whether it answers reads now.
+    pub ready: bool,
+    /// The reflector's state, such as `listing` or `watching`.
+    pub state: String,
+    /// What went wrong last; empty when nothing did.
+    pub last_error: String,
+    pub pinned: bool,
+    /// A string, as everywhere in Kubernetes.
+    pub resource_version: String,
+    pub objects: u64,
+    /// Memory of the objects.
+    pub bytes: u64,
+    pub window_events: u64,
+    pub window_bytes: u64,
+    /// Oldest revision a watch can start after.
+    pub window_oldest: String,
+    /// Age of the oldest event in the window.
+    pub window_seconds: u64,
+    pub watchers: u64,
+    /// Distinct predicates among the watchers.
+    pub groups: u64,
+    /// Events received since the informer started.
+    pub events: u64,
+    /// Lists against the apiserver since the informer started.
+    pub relists: u64,
+    /// Seconds since the last event or bookmark.
+    pub idle_seconds: u64,
+}
+
+/// A daemon without informers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoCaches;
+
+// === impl NoCaches ===
+
+impl Introspect for NoCaches {
+    fn caches(&self) -> Vec<CacheInfo> {
+        Vec::new()
+    }
+}

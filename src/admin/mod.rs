@@ -1,0 +1,14 @@
+//! For the operator, on a thread and a port of its own: health, metrics, and a look into the caches. A slow scrape
+//! never holds up traffic, and a busy daemon still answers its probes.
+
+mod caches;
+mod config;
+mod routes;
+mod server;
+
+pub use caches::{CacheInfo, Introspect, NoCaches};
+pub use config::Config;
+pub use server::{Admin, AdminError};
+
+#[cfg(test)]
+mod tests;

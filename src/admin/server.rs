@@ -1,0 +1,156 @@
+//! The thread that serves the admin pages.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::routes::Pages;
+use super::{Config, Introspect};
+use crate::lifecycle::readiness::Registry;
+use crate::lifecycle::{self, Fatal};
+use crate::telemetry::Metrics;
+
+/// Enough for a few scrapers and probes; one more waits for its turn.
+const MAX_CONNECTIONS: usize = 64;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection, idle or not, is ended after this: a scraper connects again.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// The running admin side; it stops when this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    #[error("admin: listening on {address}: {error}")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("admin: starting its thread: {0}")]
+    Thread(io::Error),
+}
+
+// === impl Admin ===
+
+impl Admin {
+    /// Binds the address and starts the thread. Should the thread's server die, `fatal` is told.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the system gives no thread.
+    pub fn start(
+        config: &Config,
+        readiness: Registry,
+        metrics: Metrics,
+        caches: Arc<dyn Introspect>,
+        fatal: &Fatal,
+    ) -> Result<Self, AdminError> {
+        let failed = |error| AdminError::Listen { address: config.listen, error };
+        let listener = StdListener::bind(config.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
+        let pages = Pages { readiness, metrics, caches };
+        let fatal = fatal.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let body = move || {
+            runtime.block_on(async {
+                let server = lifecycle::spawn_critical("admin", serve(listener, pages), &fatal);
+                // Ends when the sender is dropped, too.
+                let _ = stopped.await;
+                server.abort();
+            });
+            // Requests under way may end; what hangs is left behind.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(AdminError::Thread)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it really listens: with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the admin thread panicked");
+        }
+    }
+}
+
+async fn serve(listener: StdListener, pages: Pages) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "admin: the listener is of no use"),
+    };
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // The semaphore is never closed.
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let pages = pages.clone();
+                lifecycle::spawn("admin connection", async move {
+                    connection(stream, pages).await;
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "admin: accept failed");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, pages: Pages) {
+    let service = service_fn(move |request| {
+        let response = respond(&pages, &request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        tracing::debug!(%error, "admin: connection ended");
+    }
+}
+
+fn respond(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    if host.is_some_and(|host| !is_direct(host)) {
+        let mut response = Response::new(Full::new(Bytes::from_static(b"this host name is not served here\n")));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        return response;
+    }
+    pages.answer(request.method(), request.uri().path())
+}
+
+/// Whether a Host header names localhost or an address. A page of a browser whose own name was made to resolve to this
+/// machine (DNS rebinding) would carry that name.
+fn is_direct(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.eq_ignore_ascii_case("localhost") || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}

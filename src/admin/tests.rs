@@ -1,0 +1,108 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use super::*;
+use crate::lifecycle::Fatal;
+use crate::lifecycle::readiness::Registry;
+use crate::telemetry::Metrics;
+
+#[derive(Debug)]
+struct Two;
+
+impl Introspect for Two {
+    fn caches(&self) -> Vec<CacheInfo> {
+        let info = |resource: &str| CacheInfo { resource: resource.into(), objects: 7, ..Default::default() };
+        vec![info("services"), info("pods")]
+    }
+}
+
+fn start(readiness: &Registry, fatal: &Fatal) -> Admin {
+    let config = Config { listen: ([127, 0, 0, 1], 0).into() };
+    Admin::start(&config, readiness.clone(), Metrics::new(), Arc::new(Two), fatal).unwrap()
+}
+
+/// The whole answer as text; the connection is closed after it.
+fn ask(admin: &Admin, method: &str, path: &str, host: &str) -> String {
+    let mut stream = TcpStream::connect(admin.address()).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn get(admin: &Admin, path: &str) -> (u16, String) {
+    let text = ask(admin, "GET", path, "localhost");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn ready_only_when_nothing_is_pending() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let (pods, listeners) = (readiness.latch("informer pods"), readiness.latch("listeners"));
+    let admin = start(&readiness, &fatal);
+    assert_eq!(get(&admin, "/livez"), (200, "ok\n".to_owned()));
+    assert_eq!(get(&admin, "/readyz"), (503, "not ready\ninformer pods: pending\nlisteners: pending\n".to_owned()));
+    listeners.release();
+    drop(pods);
+    assert_eq!(get(&admin, "/readyz"), (503, "not ready\ninformer pods: failed\n".to_owned()));
+    let readiness = Registry::new();
+    let admin = start(&readiness, &fatal);
+    assert_eq!(get(&admin, "/readyz"), (200, "ok\n".to_owned()));
+    readiness.withdraw("draining");
+    assert_eq!(get(&admin, "/readyz"), (503, "not ready\ndraining: withdrawn\n".to_owned()));
+}
+
+#[test]
+fn serves_metrics_and_caches() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let admin = start(&readiness, &fatal);
+    let (status, metrics) = get(&admin, "/metrics");
+    assert_eq!(status, 200);
+    assert!(metrics.contains("informerd_build_info{"), "{metrics}");
+
+    let (status, caches) = get(&admin, "/debug/caches");
+    assert_eq!(status, 200);
+    let caches: serde_json::Value = serde_json::from_str(&caches).unwrap();
+    let names: Vec<_> = caches["caches"].as_array().unwrap().iter().map(|cache| cache["resource"].as_str()).collect();
+    assert_eq!(names, [Some("pods"), Some("services")], "sorted");
+    assert_eq!(caches["caches"][0]["objects"], 7);
+
+    for path in ["/livez", "/readyz", "/metrics", "/debug/caches"] {
+        assert!(get(&admin, "/").1.contains(path), "the index names {path}");
+    }
+}
+
+#[test]
+fn refuses_what_it_does_not_know() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let admin = start(&readiness, &fatal);
+    assert_eq!(get(&admin, "/nothing").0, 404);
+    assert!(ask(&admin, "POST", "/livez", "localhost").starts_with("HTTP/1.1 405 "));
+    for host in ["localhost:8002", "127.0.0.1", "[::1]:8002", "LOCALHOST"] {
+        assert!(ask(&admin, "GET", "/livez", host).starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    for host in ["rebound.example.com", "rebound.example.com:8002", "localhost.example.com"] {
+        assert!(ask(&admin, "GET", "/livez", host).starts_with("HTTP/1.1 403 "), "{host}");
+    }
+}
+
+#[test]
+fn stops_when_dropped_and_is_no_failure() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let admin = start(&readiness, &fatal);
+    let address = admin.address();
+    drop(admin);
+    assert!(TcpStream::connect(address).is_err(), "nothing listens any more");
+    assert_eq!(fatal.failure(), None);
+}
+
+#[test]
+fn an_address_in_use_is_told() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let admin = start(&readiness, &fatal);
+    let config = Config { listen: admin.address() };
+    let second = Admin::start(&config, readiness, Metrics::new(), Arc::new(NoCaches), &fatal);
+    assert!(second.unwrap_err().to_string().contains("listening on 127.0.0.1:"), "says where");
+}

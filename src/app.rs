@@ -1,0 +1,235 @@
+//! The one wiring file: builds every room from its configuration and returns the addresses it bound.
+
+pub mod check;
+mod collect;
+mod convert;
+pub mod daemon;
+mod demo;
+mod introspect;
+pub mod kubeconfig;
+pub mod live;
+pub mod process;
+mod revisions;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use self::daemon::Daemon;
+use self::process::{End, ProcessError};
+use crate::args::{self, Command, DemoArgs, EXIT_USAGE};
+use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
+use crate::lifecycle::signals::Signals;
+use crate::upstream::client::ConfigSource;
+
+const EXIT_FAILURE: u8 = 1;
+
+/// Parses the command line, runs the chosen subcommand and returns the process's exit code
+/// (0 done, 1 runtime failure, 64 bad configuration).
+pub fn main() -> ExitCode {
+    ExitCode::from(dispatch(std::env::args_os(), &mut io::stdout(), &mut io::stderr()))
+}
+
+/// The same with everything it touches given to it.
+fn dispatch(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &mut (dyn io::Write + Send),
+    err: &mut (dyn io::Write + Send),
+) -> u8 {
+    let invocation = match args::parse(arguments) {
+        Ok(invocation) => invocation,
+        Err(exit) => {
+            // Nothing is left to be told to whom, when even this cannot be written.
+            let _ =
+                if exit.code == 0 { out.write_all(exit.text.as_bytes()) } else { err.write_all(exit.text.as_bytes()) };
+            return exit.code;
+        }
+    };
+    if invocation.command == Command::Version {
+        let _ = writeln!(out, "informerd {}", env!("CARGO_PKG_VERSION"));
+        return 0;
+    }
+    let loaded = match config::load(&invocation.flags, &Environment) {
+        Ok(loaded) => loaded,
+        Err(mistakes) => {
+            let _ = writeln!(err, "{mistakes}");
+            return EXIT_USAGE;
+        }
+    };
+    let done = match &invocation.command {
+        Command::Version => Ok(()),
+        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out),
+        Command::Check => run_check(&loaded, out),
+        Command::Run => run(&loaded),
+        Command::Demo(demo) => run_demo(&loaded, demo),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(message) => {
+            let _ = writeln!(err, "informerd: {message}");
+            EXIT_FAILURE
+        }
+    }
+}
+
+fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Write) -> Result<(), String> {
+    let (https, address) = kubeconfig::listener(&config.http.listen)?;
+    let ca = match (https, &config.http.tls.files) {
+        (false, _) => None,
+        // Given certificates come from a CA that the clients' systems trust, or that their owner must name.
+        (true, Some(_)) => None,
+        (true, None) => {
+            let path = config.state_dir.join("ca.crt");
+            let failed = |error| format!("{}: {error}: the CA is issued when the daemon first starts", path.display());
+            Some(std::fs::read(&path).map_err(failed)?)
+        }
+    };
+    let text = kubeconfig::render(&kubeconfig::Endpoint { https, address, ca })?;
+    match write {
+        None => out.write_all(text.as_bytes()).map_err(|error| error.to_string()),
+        Some(path) => kubeconfig::write(path, &text).map_err(|error| format!("{}: {error}", path.display())),
+    }
+}
+
+fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), String> {
+    let mut text = String::from("configuration: ok\n");
+    for effective in &loaded.effective {
+        text.push_str(&format!("  {effective}\n"));
+    }
+    for warning in &loaded.warnings {
+        text.push_str(&format!("  warning: {warning}\n"));
+    }
+    out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
+    let report = runtime.block_on(check::ask(&loaded.config.upstream))?;
+    let (text, good) = report.render(&loaded.config.informer.rules);
+    out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    if good { Ok(()) } else { Err("what the configuration pins cannot be cached".to_owned()) }
+}
+
+fn run(loaded: &Loaded) -> Result<(), String> {
+    let config = &loaded.config;
+    start_logging(config, loaded)?;
+    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    let end = runtime.block_on(async {
+        let signals = Signals::install().map_err(ProcessError::Signals)?;
+        let (context, drain) = process::Context::new();
+        let started = async {
+            let source = source(&config.upstream);
+            let daemon = Daemon::start(config, source, &context).await.map_err(|error| format!("{error:#}"))?;
+            for address in &daemon.listen {
+                tracing::info!(%address, "serving");
+            }
+            if let Some(ca) = &daemon.ca_file {
+                tracing::info!(ca = %ca.display(), "certificate is self-issued, clients need this CA");
+            }
+            tracing::info!(address = %daemon.admin, upstream = %daemon.upstream.authority(), "admin");
+            Ok(daemon)
+        };
+        let running = |_: &Daemon| std::future::pending();
+        process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
+    });
+    finished(end)
+}
+
+fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), String> {
+    let mut config = loaded.config.clone();
+    if !loaded.effective.iter().any(|effective| effective.key == "log.level") {
+        // The live line is what there is to see.
+        "warn".clone_into(&mut config.log.filter);
+    }
+    start_logging(&config, loaded)?;
+    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    finished(runtime.block_on(demo::run(&config, args)))
+}
+
+/// A drain that had to be forced is an end all the same; the log says so.
+fn finished(end: Result<End, ProcessError>) -> Result<(), String> {
+    end.map(drop).map_err(|error| error.to_string())
+}
+
+/// The credentials of a person's kubeconfig, or of the service account of the pod this runs in.
+fn source(upstream: &UpstreamConfig) -> ConfigSource {
+    match &upstream.kubeconfig {
+        Some(path) => ConfigSource::Kubeconfig {
+            paths: vec![path.clone()],
+            context: upstream.context.clone(),
+            cluster: None,
+            user: None,
+        },
+        None => ConfigSource::InCluster,
+    }
+}
+
+/// Log lines from here on, the first of them telling what was configured.
+fn start_logging(config: &Config, loaded: &Loaded) -> Result<(), String> {
+    config.log.install()?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let settings: Vec<String> = loaded.effective.iter().map(ToString::to_string).collect();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), settings = settings.join(" "), "starting");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(line: &str) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let arguments = std::iter::once("informerd").chain(line.split_whitespace()).map(OsString::from);
+        let code = dispatch(arguments, &mut out, &mut err);
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn version_and_help_are_answers() {
+        let (code, out, err) = told("version");
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert_eq!(out, format!("informerd {}\n", env!("CARGO_PKG_VERSION")));
+        let (code, out, _) = told("--help");
+        assert!(code == 0 && out.contains("demo") && out.contains("--kubeconfig"));
+    }
+
+    #[test]
+    fn bad_configuration_is_64_with_a_line_for_each_mistake() {
+        let (code, out, err) = told("check --admin nowhere --idle-timeout 5");
+        assert_eq!((code, out.as_str()), (64, ""));
+        assert_eq!(err.lines().count(), 2, "{err}");
+        assert!(err.contains("--admin: ") && err.contains("--idle-timeout: "), "{err}");
+    }
+
+    #[test]
+    fn prints_a_kubeconfig() {
+        let (code, out, _) = told("kubeconfig --listen http://127.0.0.1:9999");
+        assert!(code == 0 && out.contains("server: http://127.0.0.1:9999\n"), "{out}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("k");
+        let (code, out, _) = told(&format!("kubeconfig --listen http://127.0.0.1:9999 --write {}", path.display()));
+        assert_eq!((code, out.as_str()), (0, ""));
+        assert!(std::fs::read_to_string(&path).unwrap().contains("127.0.0.1:9999"));
+        let state = directory.path().display();
+        let (code, _, err) = told(&format!("kubeconfig --listen https://127.0.0.1:9999 --state-dir {state}"));
+        assert!(code == 1 && err.contains("ca.crt"), "{err}");
+    }
+
+    #[test]
+    fn check_fails_where_there_is_no_apiserver() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("k");
+        let text = kubeconfig::render(&kubeconfig::Endpoint {
+            https: false,
+            address: "127.0.0.1:1".parse().unwrap(),
+            ca: None,
+        });
+        std::fs::write(&path, text.unwrap()).unwrap();
+        let (code, out, err) = told(&format!("check --kubeconfig {}", path.display()));
+        assert_eq!(code, 1);
+        assert!(out.starts_with("configuration: ok\n") && out.contains("--kubeconfig"), "{out}");
+        assert!(err.contains("apiserver http://127.0.0.1:1/: ") && err.lines().count() == 1, "{err}");
+        let (code, _, err) = told("check --kubeconfig /no/such/file");
+        assert!(code == 1 && err.contains("kubeconfig /no/such/file: "), "{err}");
+    }
+}

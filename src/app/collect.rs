@@ -1,0 +1,205 @@
+//! The rooms' counters as metric families. Names and labels are a contract with dashboards and alerts.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::cache::CacheStats;
+use crate::http::HttpMetrics;
+use crate::informer::{Factory, Informer};
+use crate::passthrough::{Forward, ForwardMetrics};
+use crate::reads::ReadMetrics;
+use crate::upstream::metrics::UpstreamMetrics;
+
+/// Reads the counters of all rooms when scraped.
+pub(super) struct Rooms {
+    pub(super) factory: Factory,
+    pub(super) reads: Arc<ReadMetrics>,
+    pub(super) http: Arc<HttpMetrics>,
+    pub(super) upstream: Arc<UpstreamMetrics>,
+    pub(super) forward: Forward,
+}
+
+/// One family: its name without the prefix, its help, and where its number stands.
+type PerCache = (&'static str, &'static str, fn(&CacheStats) -> u64);
+type PerProcess<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+const CACHE_GAUGES: &[PerCache] = &[
+    ("cache_objects", "Objects in the cache", |s| s.objects as u64),
+    ("cache_bytes", "Memory of the objects", |s| s.bytes as u64),
+    ("cache_ready", "Whether the cache answers reads", |s| u64::from(s.state.is_ready())),
+    ("cache_watchers", "Open watches", |s| s.watchers as u64),
+    ("cache_watch_groups", "Distinct selections among the open watches", |s| s.groups as u64),
+    ("cache_window_events", "Events in the sliding window", |s| s.window_events as u64),
+    ("cache_window_bytes", "Memory the window holds beyond the objects", |s| s.window_bytes as u64),
+    ("cache_window_seconds", "Age of the oldest event in the window", |s| s.window_age.as_secs()),
+    ("cache_resource_version", "The revision the cache is complete up to", |s| s.rv.get()),
+];
+
+const CACHE_COUNTERS: &[PerCache] = &[
+    ("cache_events", "Events received from the apiserver", |s| s.events_total),
+    ("cache_dispatched_events", "Events offered to watchers", |s| s.dispatched_total),
+    ("cache_evaluations", "Selections evaluated on events", |s| s.evaluated_total),
+    ("cache_initializations", "First lists and relists taken", |s| s.replaced_total),
+    ("cache_writer_waits", "Times the reflector waited for the dispatcher", |s| s.lagged_total),
+    ("terminated_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
+    ("slow_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
+    ("bookmarks", "Bookmarks sent", |s| s.bookmarks_total),
+];
+
+const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
+    ("http_connections", "Open client connections", |m| unsigned(m.connections_open.get())),
+    ("http_watches", "Open watches that are served from a cache", |m| unsigned(m.watches_open.get())),
+    ("http_upgrades", "Open upgraded connections", |m| unsigned(m.upgrades_open.get())),
+];
+
+const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
+    ("http_connections_accepted", "Connections accepted", |m| m.connections_total.get()),
+    ("http_connections_refused", "Connections closed at once because of the bound", |m| m.connections_refused.get()),
+    ("http_connection_errors", "Connections that ended with an error", |m| m.connection_errors.get()),
+    ("http_accept_errors", "Failed accepts", |m| m.accept_errors.get()),
+    ("http_tls_handshake_errors", "Failed TLS handshakes", |m| m.tls_handshake_errors.get()),
+    ("http_requests_served", "Requests answered from a cache", |m| m.requests_served.get()),
+    ("http_requests_forwarded", "Requests handed to the apiserver", |m| m.requests_forwarded.get()),
+    ("http_requests_refused", "Requests answered with an error of informerd's own", |m| m.requests_refused.get()),
+    ("http_watches_opened", "Watches opened from a cache", |m| m.watches_total.get()),
+    ("http_watch_events", "Events sent to watches", |m| m.watch_events.get()),
+    ("http_watch_bytes", "Bytes sent to watches", |m| m.watch_bytes.get()),
+    ("http_watches_drained", "Watches ended by the drain", |m| m.watches_drained.get()),
+    ("http_watches_failed", "Watches ended with an error event", |m| m.watches_failed.get()),
+    ("http_list_objects", "Objects sent in lists", |m| m.list_objects.get()),
+    ("http_list_bytes", "Bytes sent in lists", |m| m.list_bytes.get()),
+    ("http_get_bytes", "Bytes sent in gets", |m| m.get_bytes.get()),
+    ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
+];
+
+const UPSTREAM_GAUGES: &[PerProcess<UpstreamMetrics>] = &[
+    ("upstream_connections", "Open connections to the apiserver", |m| load(&m.connections)),
+    ("upstream_requests_in_flight", "Requests whose answer has not ended", |m| load(&m.in_flight)),
+];
+
+const UPSTREAM_COUNTERS: &[PerProcess<UpstreamMetrics>] = &[
+    ("upstream_connects", "Connections opened to the apiserver", |m| load(&m.connects)),
+    ("upstream_connect_errors", "Failed connections to the apiserver", |m| load(&m.connect_errors)),
+    ("upstream_credential_reloads", "Times the credentials were read anew", |m| load(&m.credential_reloads)),
+];
+
+const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
+    ("forward_shared_reads", "Forwarded reads that answered more than one client", |m| load(&m.shared_reads)),
+    ("forward_shared_followers", "Clients answered by the read of another", |m| load(&m.shared_followers)),
+    ("forward_shared_too_large", "Reads whose body was too large to be shared", |m| load(&m.shared_too_large)),
+    ("forward_documents_confirmed", "Discovery documents that were unchanged", |m| load(&m.documents_confirmed)),
+    ("forward_documents_read", "Discovery documents read anew", |m| load(&m.documents_read)),
+    ("forward_upgrades", "Connections upgraded", |m| load(&m.upgrades)),
+];
+
+// === impl Rooms ===
+
+impl Rooms {
+    fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let caches: Vec<_> = self.factory.informers().into_iter().map(|i| (labels(&i), i.cache.stats(), i)).collect();
+        for (families, kind) in [(CACHE_GAUGES, MetricType::Gauge), (CACHE_COUNTERS, MetricType::Counter)] {
+            for (name, help, value) in families {
+                let series = caches.iter().map(|(labels, stats, _)| (labels.clone(), value(stats)));
+                family(encoder, name, help, kind, series)?;
+            }
+        }
+        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists));
+        family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
+    }
+}
+
+impl Collector for Rooms {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        self.caches(encoder)?;
+        let reads = self
+            .reads
+            .series()
+            .into_iter()
+            .map(|(plan, reason, count)| (vec![("plan", plan.to_owned()), ("reason", reason.to_owned())], count));
+        family(encoder, "reads", "Reads of resources, and how they were answered", MetricType::Counter, reads)?;
+        let requests = self.upstream.requests().into_iter().map(|(series, count)| {
+            let labels = vec![
+                ("verb", series.verb.as_str().to_owned()),
+                ("resource", series.resource.to_string()),
+                ("code", series.code.to_string()),
+            ];
+            (labels, count)
+        });
+        family(encoder, "upstream_requests", "Requests to the apiserver", MetricType::Counter, requests)?;
+        process(encoder, HTTP_GAUGES, MetricType::Gauge, &*self.http)?;
+        process(encoder, HTTP_COUNTERS, MetricType::Counter, &*self.http)?;
+        process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
+        process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &*self.upstream)?;
+        process(encoder, UPSTREAM_COUNTERS, MetricType::Counter, &*self.upstream)
+    }
+}
+
+impl fmt::Debug for Rooms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rooms")
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+fn labels(informer: &Informer) -> Labels {
+    let scope = &informer.key.scope;
+    vec![
+        ("group", informer.key.gvr.group.to_string()),
+        ("version", informer.key.gvr.version.to_string()),
+        ("resource", informer.key.gvr.resource.to_string()),
+        ("namespace", scope.namespace.as_deref().unwrap_or("").to_owned()),
+        ("selector", [&*scope.field_selector, &*scope.label_selector].join("")),
+    ]
+}
+
+fn process<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    families: &[PerProcess<T>],
+    kind: MetricType,
+    metrics: &T,
+) -> fmt::Result {
+    families.iter().try_for_each(|(name, help, value)| {
+        let name = format!("informerd_{name}");
+        let one = encoder.encode_descriptor(&name, help, None, kind)?;
+        number(one, kind, value(metrics))
+    })
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    series: impl Iterator<Item = (Labels, u64)>,
+) -> fmt::Result {
+    let name = format!("informerd_{name}");
+    let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+    for (labels, value) in series {
+        number(family.encode_family(&labels)?, kind, value)?;
+    }
+    Ok(())
+}
+
+fn number(encoder: MetricEncoder<'_>, kind: MetricType, value: u64) -> fmt::Result {
+    match kind {
+        MetricType::Gauge => ConstGauge::new(value as f64).encode(encoder),
+        _ => ConstCounter::new(value).encode(encoder),
+    }
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn unsigned(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}

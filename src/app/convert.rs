@@ -1,0 +1,77 @@
+//! From the settings as they are written to the settings of each room.
+
+use crate::cache::CacheConfig;
+use crate::config::{Config, ReadMode, ReadModes, ResourceRule, Then};
+use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
+use crate::meta::Gvr;
+use crate::reads::{ConsistentReads, Modes, NotSynced, ReadsConfig};
+use crate::upstream::reflector::ReflectorConfig;
+
+pub(super) fn factory(config: &Config) -> FactoryConfig {
+    let window = config.window;
+    FactoryConfig {
+        rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
+        idle_timeout: config.informer.idle_timeout,
+        max_informers: config.informer.max_informers,
+        cache: CacheConfig {
+            window_min_age: window.min_age,
+            window_max_events: window.max_events,
+            window_max_bytes: window.max_bytes,
+            // The factory names the resource of each cache.
+            ..CacheConfig::new(Gvr::new("", "", ""))
+        },
+        reflector: ReflectorConfig::default(),
+    }
+}
+
+pub(super) fn reads(config: &Config) -> ReadsConfig {
+    let reads = &config.reads;
+    ReadsConfig {
+        modes: modes(reads.modes),
+        // All rules, because the first that matches decides, also if it says nothing of modes.
+        exceptions: config
+            .informer
+            .rules
+            .iter()
+            .map(|rule| {
+                let ResourceRule { pattern, modes: own, .. } = rule;
+                (pattern.group.clone(), pattern.resource.clone(), modes(own.over(reads.modes)))
+            })
+            .collect(),
+        not_synced: NotSynced { wait: reads.wait, forward: reads.then == Then::Forward },
+        freshness_timeout: reads.freshness_timeout,
+    }
+}
+
+fn modes(modes: ReadModes) -> Modes {
+    Modes { get: mode(modes.get), list: mode(modes.list), watch: mode(modes.watch) }
+}
+
+fn mode(mode: ReadMode) -> ConsistentReads {
+    match mode {
+        ReadMode::Upstream => ConsistentReads::Upstream,
+        ReadMode::Probe => ConsistentReads::Probe,
+        ReadMode::Cache => ConsistentReads::Cache,
+    }
+}
+
+/// A rule with several namespaces has an informer for each.
+fn rule(rule: &ResourceRule) -> informer::ResourceRule {
+    let scope = |namespace| ScopeRule {
+        namespace,
+        field_selector: rule.field_selector.clone(),
+        label_selector: rule.label_selector.clone(),
+    };
+    let everything = rule.namespaces.is_empty() && rule.field_selector.is_empty() && rule.label_selector.is_empty();
+    informer::ResourceRule {
+        group: rule.pattern.group.clone(),
+        resource: rule.pattern.resource.clone(),
+        exclude: rule.exclude,
+        pin: rule.pin,
+        scopes: match rule.namespaces.as_slice() {
+            _ if everything => Vec::new(),
+            [] => vec![scope(None)],
+            namespaces => namespaces.iter().cloned().map(Some).map(scope).collect(),
+        },
+    }
+}

@@ -1,0 +1,196 @@
+//! The daemon: every room built from its configuration and joined to the others.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::collect::Rooms;
+use super::convert;
+use super::introspect::Informers;
+use super::process::Context;
+use super::revisions::Revisions;
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::http::guard::Guard;
+use crate::http::service::{Service, ServiceParts};
+use crate::http::{HttpMetrics, ListenAddr, Server};
+use crate::informer::{Factory, Informer};
+use crate::lifecycle;
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::readiness::Latch;
+use crate::meta::Gvr;
+use crate::passthrough::{Forward, ForwardConfig};
+use crate::reads::Reads;
+use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
+use crate::upstream::discovery::Discovery;
+
+/// A daemon that serves, until its drain is complete. Cloning shares it.
+#[derive(Clone)]
+pub struct Daemon {
+    /// The listeners as bound: port 0 is replaced by the port that was found.
+    pub listen: Vec<ListenAddr>,
+    /// The CA of the self-issued certificate, if there is one.
+    pub ca_file: Option<PathBuf>,
+    pub admin: SocketAddr,
+    pub factory: Factory,
+    pub reads: Reads,
+    pub upstream: Upstream,
+    pub http: Arc<HttpMetrics>,
+    _admin: Arc<Admin>,
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// Binds the listeners and starts to serve. The apiserver need not be reachable yet: until it is, what must be
+    /// forwarded is answered with 503, and the readiness probe says what is pending.
+    ///
+    /// # Errors
+    /// Credentials that cannot be read, certificates that cannot be loaded, addresses that cannot be bound.
+    pub async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Self> {
+        let Context { drain, fatal, readiness, metrics } = context;
+        let http_metrics = Arc::<HttpMetrics>::default();
+
+        // Bound first: a port that is taken is the commonest mistake, and should be the first thing said.
+        let server = Server::bind(config.http.clone(), http_metrics.clone())?;
+        let (listen, ca_file) = (server.addresses(), server.ca_file());
+        let upstream = Upstream::new(source, UpstreamConfig::default()).await?;
+        let discovery = Discovery::new(upstream.clone());
+        let factory =
+            Factory::new(convert::factory(config), upstream.clone(), discovery.clone(), fatal.clone(), drain.clone());
+        let reads = Reads::new(convert::reads(config), factory.clone());
+        let observer = Arc::new(Revisions { floors: reads.floors().clone(), factory: factory.clone() });
+        let forward_config = ForwardConfig { lend: config.lend_identity, ..ForwardConfig::default() };
+        let forward = Forward::new(forward_config, upstream.clone(), observer);
+
+        let latches = Latches {
+            apiserver: Some(readiness.latch("apiserver")),
+            pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
+        };
+        metrics.register(Rooms {
+            factory: factory.clone(),
+            reads: reads.metrics().clone(),
+            http: http_metrics.clone(),
+            upstream: upstream.metrics().clone(),
+            forward: forward.clone(),
+        });
+        let informers = Arc::new(Informers(factory.clone()));
+        let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), informers, fatal)?;
+
+        let service = Service::start(
+            ServiceParts {
+                guard: Guard::new(config.http.hosts.iter().cloned()),
+                reads: Arc::new(reads.clone()),
+                forward,
+                drain: drain.clone(),
+                drain_spread: config.http.drain_spread,
+                stall_timeout: config.http.write_stall_timeout,
+                metrics: http_metrics.clone(),
+            },
+            fatal,
+        );
+        server.serve(Arc::new(service), drain, fatal);
+
+        let (following, forced) = (discovery.clone(), drain.clone());
+        let definitions = async move { following.watch_definitions(forced).await };
+        lifecycle::spawn_supervised("definitions", definitions, fatal);
+        lifecycle::spawn_supervised("informers", factory.clone().tend(), fatal);
+        lifecycle::spawn("readiness", become_ready(factory.clone(), discovery, latches, drain.clone()));
+        let admin_address = admin.address();
+        Ok(Self {
+            listen,
+            ca_file,
+            admin: admin_address,
+            factory,
+            reads,
+            upstream,
+            http: http_metrics,
+            _admin: Arc::new(admin),
+        })
+    }
+}
+
+/// Ready when the apiserver has answered and everything that is pinned is synced, or known to be forbidden.
+async fn become_ready(factory: Factory, discovery: Discovery, mut latches: Latches, draining: DrainWatch) {
+    let Latches { apiserver, pinned } = &mut latches;
+    let ready = async {
+        let mut pause = Duration::from_secs(1);
+        while let Err(error) = discovery.resources().await {
+            tracing::warn!(%error, "discovery is not to be had yet, trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(15));
+        }
+        release(apiserver);
+        for (name, latch) in pinned {
+            pinned_synced(&factory, name).await;
+            release(latch);
+        }
+    };
+    tokio::select! {
+        () = ready => {}
+        // The latches are kept: a daemon that is told to stop before it was ready never became it.
+        () = draining.draining() => draining.forced().await,
+    }
+}
+
+/// What readiness waits for.
+struct Latches {
+    apiserver: Option<Latch>,
+    /// By group and resource, as in `deployments.apps`.
+    pinned: Vec<(String, Option<Latch>)>,
+}
+
+fn release(latch: &mut Option<Latch>) {
+    if let Some(latch) = latch.take() {
+        latch.release();
+    }
+}
+
+/// The resources that are pinned by name.
+fn pinned(config: &Config) -> impl Iterator<Item = String> {
+    config.informer.rules.iter().filter(|rule| rule.pin && !rule.exclude).map(|rule| {
+        let pattern = &rule.pattern;
+        Gvr::new(&pattern.group, "", &pattern.resource).group_resource()
+    })
+}
+
+/// Waits for every informer of a pinned resource. One that is unknown may be a definition that comes later, or a
+/// mistake: either way it is waited for.
+async fn pinned_synced(factory: &Factory, name: &str) {
+    'again: loop {
+        while factory.unknown_pins().await.iter().any(|unknown| unknown == name) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let started = factory.start_pinned().await;
+        for informer in started.iter().filter(|informer| informer.key.gvr.group_resource() == name) {
+            if !synced(factory, informer).await {
+                continue 'again;
+            }
+        }
+        return;
+    }
+}
+
+/// Waits until the informer is synced or known to be forbidden; false if it has ended instead.
+async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
+    loop {
+        let soon = tokio::time::Instant::now() + Duration::from_secs(5);
+        tokio::select! {
+            _ = informer.cache.wait_ready(soon) => {}
+            () = informer.reflector.forbidden() => {}
+        }
+        if informer.cache.is_ready() {
+            return true;
+        }
+        if informer.reflector.is_forbidden() {
+            tracing::warn!(informer = %informer.key, "pinned informer is forbidden");
+            return true;
+        }
+        if !factory.runs(informer) {
+            return false;
+        }
+        // A cache whose writer is gone is not waited for, and its informer is about to be taken out.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

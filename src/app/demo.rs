@@ -1,0 +1,152 @@
+//! `informerd demo`: a simulated cluster with a daemon in front of it, and what it is doing.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use super::daemon::Daemon;
+use super::kubeconfig::{self, Endpoint};
+use super::live::{self, Banner, Live, Sample};
+use super::process::{self, Context, End, ProcessError};
+use crate::args::DemoArgs;
+use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
+use crate::lifecycle::signals::Signals;
+use crate::passthrough::LendIdentity;
+use crate::sim::{Cluster, DemoConfig};
+use crate::upstream::client::ConfigSource;
+use crate::upstream::metrics::RequestVerb;
+
+/// The simulated cluster, the daemon in front of it, and a kubeconfig that is removed at the end.
+struct Demo {
+    daemon: Daemon,
+    _cluster: Cluster,
+    kubeconfig: PathBuf,
+}
+
+/// Resources whose informers run from the beginning, so that there is something to see.
+const SHOWN: &[(&str, &str)] = &[
+    ("", "nodes"),
+    ("", "namespaces"),
+    ("", "pods"),
+    ("", "services"),
+    ("", "events"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("coordination.k8s.io", "leases"),
+    ("demo.informerd.io", "widgets"),
+];
+
+/// Runs until a signal comes, or the time is over.
+///
+/// # Errors
+/// The ports are taken, or the kubeconfig cannot be written.
+pub(super) async fn run(config: &Config, demo: &DemoArgs) -> Result<End, ProcessError> {
+    let signals = Signals::install().map_err(ProcessError::Signals)?;
+    let (context, drain) = Context::new();
+    let started = start(config, demo, context.clone());
+    let duration = demo.duration;
+    let until = |demo: &Demo| {
+        let daemon = demo.daemon.clone();
+        async move {
+            let limit = async {
+                match duration {
+                    Some(duration) => tokio::time::sleep(duration).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (mut out, terminal) = (std::io::stdout(), std::io::stdout().is_terminal());
+            // A closed output is no reason to stop serving.
+            let line = async {
+                live::show(&daemon, &mut out, terminal).await.ok();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! { () = line => {}, () = limit => {} }
+        }
+    };
+    process::supervise(context, drain, config.drain.timeout, signals, started, until).await
+}
+
+async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Demo, String> {
+    let shape = DemoConfig {
+        nodes: demo.nodes as usize,
+        pods: demo.pods as usize,
+        namespaces: demo.namespaces as usize,
+        churn: f64::from(demo.churn),
+        seed: demo.seed,
+        ..DemoConfig::default()
+    };
+    let cluster = Cluster::start(shape).await.map_err(|error| format!("the simulated cluster: {error}"))?;
+    let url = cluster.server().url().parse().map_err(|error| format!("the simulated cluster: {error}"))?;
+    let source = ConfigSource::Fixed(Box::new(kube::Config::new(url)));
+    let mut config = config.clone();
+    // The simulated apiserver knows no users: everything may be tried.
+    config.lend_identity = LendIdentity::All;
+    if config.informer.rules.is_empty() {
+        config.informer.rules = SHOWN.iter().map(|(group, resource)| pinned(group, resource)).collect();
+    }
+    let daemon = Daemon::start(&config, source, &context).await.map_err(|error| format!("{error:#}"))?;
+
+    let (https, address) = kubeconfig::listener(&daemon.listen)?;
+    let ca = match &daemon.ca_file {
+        Some(path) if https => Some(std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?),
+        _ => None,
+    };
+    let path = std::env::temp_dir().join(format!("informerd-demo-{}.kubeconfig", std::process::id()));
+    let text = kubeconfig::render(&Endpoint { https, address, ca })?;
+    kubeconfig::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let banner = Banner {
+        url: &format!("{}://{address}", if https { "https" } else { "http" }),
+        admin: daemon.admin,
+        kubeconfig: &path,
+        nodes: demo.nodes,
+        pods: demo.pods,
+        namespaces: demo.namespaces,
+        churn: demo.churn,
+    };
+    // A closed output is no reason not to serve.
+    let _ = std::io::stdout().write_all(banner.render().as_bytes());
+    Ok(Demo { daemon, _cluster: cluster, kubeconfig: path })
+}
+
+fn pinned(group: &str, resource: &str) -> ResourceRule {
+    ResourceRule {
+        pattern: ResourcePattern { group: group.to_owned(), resource: resource.to_owned() },
+        exclude: false,
+        pin: true,
+        namespaces: Vec::new(),
+        field_selector: String::new(),
+        label_selector: String::new(),
+        modes: RuleModes::default(),
+    }
+}
+
+// === impl Demo ===
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // Before the simulated apiserver goes: its end is no trouble to report.
+        self.daemon.factory.stop();
+        // Already gone is as good as removed.
+        let _ = std::fs::remove_file(&self.kubeconfig);
+        let _ = live::finish(&self.daemon, &mut std::io::stdout(), std::io::stdout().is_terminal());
+    }
+}
+
+// === impl Daemon ===
+
+impl Live for Daemon {
+    fn sample(&self) -> Sample {
+        let caches: Vec<_> = self.factory.informers().iter().map(|informer| informer.cache.stats()).collect();
+        let upstream = self.upstream.metrics();
+        let total = |verb| upstream.total(verb, None);
+        Sample {
+            objects: caches.iter().map(|stats| stats.objects as u64).sum(),
+            upstream_watches: caches.iter().filter(|stats| stats.state.is_ready()).count() as u64,
+            clients: u64::try_from(self.http.connections_open.get()).unwrap_or(0),
+            watches: u64::try_from(self.http.watches_open.get()).unwrap_or(0),
+            events_total: caches.iter().map(|stats| stats.events_total).sum(),
+            served_total: self.reads.metrics().local(),
+            upstream_total: total(RequestVerb::List) + total(RequestVerb::Watch) + total(RequestVerb::WatchList),
+        }
+    }
+}

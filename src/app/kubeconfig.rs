@@ -1,0 +1,144 @@
+//! `informerd kubeconfig`: what kubectl needs to talk to the local endpoint.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::http::ListenAddr;
+
+/// Where a client finds the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub https: bool,
+    pub address: SocketAddr,
+    /// PEM of the CA that issued our certificate; `None`: one the client's system trusts already.
+    pub ca: Option<Vec<u8>>,
+}
+
+/// Which listener a kubeconfig can name: the first that is no Unix socket, which Kubernetes clients cannot use.
+///
+/// # Errors
+/// There is none, or its port is chosen only when the daemon starts.
+pub fn listener(listen: &[ListenAddr]) -> Result<(bool, SocketAddr), String> {
+    let usable = listen.iter().find_map(|address| match address {
+        ListenAddr::Http(at) => Some((false, *at)),
+        ListenAddr::Https(at) => Some((true, *at)),
+        ListenAddr::Unix(_) => None,
+    });
+    let (https, at) = usable.ok_or(
+        "no listener that a kubeconfig can name: kubectl and the client libraries do not speak over unix sockets",
+    )?;
+    if at.port() == 0 {
+        return Err("the port of the listener is chosen when the daemon starts: give --listen a port".to_owned());
+    }
+    Ok((https, at))
+}
+
+/// The kubeconfig as YAML.
+///
+/// # Errors
+/// No key pair could be made.
+pub fn render(endpoint: &Endpoint) -> Result<String, String> {
+    let scheme = if endpoint.https { "https" } else { "http" };
+    let mut cluster = format!("    server: {scheme}://{}\n", endpoint.address);
+    if let Some(ca) = &endpoint.ca {
+        cluster.push_str(&format!("    certificate-authority-data: {}\n", STANDARD.encode(ca)));
+    }
+    let user = if endpoint.https { placeholder_credential()? } else { "  user: {}\n".to_owned() };
+    Ok(format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: informerd\n  cluster:\n{cluster}users:\n- name: informerd\n{user}\
+         contexts:\n- name: informerd\n  context:\n    cluster: informerd\n    user: informerd\n\
+         current-context: informerd\n"
+    ))
+}
+
+/// A certificate that nobody trusts and nobody asks for. Over TLS kubectl prompts for a user name unless there is some
+/// credential, and every other kind would be sent in a header and forwarded to the apiserver as the client's own.
+fn placeholder_credential() -> Result<String, String> {
+    let pair =
+        rcgen::generate_simple_self_signed(vec!["informerd-client".to_owned()]).map_err(|error| error.to_string())?;
+    Ok(format!(
+        "  # Not a credential: it only keeps kubectl from asking for a user name.\n  user:\n    \
+         client-certificate-data: {}\n    client-key-data: {}\n",
+        STANDARD.encode(pair.cert.pem()),
+        STANDARD.encode(pair.signing_key.serialize_pem()),
+    ))
+}
+
+/// Puts the text in place in one step, readable by its owner only.
+///
+/// # Errors
+/// The directory does not exist or may not be written to.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&temporary);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn endpoint(https: bool, ca: Option<&str>) -> Endpoint {
+        Endpoint { https, address: "127.0.0.1:8001".parse().unwrap(), ca: ca.map(|ca| ca.as_bytes().to_vec()) }
+    }
+
+    /// Read by the loader that the client libraries of this ecosystem use.
+    fn read_back(text: &str) -> kube::config::Kubeconfig {
+        kube::config::Kubeconfig::from_yaml(text).unwrap()
+    }
+
+    #[test]
+    fn plain_http_needs_nothing() {
+        let config = read_back(&render(&endpoint(false, None)).unwrap());
+        let cluster = config.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("http://127.0.0.1:8001"));
+        assert_eq!(config.current_context.as_deref(), Some("informerd"));
+        assert!(config.auth_infos[0].auth_info.as_ref().unwrap().client_certificate_data.is_none());
+    }
+
+    #[test]
+    fn https_carries_the_ca() {
+        let config = read_back(&render(&endpoint(true, Some("a CA"))).unwrap());
+        let cluster = config.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://127.0.0.1:8001"));
+        let ca = STANDARD.decode(cluster.certificate_authority_data.as_ref().unwrap()).unwrap();
+        assert_eq!(ca, b"a CA");
+        let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+        let certificate = STANDARD.decode(user.client_certificate_data.as_ref().unwrap()).unwrap();
+        assert!(certificate.starts_with(b"-----BEGIN CERTIFICATE-----"));
+        assert!(user.token.is_none() && user.username.is_none(), "nothing that would travel in a header");
+    }
+
+    #[test]
+    fn finds_a_listener() {
+        let listen = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<ListenAddr>>();
+        let found = listener(&listen(&["unix:///s", "https://127.0.0.1:1", "http://127.0.0.1:2"])).unwrap();
+        assert_eq!(found, (true, "127.0.0.1:1".parse().unwrap()));
+        assert!(listener(&listen(&["unix:///s"])).unwrap_err().contains("unix sockets"));
+        assert!(listener(&listen(&["http://127.0.0.1:0"])).unwrap_err().contains("port"));
+    }
+
+    #[test]
+    fn is_written_for_its_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        std::fs::write(&path, "old").unwrap();
+        write(&path, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
+        assert!(write(&directory.path().join("no/such"), "x").is_err());
+    }
+}

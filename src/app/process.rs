@@ -1,0 +1,232 @@
+//! The life of the process around whatever it serves: its runtime, its signals, its end.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::lifecycle::drain::{self, DrainEnd, DrainWatch};
+use crate::lifecycle::readiness::Registry;
+use crate::lifecycle::signals::{Shutdown, Signals};
+use crate::lifecycle::{Failure, Fatal};
+use crate::telemetry::Metrics;
+
+/// More threads than this only fight over the same sockets and locks.
+const MOST_THREADS: usize = 32;
+
+/// What every part of the process is given at its start. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub drain: DrainWatch,
+    pub fatal: Fatal,
+    pub readiness: Registry,
+    pub metrics: Metrics,
+}
+
+/// How the process ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything was let go in order.
+    Clean,
+    /// The deadline passed or a second signal came; connections were cut.
+    Forced,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("starting threads: {0}")]
+    Runtime(io::Error),
+    #[error("signals: {0}")]
+    Signals(io::Error),
+    #[error("{0}")]
+    Start(String),
+    #[error("{0}")]
+    Fatal(Failure),
+}
+
+/// The runtime of all traffic. Without a number it has as many threads as the process may use processors: the
+/// affinity mask and the cgroup's quota are both taken into account.
+///
+/// # Errors
+/// The system gives no threads.
+pub fn runtime(threads: Option<usize>) -> Result<Runtime, ProcessError> {
+    let available = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_THREADS);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.unwrap_or_else(available).max(1))
+        .thread_name("traffic")
+        .enable_all()
+        .build()
+        .map_err(ProcessError::Runtime)
+}
+
+/// Starts the daemon and stays until it is told to end: by a signal, by the death of a critical task, or because
+/// `until` is over. What `start` returns lives until the drain is complete, and is dropped before this returns.
+///
+/// # Errors
+/// It could not be started, or a task that it cannot live without has died.
+pub async fn supervise<T, S, U>(
+    context: Context,
+    drain: drain::Drain,
+    drain_timeout: Duration,
+    mut signals: Signals,
+    start: S,
+    until: impl FnOnce(&T) -> U,
+) -> Result<End, ProcessError>
+where
+    S: Future<Output = Result<T, String>>,
+    U: Future<Output = ()>,
+{
+    // The start may wait for the apiserver; a signal ends that wait, too.
+    let running = tokio::select! {
+        // What is up is drained, also when the signal came in the same moment.
+        biased;
+        running = start => running.map_err(ProcessError::Start)?,
+        name = signals.recv() => {
+            tracing::info!(signal = name, "stopped before everything was started");
+            return Ok(End::Clean);
+        }
+    };
+    let mut failure = None;
+    tokio::select! {
+        name = signals.recv() => tracing::info!(signal = name, "draining"),
+        () = until(&running) => tracing::info!("draining"),
+        reported = context.fatal.wait() => {
+            tracing::error!(task = reported.task, reason = reported.reason, "a task that must run has ended, draining");
+            failure = Some(reported);
+        }
+    }
+    context.readiness.withdraw("draining");
+    drain.start(drain_timeout);
+    let end = signals.finish(&drain).await;
+    drop(running);
+    if let Some(failure) = failure {
+        return Err(ProcessError::Fatal(failure));
+    }
+    Ok(match end {
+        Shutdown::Drained(DrainEnd::Clean) => End::Clean,
+        Shutdown::Drained(DrainEnd::Forced { left }) => {
+            tracing::warn!(left, "the drain took too long, connections were cut");
+            End::Forced
+        }
+        Shutdown::Aborted => End::Forced,
+    })
+}
+
+// === impl Context ===
+
+impl Context {
+    /// A process that has not begun, and the side of it that starts the drain.
+    pub fn new() -> (Self, drain::Drain) {
+        let (drain, watch) = drain::channel();
+        let context = Self { drain: watch, fatal: Fatal::new(), readiness: Registry::new(), metrics: Metrics::new() };
+        (context, drain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::lifecycle;
+
+    const SOFT: Duration = Duration::from_secs(5);
+
+    async fn supervised(
+        context: Context,
+        drain: drain::Drain,
+        signals: mpsc::Receiver<&'static str>,
+        start: impl Future<Output = Result<drain::DrainGuard, String>>,
+    ) -> Result<End, ProcessError> {
+        let signals = Signals::from_channel(signals);
+        supervise(context, drain, SOFT, signals, start, |_| std::future::pending()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_drains() {
+        let (context, drain) = Context::new();
+        let (sender, signals) = mpsc::channel(2);
+        let watch = context.drain.clone();
+        let work = watch.clone();
+        let connection = lifecycle::spawn("connection", async move {
+            let guard = work.guard();
+            work.draining().await;
+            drop(guard);
+        });
+        sender.send("SIGTERM").await.unwrap();
+        let readiness = context.readiness.clone();
+        let (_keep, signals) = (sender, signals);
+        let end = supervise(context, drain, SOFT, Signals::from_channel(signals), async { Ok(()) }, |()| {
+            std::future::pending()
+        })
+        .await;
+        assert_eq!(end.unwrap(), End::Clean);
+        assert!(!readiness.is_ready() && watch.is_draining());
+        connection.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_that_hangs_is_forced() {
+        let (context, drain) = Context::new();
+        let (sender, signals) = mpsc::channel(2);
+        sender.send("SIGTERM").await.unwrap();
+        let guard = context.drain.guard();
+        // Held by what is running, and so never dropped before the drain is over.
+        let end = supervised(context, drain, signals, async { Ok(guard) }).await;
+        assert_eq!(end.unwrap(), End::Forced);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_task_ends_the_process() {
+        let (context, drain) = Context::new();
+        let (_sender, signals) = mpsc::channel(2);
+        let fatal = context.fatal.clone();
+        let end = supervise(
+            context,
+            drain,
+            SOFT,
+            Signals::from_channel(signals),
+            async move {
+                lifecycle::spawn_critical("reflector", async {}, &fatal);
+                Ok(())
+            },
+            |()| std::future::pending(),
+        )
+        .await;
+        let ProcessError::Fatal(failure) = end.unwrap_err() else { panic!("another error") };
+        assert_eq!(failure.task, "reflector");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_ends_a_start_that_waits() {
+        let (context, drain) = Context::new();
+        let (sender, signals) = mpsc::channel(2);
+        sender.send("SIGINT").await.unwrap();
+        assert_eq!(supervised(context, drain, signals, std::future::pending()).await.unwrap(), End::Clean);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_start_is_told() {
+        let (context, drain) = Context::new();
+        let (_sender, signals) = mpsc::channel(2);
+        let end = supervised(context, drain, signals, async { Err("no apiserver".to_owned()) }).await;
+        assert_eq!(end.unwrap_err().to_string(), "no apiserver");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_when_its_time_is_over() {
+        let (context, drain) = Context::new();
+        let (_sender, signals) = mpsc::channel(2);
+        let end = supervise(context, drain, SOFT, Signals::from_channel(signals), async { Ok(()) }, |()| {
+            tokio::time::sleep(Duration::from_secs(3))
+        });
+        assert_eq!(end.await.unwrap(), End::Clean);
+    }
+
+    #[test]
+    fn has_at_least_one_thread() {
+        assert!(runtime(None).unwrap().metrics().num_workers() >= 1);
+        assert_eq!(runtime(Some(3)).unwrap().metrics().num_workers(), 3);
+    }
+}

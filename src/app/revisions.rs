@@ -1,0 +1,31 @@
+//! What forwarded answers show becomes the floor of local reads.
+
+use crate::informer::Factory;
+use crate::meta::{RequestInfo, ResourceVersion};
+use crate::passthrough::RevisionObserver;
+use crate::reads::Floors;
+
+/// Raises the read path's floors, and has the caches follow.
+pub(super) struct Revisions {
+    pub(super) floors: Floors,
+    pub(super) factory: Factory,
+}
+
+impl RevisionObserver for Revisions {
+    fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
+        self.floors.of(&info.group, &info.resource).raise(rv);
+    }
+
+    fn wrote_unknown(&self, info: &RequestInfo) {
+        self.floors.of(&info.group, &info.resource).unknown();
+    }
+
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
+        self.floors.of(&info.group, &info.resource).showed(rv);
+        self.factory.advance(&info.group, &info.resource, rv);
+    }
+
+    fn showed_unknown(&self, info: &RequestInfo) {
+        self.floors.of(&info.group, &info.resource).unknown();
+    }
+}

@@ -1,0 +1,280 @@
+//! The command line: subcommands, and one flag for each setting of the configuration.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+
+use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting, parse_duration};
+
+/// Bad configuration, the command line included (`EX_USAGE`).
+pub const EXIT_USAGE: u8 = 64;
+
+/// What is to be done, and the settings that stand on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    pub command: Command,
+    pub flags: Flags,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    Run,
+    Demo(DemoArgs),
+    /// Print a kubeconfig for the local endpoint, or merge nothing and write it to this file.
+    Kubeconfig {
+        write: Option<PathBuf>,
+    },
+    Check,
+    Version,
+}
+
+/// The size of the demo's world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemoArgs {
+    pub nodes: u32,
+    pub pods: u32,
+    pub namespaces: u32,
+    /// Changes a second.
+    pub churn: u32,
+    pub seed: u64,
+    /// Ends by itself after this time.
+    pub duration: Option<std::time::Duration>,
+}
+
+/// The process is over before it began: help was asked for, or something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    pub code: u8,
+    pub text: String,
+}
+
+/// A number of the demo: flag, default, smallest, largest, help.
+const DEMO_NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
+    ("nodes", 20, 1, 5_000, "simulated nodes"),
+    ("pods", 500, 0, 50_000, "simulated pods"),
+    ("namespaces", 10, 1, 1_000, "simulated namespaces"),
+    ("churn", 20, 0, 10_000, "changes a second"),
+    ("seed", 1, 0, u64::MAX, "the same seed makes the same cluster"),
+];
+
+/// Settings that make no sense for the demo, which brings its own apiserver.
+const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
+
+// === impl DemoArgs ===
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        Self { nodes: 20, pods: 500, namespaces: 10, churn: 20, seed: 1, duration: None }
+    }
+}
+
+/// Reads the command line, the program's name first.
+///
+/// # Errors
+/// Help or a version to print (code 0), or what is wrong (code 64).
+pub fn parse<I, T>(arguments: I) -> Result<Invocation, Exit>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let matches = clap().try_get_matches_from(arguments).map_err(|error| {
+        let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        Exit { code: if asked { 0 } else { EXIT_USAGE }, text: error.to_string() }
+    })?;
+    let mut flags = Flags::new();
+    collect(&matches, &mut flags);
+    let command = match matches.subcommand() {
+        None => Command::Run,
+        Some((name, matches)) => {
+            collect(matches, &mut flags);
+            match name {
+                "demo" => Command::Demo(demo(matches)?),
+                "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
+                "check" => Command::Check,
+                "version" => Command::Version,
+                _ => Command::Run,
+            }
+        }
+    };
+    if let Command::Demo(_) = command {
+        let wrong = NOT_IN_DEMO.iter().filter(|key| flags.contains_key(**key)).map(|key| {
+            Mistake::new(Origin::Flag(format!("--{key}")), "the demo brings its own apiserver and reads no kubeconfig")
+        });
+        fail(wrong.collect())?;
+    }
+    Ok(Invocation { command, flags })
+}
+
+/// The whole command line, for the help and for the test that holds the documentation to it.
+pub fn clap() -> Clap {
+    let flags =
+        |but: &'static [&'static str]| SETTINGS.iter().filter(move |setting| !but.contains(&setting.key)).map(flag);
+    Clap::new("informerd")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("One shared informer per Kubernetes resource: list and watch served to many local clients")
+        .after_help(
+            "Every flag can also be set in the environment (INFORMERD_...) and in the file of --config; \
+             see docs/configuration.md.",
+        )
+        .subcommand_value_name("COMMAND")
+        .max_term_width(110)
+        .args(flags(&[]))
+        .subcommand(Clap::new("run").about("Serve clients (what happens without a command, too)").args(flags(&[])))
+        .subcommand(
+            Clap::new("demo")
+                .about("Serve a simulated cluster: everything to try, no cluster needed")
+                .args(DEMO_NUMBERS.iter().map(|(name, default, least, most, help)| {
+                    let bounds = if *most == u64::MAX { String::new() } else { format!(", {least} to {most}") };
+                    Arg::new(*name).long(*name).value_name("N").help(format!("{help}{bounds} [default: {default}]"))
+                }))
+                .arg(Arg::new("for").long("for").value_name("duration").help("end after this time, such as 30s"))
+                .args(flags(NOT_IN_DEMO).map(|flag| flag.hide_short_help(true))),
+        )
+        .subcommand(
+            Clap::new("kubeconfig")
+                .about("Print a kubeconfig for the local endpoint")
+                .arg(
+                    Arg::new("write")
+                        .long("write")
+                        .value_name("path")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("write it to this file (mode 0600) instead of printing it"),
+                )
+                .args(flags(&[])),
+        )
+        .subcommand(
+            Clap::new("check")
+                .about("Validate the configuration, reach the apiserver and tell what our identity may list and watch")
+                .args(flags(&[])),
+        )
+        .subcommand(Clap::new("version").about("Print the version"))
+}
+
+fn flag(setting: &'static Setting) -> Arg {
+    let mut help = setting.help.to_owned();
+    if !setting.default.is_empty() {
+        help = format!("{help} [default: {}]", setting.default);
+    }
+    let action = if matches!(setting.kind, Kind::Many(_)) { ArgAction::Append } else { ArgAction::Set };
+    let help = if matches!(setting.kind, Kind::Many(_)) { format!("{help}; may be repeated") } else { help };
+    Arg::new(setting.key).long(setting.flag()).value_name(setting.form()).help(help).action(action)
+}
+
+/// Settings of a subcommand stand beside those in front of it; the later of two wins.
+fn collect(matches: &ArgMatches, flags: &mut Flags) {
+    for setting in SETTINGS {
+        if let Ok(Some(texts)) = matches.try_get_many::<String>(setting.key) {
+            flags.insert(setting.key, texts.cloned().collect());
+        }
+    }
+}
+
+fn demo(matches: &ArgMatches) -> Result<DemoArgs, Exit> {
+    let mut mistakes = Vec::new();
+    let mut wrong = |name: &str, message: String| {
+        mistakes.push(Mistake::new(Origin::Flag(format!("--{name}")), message));
+    };
+    let mut number = |name: &str| {
+        let (_, default, least, most, _) = DEMO_NUMBERS.iter().find(|(known, ..)| *known == name)?;
+        let Some(text) = matches.get_one::<String>(name) else { return Some(*default) };
+        let number = text.replace('_', "").parse::<u64>().ok().filter(|number| (least..=most).contains(&number));
+        if number.is_none() {
+            wrong(name, format!("{text:?} is no number from {least} to {most}"));
+        }
+        number
+    };
+    let small = |number: Option<u64>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+    let (nodes, pods, namespaces) = (small(number("nodes")), small(number("pods")), small(number("namespaces")));
+    let (churn, seed) = (small(number("churn")), number("seed").unwrap_or_default());
+    let duration = matches
+        .get_one::<String>("for")
+        .and_then(|text| parse_duration(text).map_err(|message| wrong("for", message)).ok());
+    fail(mistakes)?;
+    Ok(DemoArgs { nodes, pods, namespaces, churn, seed, duration })
+}
+
+fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
+    if mistakes.is_empty() {
+        return Ok(());
+    }
+    Err(Exit { code: EXIT_USAGE, text: format!("{}\n", Mistakes(mistakes)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Invocation, Exit> {
+        parse(std::iter::once("informerd").chain(line.split_whitespace()))
+    }
+
+    fn code(line: &str) -> u8 {
+        parsed(line).expect_err(line).code
+    }
+
+    #[test]
+    fn is_consistent() {
+        clap().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default() {
+        let plain = parsed("--kubeconfig /k --listen http://127.0.0.1:1 --listen unix:///s").unwrap();
+        let named = parsed("run --kubeconfig /k --listen http://127.0.0.1:1 --listen unix:///s").unwrap();
+        assert_eq!(plain, named);
+        assert_eq!(plain.command, Command::Run);
+        assert_eq!(plain.flags["listen"], ["http://127.0.0.1:1", "unix:///s"]);
+        assert_eq!(parsed("").unwrap().flags, Flags::new(), "defaults are the configuration's business");
+    }
+
+    #[test]
+    fn settings_in_front_of_and_behind_the_subcommand() {
+        let invocation = parsed("--kubeconfig /a --idle-timeout 1m check --kubeconfig /b").unwrap();
+        assert_eq!(invocation.command, Command::Check);
+        assert_eq!(invocation.flags["kubeconfig"], ["/b"]);
+        assert_eq!(invocation.flags["idleTimeout"], ["1m"]);
+    }
+
+    #[test]
+    fn demo_sizes() {
+        let demo = |line: &str| match parsed(line).unwrap().command {
+            Command::Demo(demo) => demo,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(demo("demo"), DemoArgs::default());
+        let all = demo("demo --nodes 5 --pods 50_000 --namespaces 2 --churn 0 --seed 9 --for 1m30s");
+        let wanted = DemoArgs {
+            nodes: 5,
+            pods: 50_000,
+            namespaces: 2,
+            churn: 0,
+            seed: 9,
+            duration: Some(Duration::from_secs(90)),
+        };
+        assert_eq!(all, wanted);
+        let exit = parsed("demo --nodes 0 --pods many --for ever").unwrap_err();
+        assert_eq!((exit.code, exit.text.lines().count()), (64, 3), "{}", exit.text);
+        assert_eq!(code("demo --kubeconfig /k"), 64);
+    }
+
+    #[test]
+    fn exit_codes() {
+        assert_eq!((code("--help"), code("demo --help"), code("--version")), (0, 0, 0));
+        assert_eq!(
+            (code("--lisen x"), code("fly"), code("--listen"), code("--threads 1 --threads 2")),
+            (64, 64, 64, 64)
+        );
+        assert!(parsed("--lisen x").unwrap_err().text.contains("--listen"), "suggests what may be meant");
+    }
+
+    #[test]
+    fn kubeconfig() {
+        assert_eq!(parsed("kubeconfig").unwrap().command, Command::Kubeconfig { write: None });
+        let write = Some(PathBuf::from("/f"));
+        assert_eq!(parsed("kubeconfig --write /f").unwrap().command, Command::Kubeconfig { write });
+    }
+}

@@ -1,0 +1,1 @@
+//! Who is asking, and may they: authentication and authorization of local clients.

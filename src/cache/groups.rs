@@ -1,0 +1,253 @@
+//! Watchers with an equal predicate share one group, and an event finds the groups it may concern by index.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::ring::{Entry, Ring};
+use super::watcher::EndReason;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+use crate::selector::Predicate;
+
+/// The groups of one cache. As in the apiserver, an event is offered to the scopes {namespace, name}, {namespace},
+/// {name} and {}, and in each to the groups without a trigger value and to those of the object's and the previous
+/// object's value.
+#[derive(Debug)]
+pub(super) struct WatchGroups {
+    /// Index of the trigger field in the resource's field table.
+    trigger: Option<usize>,
+    generation: u64,
+    watchers: usize,
+    by_predicate: HashMap<Predicate, Arc<WatchGroup>>,
+    everywhere: Bucket,
+    by_namespace: HashMap<Arc<str>, Bucket>,
+    by_name: HashMap<Arc<str>, Bucket>,
+    by_key: HashMap<ObjectKey, Bucket>,
+}
+
+/// All watchers with one predicate.
+#[derive(Debug)]
+pub(super) struct WatchGroup {
+    pub(super) predicate: Predicate,
+    pub(super) ring: Mutex<Ring>,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    plain: Vec<Arc<WatchGroup>>,
+    by_trigger: HashMap<Box<str>, Vec<Arc<WatchGroup>>>,
+}
+
+/// Above this many evaluations a relist does not look for the groups that its deletions concern, and ends all.
+const MAX_RELIST_EVALUATIONS: usize = 200_000;
+
+/// What an event is to a predicate; `None` if it does not concern it.
+pub(super) fn view(predicate: &Predicate, event: &WatchCacheEvent) -> Option<EventType> {
+    let now = event.kind != EventType::Deleted && predicate.matches(&event.object);
+    let before = event.prev.as_deref().is_some_and(|prev| predicate.matches(prev));
+    match (before, now) {
+        (false, true) => Some(EventType::Added),
+        (true, true) => Some(EventType::Modified),
+        (true, false) => Some(EventType::Deleted),
+        (false, false) => None,
+    }
+}
+
+// === impl WatchGroups ===
+
+impl WatchGroups {
+    pub(super) fn new(trigger: Option<usize>) -> Self {
+        Self {
+            trigger,
+            generation: 0,
+            watchers: 0,
+            by_predicate: HashMap::new(),
+            everywhere: Bucket::default(),
+            by_namespace: HashMap::new(),
+            by_name: HashMap::new(),
+            by_key: HashMap::new(),
+        }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_predicate.len()
+    }
+
+    pub(super) fn watchers(&self) -> usize {
+        self.watchers
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<WatchGroup>> {
+        self.by_predicate.values()
+    }
+
+    /// Adds a watcher behind the entries there are; returns its group and its slot there.
+    pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, u32) {
+        self.watchers += 1;
+        if let Some(group) = self.by_predicate.get(predicate) {
+            let slot = group.ring.lock().join();
+            return (group.clone(), slot);
+        }
+        let group = Arc::new(WatchGroup { predicate: predicate.clone(), ring: Mutex::default() });
+        let slot = group.ring.lock().join();
+        self.by_predicate.insert(predicate.clone(), group.clone());
+        if !predicate.matches_nothing() {
+            let trigger = self.trigger.and_then(|_| predicate.trigger());
+            self.bucket(predicate).groups(trigger).push(group.clone());
+        }
+        (group, slot)
+    }
+
+    /// Removes a watcher, and its group with the last one.
+    pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: u32) {
+        let mut ring = group.ring.lock();
+        ring.leave(slot);
+        // A closed group is in no index, and its watchers are not counted.
+        if ring.closed().is_some() {
+            return;
+        }
+        self.watchers -= 1;
+        if ring.watchers() == 0 {
+            drop(ring);
+            self.remove(group);
+        }
+    }
+
+    /// Offers an event to the groups it may concern; those that take it are added to `touched` once until their
+    /// watchers are woken. Returns the number of evaluations.
+    pub(super) fn dispatch(&self, event: &Arc<WatchCacheEvent>, touched: &mut Vec<Arc<WatchGroup>>) -> (u64, u64) {
+        let (mut evaluated, mut routed) = (0, 0);
+        self.concerned(&event.object, event.prev.as_deref(), |group| {
+            evaluated += 1;
+            if let Some(kind) = view(&group.predicate, event) {
+                routed += 1;
+                if group.ring.lock().push(Entry { event: event.clone(), kind }) {
+                    touched.push(group.clone());
+                }
+            }
+        });
+        (evaluated, routed)
+    }
+
+    /// Ends the watchers that hold one of these objects. Returns how many.
+    pub(super) fn close_holders(&mut self, deleted: &[Arc<Object>], reason: EndReason) -> usize {
+        if deleted.len().saturating_mul(self.len()) > MAX_RELIST_EVALUATIONS {
+            return self.close_all(reason, self.generation);
+        }
+        let mut holders: HashMap<*const WatchGroup, Arc<WatchGroup>> = HashMap::new();
+        for object in deleted {
+            self.concerned(object, None, |group| {
+                if !holders.contains_key(&Arc::as_ptr(group)) && group.predicate.matches(object) {
+                    holders.insert(Arc::as_ptr(group), group.clone());
+                }
+            });
+        }
+        let (mut wakers, mut ended) = (Vec::new(), 0);
+        for group in holders.into_values() {
+            self.remove(&group);
+            ended += group.ring.lock().close(reason, &mut wakers);
+        }
+        self.watchers -= ended;
+        // Waking only schedules.
+        wakers.into_iter().for_each(Waker::wake);
+        ended
+    }
+
+    /// Ends all watchers. Returns how many.
+    pub(super) fn close_all(&mut self, reason: EndReason, generation: u64) -> usize {
+        let (mut wakers, mut ended) = (Vec::new(), 0);
+        for group in self.by_predicate.values() {
+            ended += group.ring.lock().close(reason, &mut wakers);
+        }
+        *self = Self { generation, ..Self::new(self.trigger) };
+        wakers.into_iter().for_each(Waker::wake);
+        ended
+    }
+
+    pub(super) fn wake_all(&self) {
+        let mut wakers = Vec::new();
+        for group in self.iter() {
+            group.ring.lock().take_wakers(&mut wakers);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn trim(&self, oldest: ResourceVersion) {
+        for group in self.iter() {
+            group.ring.lock().trim(oldest);
+        }
+    }
+
+    fn concerned<'a>(&'a self, object: &Object, prev: Option<&Object>, mut offer: impl FnMut(&'a Arc<WatchGroup>)) {
+        let value = self.trigger.map(|field| object.attributes.field(field));
+        let before = self.trigger.and_then(|field| prev.map(|prev| prev.attributes.field(field)));
+        let before = before.filter(|before| Some(*before) != value);
+        let key = &object.key;
+        let scopes = [
+            Some(&self.everywhere),
+            self.by_namespace.get(key.namespace()),
+            self.by_name.get(key.name()),
+            self.by_key.get(key),
+        ];
+        for bucket in scopes.into_iter().flatten() {
+            bucket.plain.iter().for_each(&mut offer);
+            for value in [value, before].into_iter().flatten() {
+                bucket.by_trigger.get(value).into_iter().flatten().for_each(&mut offer);
+            }
+        }
+    }
+
+    fn bucket(&mut self, predicate: &Predicate) -> &mut Bucket {
+        match (&predicate.scope.namespace, &predicate.scope.name) {
+            (None, None) => &mut self.everywhere,
+            (Some(namespace), None) => self.by_namespace.entry(namespace.clone()).or_default(),
+            (None, Some(name)) => self.by_name.entry(name.clone()).or_default(),
+            (Some(namespace), Some(name)) => self.by_key.entry(ObjectKey::new(namespace, name)).or_default(),
+        }
+    }
+
+    fn remove(&mut self, group: &Arc<WatchGroup>) {
+        let predicate = &group.predicate;
+        self.by_predicate.remove(predicate);
+        if predicate.matches_nothing() {
+            return;
+        }
+        let trigger = self.trigger.and_then(|_| predicate.trigger());
+        let bucket = self.bucket(predicate);
+        let groups = bucket.groups(trigger);
+        if let Some(at) = groups.iter().position(|other| Arc::ptr_eq(other, group)) {
+            groups.swap_remove(at);
+        }
+        if let Some(value) = trigger
+            && groups.is_empty()
+        {
+            bucket.by_trigger.remove(value);
+        }
+        if !(bucket.plain.is_empty() && bucket.by_trigger.is_empty()) {
+            return;
+        }
+        match (&predicate.scope.namespace, &predicate.scope.name) {
+            (None, None) => {}
+            (Some(namespace), None) => drop(self.by_namespace.remove(namespace)),
+            (None, Some(name)) => drop(self.by_name.remove(name)),
+            (Some(namespace), Some(name)) => drop(self.by_key.remove(&ObjectKey::new(namespace, name))),
+        }
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    fn groups(&mut self, trigger: Option<&str>) -> &mut Vec<Arc<WatchGroup>> {
+        match trigger {
+            None => &mut self.plain,
+            Some(value) => self.by_trigger.entry(value.into()).or_default(),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The sliding window of events: what a watch may start from, and what an Exact list may be rebuilt from.
+//!
+//! A snapshot per event would cost several KiB of copied tree nodes each. Kept are checkpoints some hundred events
+//! apart; the state at any revision between two of them is rebuilt by undoing events from the later one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::store::Store;
+use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+
+/// What the window may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) min_age: Duration,
+    pub(super) min_events: usize,
+    pub(super) max_events: usize,
+    pub(super) max_bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct History {
+    limits: Limits,
+    events: VecDeque<Entry>,
+    /// Position of the front of `events`. Positions count all events of the cache's life and are never reused.
+    first: u64,
+    /// What the window keeps in memory beyond the store.
+    bytes: usize,
+    /// Revision of the last list: events up to it are held only for those who already watched.
+    list_rv: ResourceVersion,
+    /// The oldest deliverable revision minus one.
+    floor: ResourceVersion,
+    checkpoints: VecDeque<Mark>,
+    /// States rebuilt lately: the pages of one list ask for the same revision again and again.
+    rebuilt: VecDeque<Mark>,
+    /// Counts lists; a state rebuilt before the last one is worth nothing after it.
+    epoch: u64,
+    /// Where the last checkpoint, or the last list, stands.
+    last_mark: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    event: Arc<WatchCacheEvent>,
+    at: Instant,
+    bytes: usize,
+}
+
+/// The state after all events before `position`.
+#[derive(Clone, Debug)]
+struct Mark {
+    position: u64,
+    store: Store,
+}
+
+/// How to come from a known state to an older one; carried out without any lock.
+#[derive(Debug)]
+pub(super) struct Rebuild {
+    epoch: u64,
+    position: u64,
+    store: Store,
+    /// Newest first.
+    undo: Vec<Arc<WatchCacheEvent>>,
+}
+
+/// The window has passed the position asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed;
+
+/// Rebuilt states kept; each pins the tree nodes in which it differs.
+const REBUILT: usize = 8;
+
+// === impl History ===
+
+impl History {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            events: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            list_rv: ResourceVersion::ZERO,
+            floor: ResourceVersion::ZERO,
+            checkpoints: VecDeque::new(),
+            rebuilt: VecDeque::new(),
+            epoch: 0,
+            last_mark: 0,
+        }
+    }
+
+    /// Appends an event; `after` is the state it leaves. Its revision must be greater than every one before, or the
+    /// same where objects were deleted together.
+    pub(super) fn push(&mut self, event: Arc<WatchCacheEvent>, after: &Store, now: Instant) {
+        // The new object is the store's; the window alone holds what it replaced, and the last state of a deleted one.
+        let bytes = std::mem::size_of::<WatchCacheEvent>()
+            + std::mem::size_of::<Entry>()
+            + event.prev.as_ref().map_or(0, |prev| prev.size())
+            + if event.kind == EventType::Deleted { event.object.size() } else { 0 };
+        self.bytes += bytes;
+        self.events.push_back(Entry { event, at: now, bytes });
+        if self.head() - self.last_mark >= spacing(after.len()) {
+            self.last_mark = self.head();
+            self.checkpoints.push_back(Mark { position: self.head(), store: after.clone() });
+        }
+    }
+
+    /// Drops what is too old or too much, but nothing at or after `keep`, the first event not yet dispatched.
+    /// True if anything went.
+    pub(super) fn evict(&mut self, now: Instant, keep: u64) -> bool {
+        let before = self.first;
+        while self.first < keep
+            && let Some(front) = self.events.front()
+        {
+            let crowded = self.events.len() > self.limits.max_events || self.bytes > self.limits.max_bytes;
+            let stale = self.events.len() > self.limits.min_events
+                && now.saturating_duration_since(front.at) > self.limits.min_age;
+            if !crowded && !stale {
+                break;
+            }
+            self.bytes -= front.bytes;
+            let rv = front.event.rv;
+            self.events.pop_front();
+            self.first += 1;
+            if rv > self.list_rv {
+                // The next one may be of the same revision.
+                self.floor = self.events.front().map_or(rv, |front| rv.max(ResourceVersion(front.event.rv.0 - 1)));
+            }
+        }
+        if self.first == before {
+            return false;
+        }
+        let first = self.first;
+        while self.checkpoints.front().is_some_and(|mark| mark.position < first) {
+            self.checkpoints.pop_front();
+        }
+        self.rebuilt.retain(|mark| mark.position >= first);
+        true
+    }
+
+    /// After a list at `rv` whose difference has been pushed: those who watch go on through it, but no new start and
+    /// no state before it, for what happened in between is unknown.
+    pub(super) fn cut(&mut self, rv: ResourceVersion) {
+        self.list_rv = rv;
+        self.floor = rv;
+        self.checkpoints.clear();
+        self.rebuilt.clear();
+        self.epoch += 1;
+        self.last_mark = self.head();
+    }
+
+    /// Forgets everything; the next event follows `rv`.
+    pub(super) fn reset(&mut self, rv: ResourceVersion) {
+        self.first = self.head();
+        self.events.clear();
+        self.bytes = 0;
+        self.cut(rv);
+    }
+
+    /// The position the next event will have.
+    pub(super) fn head(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// The oldest deliverable revision minus one: the least a watch may start after, and the oldest state known.
+    pub(super) fn floor(&self) -> ResourceVersion {
+        self.floor
+    }
+
+    /// Revision of the oldest event held.
+    pub(super) fn oldest(&self) -> Option<ResourceVersion> {
+        self.events.front().map(|entry| entry.event.rv)
+    }
+
+    pub(super) fn newest(&self) -> Option<ResourceVersion> {
+        self.events.back().map(|entry| entry.event.rv)
+    }
+
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.events.front().map_or(Duration::ZERO, |entry| now.saturating_duration_since(entry.at))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn checkpoints(&self) -> usize {
+        self.checkpoints.len()
+    }
+
+    /// Position of the first event with a revision greater than `rv`.
+    pub(super) fn position_after(&self, rv: ResourceVersion) -> u64 {
+        self.first + self.events.partition_point(|entry| entry.event.rv <= rv) as u64
+    }
+
+    /// The revision up to which the events before `position` are complete: of the event before it, unless the next is
+    /// of the same; at least of the last list.
+    pub(super) fn before(&self, position: u64) -> Option<ResourceVersion> {
+        let index = position.checked_sub(self.first + 1)? as usize;
+        let rv = self.events.get(index)?.event.rv;
+        let is_split = self.events.get(index + 1).is_some_and(|next| next.event.rv == rv);
+        let complete = if is_split { ResourceVersion(rv.0 - 1) } else { rv };
+        Some(complete.max(self.list_rv))
+    }
+
+    /// Appends to `out` up to `max` events from `position` on, and ends before `until`.
+    pub(super) fn read(
+        &self,
+        position: u64,
+        until: u64,
+        max: usize,
+        out: &mut impl Extend<Arc<WatchCacheEvent>>,
+    ) -> Result<(), Passed> {
+        let Some(from) = position.checked_sub(self.first) else { return Err(Passed) };
+        let until = until.min(self.head()).saturating_sub(self.first);
+        // Within a deque's length, so within usize.
+        let (from, until) = (from as usize, until as usize);
+        if from < until {
+            out.extend(self.events.range(from..until).take(max).map(|entry| entry.event.clone()));
+        }
+        Ok(())
+    }
+
+    /// How to get the greatest state not newer than `rv`, which must not be below the floor; `current` is the state
+    /// at the head.
+    pub(super) fn rebuild(&self, rv: ResourceVersion, current: &Store) -> Rebuild {
+        let target = self.position_after(rv);
+        let later = |marks: &VecDeque<Mark>| {
+            marks.iter().filter(|mark| mark.position >= target).min_by_key(|mark| mark.position).cloned()
+        };
+        let from = [later(&self.checkpoints), later(&self.rebuilt)]
+            .into_iter()
+            .flatten()
+            .min_by_key(|mark| mark.position)
+            .unwrap_or_else(|| Mark { position: self.head(), store: current.clone() });
+        let (start, end) = ((target - self.first) as usize, (from.position - self.first) as usize);
+        let undo = self.events.range(start..end).rev().map(|entry| entry.event.clone()).collect();
+        Rebuild { epoch: self.epoch, position: target, store: from.store, undo }
+    }
+
+    /// Keeps a rebuilt state for the next page.
+    pub(super) fn remember(&mut self, rebuilt: &Rebuild) {
+        let useful = rebuilt.epoch == self.epoch && rebuilt.position >= self.first && rebuilt.position < self.head();
+        if !useful || self.rebuilt.iter().any(|mark| mark.position == rebuilt.position) {
+            return;
+        }
+        if self.rebuilt.len() == REBUILT {
+            self.rebuilt.pop_front();
+        }
+        self.rebuilt.push_back(Mark { position: rebuilt.position, store: rebuilt.store.clone() });
+    }
+}
+
+/// Events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes an object, and undoing
+/// about a microsecond an event: so a small store has them dense, and a large one is rebuilt within milliseconds.
+fn spacing(objects: usize) -> u64 {
+    (objects as u64 / 16).clamp(256, 4096)
+}
+
+// === impl Rebuild ===
+
+impl Rebuild {
+    pub(super) fn run(&mut self) -> Store {
+        for event in self.undo.drain(..) {
+            self.store.undo(&event);
+        }
+        self.store.clone()
+    }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! What must hold whatever happens. A violation panics in debug builds, and is counted and logged in release.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::meta::Gvr;
+
+/// The promises of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Invariant {
+    /// Per watcher, event resourceVersions strictly increase after the initial events, except that objects which expire
+    /// together are deleted at one, and no bookmark overtakes an undelivered event.
+    WatcherOrder,
+    /// Replaying a watcher's events over its initial list gives, at every bookmark, the list at that revision.
+    ReplayIsList,
+    /// ADDED only for a key that the watcher does not hold, MODIFIED and DELETED only for one that it does.
+    EventMatchesHeld,
+    /// A list at one revision is the same by whatever path it is reached.
+    SameRevisionSameList,
+    /// The cache never shows an object that the apiserver never sent.
+    OnlySentObjects,
+    /// Revisions in the window increase, strictly so but for objects that expire together, and the oldest follows the one that the 410 message names.
+    HistoryContiguous,
+    /// Readers of a cache never see its revision go back while it is ready.
+    NeverGoesBack,
+}
+
+static VIOLATIONS: [AtomicU64; Invariant::ALL.len()] = [const { AtomicU64::new(0) }; Invariant::ALL.len()];
+
+/// Reports a broken promise.
+///
+/// # Panics
+/// In debug builds.
+#[cold]
+#[expect(clippy::panic, reason = "a broken invariant must not go unnoticed in a debug build")]
+pub(super) fn violated(invariant: Invariant, resource: &Gvr, detail: fmt::Arguments<'_>) {
+    VIOLATIONS[invariant as usize].fetch_add(1, Ordering::Relaxed);
+    if cfg!(debug_assertions) {
+        panic!("{invariant:?} violated in the cache of {resource}: {detail}");
+    }
+    tracing::error!(?invariant, %resource, %detail, "invariant violated");
+}
+
+// === impl Invariant ===
+
+impl Invariant {
+    pub const ALL: [Self; 7] = [
+        Self::WatcherOrder,
+        Self::ReplayIsList,
+        Self::EventMatchesHeld,
+        Self::SameRevisionSameList,
+        Self::OnlySentObjects,
+        Self::HistoryContiguous,
+        Self::NeverGoesBack,
+    ];
+
+    /// The name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WatcherOrder => "watcher_order",
+            Self::ReplayIsList => "replay_is_list",
+            Self::EventMatchesHeld => "event_matches_held",
+            Self::SameRevisionSameList => "same_revision_same_list",
+            Self::OnlySentObjects => "only_sent_objects",
+            Self::HistoryContiguous => "history_contiguous",
+            Self::NeverGoesBack => "never_goes_back",
+        }
+    }
+
+    /// Violations since the process started, all caches.
+    pub fn violations(self) -> u64 {
+        VIOLATIONS[self as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_invariant_has_its_own_counter() {
+        for (i, invariant) in Invariant::ALL.into_iter().enumerate() {
+            assert_eq!(invariant as usize, i);
+        }
+    }
+
+    #[test]
+    fn a_violation_is_counted() {
+        let before = Invariant::OnlySentObjects.violations();
+        let gvr = Gvr::new("", "v1", "pods");
+        let result = std::panic::catch_unwind(|| violated(Invariant::OnlySentObjects, &gvr, format_args!("test")));
+        assert_eq!(result.is_err(), cfg!(debug_assertions));
+        assert_eq!(Invariant::OnlySentObjects.violations(), before + 1);
+    }
+}

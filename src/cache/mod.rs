@@ -1,0 +1,50 @@
+//! The watch cache of one resource: its objects, the sliding window of its events, and its watchers.
+//!
+//! A [`Writer`] feeds it; a [`WatchCache`] reads it. An event goes from the writer into the history, from there by the
+//! dispatcher to the groups of watchers that select it, and from a group's ring to each [`CacheWatcher`] at its own
+//! pace. Readers take no lock for the present state; what is older is rebuilt from the window, exactly.
+
+mod config;
+mod difference;
+mod dispatcher;
+mod groups;
+mod history;
+mod initial;
+mod invariants;
+#[cfg(test)]
+mod model_tests;
+mod ready;
+#[cfg(test)]
+mod relist_tests;
+mod ring;
+mod schedule;
+mod shared;
+mod stats;
+mod store;
+#[cfg(test)]
+mod stress_tests;
+#[cfg(test)]
+mod testing;
+mod watch_cache;
+#[cfg(test)]
+mod watch_tests;
+mod watcher;
+mod writer;
+
+use std::sync::Arc;
+
+pub use config::CacheConfig;
+pub use invariants::Invariant;
+pub use ready::Readiness;
+pub use stats::CacheStats;
+pub use store::Snapshot;
+pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
+pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};
+pub use writer::{ApplyError, ReplaceError, Replaced, Writer};
+
+/// A new cache, not ready until its writer has put a list into it, and without events until
+/// [`WatchCache::run_dispatcher`] runs.
+pub fn new(config: CacheConfig) -> (Writer, WatchCache) {
+    let shared = Arc::new(shared::Shared::new(config));
+    (Writer::new(shared.clone()), WatchCache::new(shared))
+}

@@ -1,0 +1,102 @@
+//! Whether a cache may answer, and waiting for it to get somewhere.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::meta::ResourceVersion;
+
+/// Whether a cache may answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Never synced so far.
+    Pending {
+        since: Instant,
+    },
+    Ready,
+    /// It was ready, and its state was given up.
+    NotReady {
+        why: Arc<str>,
+        since: Instant,
+    },
+}
+
+/// Readiness and revision as readers may wait for them.
+#[derive(Debug)]
+pub(super) struct Ready {
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Clone, Debug)]
+struct Progress {
+    readiness: Readiness,
+    rv: ResourceVersion,
+    /// The writer is gone; nothing will ever change again.
+    stopped: bool,
+}
+
+// === impl Readiness ===
+
+impl Readiness {
+    pub fn is_ready(&self) -> bool {
+        *self == Self::Ready
+    }
+
+    /// `pending`, `ready` or `not ready`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "pending",
+            Self::Ready => "ready",
+            Self::NotReady { .. } => "not ready",
+        }
+    }
+}
+
+// === impl Ready ===
+
+impl Ready {
+    pub(super) fn new() -> Self {
+        let readiness = Readiness::Pending { since: Instant::now() };
+        Self { progress: watch::Sender::new(Progress { readiness, rv: ResourceVersion::ZERO, stopped: false }) }
+    }
+
+    pub(super) fn readiness(&self) -> Readiness {
+        self.progress.borrow().readiness.clone()
+    }
+
+    pub(super) fn rv(&self) -> ResourceVersion {
+        self.progress.borrow().rv
+    }
+
+    pub(super) fn reached(&self, rv: ResourceVersion) {
+        self.progress.send_modify(|progress| progress.rv = rv);
+    }
+
+    pub(super) fn ready(&self, rv: ResourceVersion) {
+        self.progress.send_modify(|progress| {
+            progress.readiness = Readiness::Ready;
+            progress.rv = rv;
+        });
+    }
+
+    pub(super) fn not_ready(&self, why: &str, stopped: bool) {
+        self.progress.send_modify(|progress| {
+            progress.readiness = Readiness::NotReady { why: why.into(), since: Instant::now() };
+            progress.rv = ResourceVersion::ZERO;
+            progress.stopped |= stopped;
+        });
+    }
+
+    /// Until the cache is ready or stopped for good.
+    pub(super) async fn wait_ready(&self) {
+        let mut progress = self.progress.subscribe();
+        progress.wait_for(|progress| progress.readiness.is_ready() || progress.stopped).await.ok();
+    }
+
+    /// Until the revision is reached or the cache is not ready.
+    pub(super) async fn wait_for(&self, rv: ResourceVersion) {
+        let mut progress = self.progress.subscribe();
+        progress.wait_for(|progress| progress.rv >= rv || !progress.readiness.is_ready()).await.ok();
+    }
+}

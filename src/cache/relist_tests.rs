@@ -1,0 +1,315 @@
+//! What a list may do to those who watch, and readiness.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::dispatcher::Dispatcher;
+use super::testing::*;
+use super::*;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope};
+
+async fn synced(objects: Vec<Object>, rv: u64) -> (Writer, WatchCache, Dispatcher) {
+    let (mut writer, cache, dispatcher) = cache(|_| {});
+    let replaced = replace(&mut writer, objects, rv).await;
+    assert!(replaced.continued);
+    (writer, cache, dispatcher)
+}
+
+async fn replace(writer: &mut Writer, objects: Vec<Object>, rv: u64) -> Replaced {
+    writer.replace(objects.into_iter().map(Arc::new).collect(), ResourceVersion(rv)).await.unwrap()
+}
+
+fn after(rv: u64) -> WatchStart {
+    WatchStart::After(ResourceVersion(rv))
+}
+
+fn listed(cache: &WatchCache) -> Vec<String> {
+    names(cache.snapshot().unwrap().range(&Scope::all(), None))
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(10)
+}
+
+#[tokio::test(start_paused = true)]
+async fn dont_miss_events_on_relist() {
+    let objects = || vec![plain("a", "x", 1), plain("a", "y", 2)];
+    let (mut writer, cache, mut dispatcher) = synced(objects(), 10).await;
+    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
+    let list = vec![plain("a", "w", 30), plain("a", "x", 20), plain("a", "y", 2), plain("a", "z", 15)];
+    let replaced = replace(&mut writer, list, 40).await;
+    assert_eq!(replaced, Replaced { continued: true, ended: 0, changed: 3, deleted: 0 });
+    writer.apply(EventType::Deleted, plain("a", "y", 41)).await.unwrap();
+    dispatch(&mut dispatcher);
+    let expected = [
+        "ADDED a/x@1",
+        "ADDED a/y@2",
+        "BOOKMARK 10 initial",
+        "MODIFIED a/x@11",
+        "ADDED a/z@15",
+        "MODIFIED a/x@20",
+        "ADDED a/w@30",
+        "DELETED a/y@41",
+    ];
+    assert_eq!(take(&mut watcher), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
+    let before = || object("a", "x", 5, &[], "");
+    let (mut writer, cache, _dispatcher) = synced(vec![before(), plain("a", "y", 6)], 10).await;
+    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    let text = |raw: &str| {
+        Object::new(ObjectKey::new("a", "x"), ResourceVersion(5), before().attributes.clone(), {
+            let at = u32::try_from(raw.find("\"5\"").unwrap() + 1).unwrap();
+            let metadata =
+                u32::try_from(raw.find(":{").unwrap() + 1).unwrap()..u32::try_from(raw.find('}').unwrap() + 1).unwrap();
+            crate::meta::Raw::new(raw.to_owned().into(), metadata, at..at + 1)
+        })
+    };
+    let raw = r#"{"metadata":{"name":"x","resourceVersion":"5"},"spec":{"size":"large"}},"#;
+    // At the revision that the cache has already.
+    let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
+    assert_eq!((replaced.continued, replaced.ended), (false, 1));
+    assert_eq!(take(&mut watcher), ["END relisted"]);
+    let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().item_and_comma();
+    assert_eq!(held, raw);
+    // And once more: nothing is new.
+    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
+    assert!(replaced.continued);
+    assert!(take(&mut watcher).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_replaying_goes_on_through_a_relist() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    assert!(replace(&mut writer, vec![plain("a", "x", 15)], 20).await.continued);
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@11", "MODIFIED a/x@15"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_past_before_a_relist_is_closed_to_new_starts() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
+    assert!(cache.snapshot_at(ResourceVersion(10)).is_ok());
+    assert!(replace(&mut writer, vec![plain("a", "x", 15)], 20).await.continued);
+    dispatch(&mut dispatcher);
+    let error = cache.watch(spec(after(19))).map(drop).unwrap_err();
+    assert_eq!(error, WatchError::TooOld { rv: ResourceVersion(19), oldest_minus_1: ResourceVersion(20) });
+    assert_eq!(cache.snapshot_at(ResourceVersion(19)).map(drop), Err(SnapshotError::TooOld));
+    writer.apply(EventType::Deleted, plain("a", "x", 21)).await.unwrap();
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut cache.watch(spec(after(20))).unwrap()), ["DELETED a/x@21"]);
+    let at = cache.snapshot_at(ResourceVersion(20)).unwrap();
+    assert_eq!((names(at.range(&Scope::all(), None)), at.rv().0), (vec!["a/x@15".to_owned()], 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_the_gap_ends_only_those_who_hold_the_object() {
+    let (mut writer, cache, mut dispatcher) =
+        synced(vec![object("a", "x", 1, &[], "n1"), object("b", "y", 2, &[], "n2")], 10).await;
+    let watch = |scope: Scope, fields: &str| {
+        let predicate = predicate(scope, "", fields);
+        cache.watch(WatchSpec { predicate, ..spec(after(10)) }).unwrap()
+    };
+    let mut everything = watch(Scope::all(), "");
+    let mut namespace = watch(Scope::namespace("a"), "");
+    let mut node = watch(Scope::all(), "spec.nodeName=n1");
+    let mut other_namespace = watch(Scope::namespace("b"), "");
+    let mut other_node = watch(Scope::all(), "spec.nodeName=n2");
+    let mut same_name = watch(Scope::all(), "metadata.name=y");
+    let replaced = replace(&mut writer, vec![object("b", "y", 15, &[], "n2")], 20).await;
+    assert_eq!(replaced, Replaced { continued: false, ended: 3, changed: 1, deleted: 1 });
+    dispatch(&mut dispatcher);
+    for ended in [&mut everything, &mut namespace, &mut node] {
+        assert_eq!(take(ended), ["END relisted"]);
+    }
+    for open in [&mut other_namespace, &mut other_node, &mut same_name] {
+        assert_eq!(take(open), ["MODIFIED b/y@15"]);
+    }
+    assert_eq!((cache.stats().terminated_total, cache.stats().watchers, cache.stats().groups), (3, 3, 3));
+    // Those who come back share no group with those who were ended.
+    let mut again = watch_again(&cache, 20);
+    writer.apply(EventType::Modified, object("b", "y", 21, &[], "n2")).await.unwrap();
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut again), ["MODIFIED b/y@21"]);
+    drop((everything, namespace, node));
+    assert_eq!((cache.stats().watchers, cache.stats().groups), (4, 4));
+}
+
+fn watch_again(cache: &WatchCache, rv: u64) -> CacheWatcher {
+    cache.watch(spec(after(rv))).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_uid_is_a_deletion() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    let other = plain("a", "x", 15);
+    let attributes = crate::meta::AttributesBuilder::new("another").build();
+    let other = Object::new(other.key.clone(), other.rv, attributes, other.raw().clone());
+    let replaced = replace(&mut writer, vec![other], 20).await;
+    assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 1 });
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["END relisted"]);
+    assert_eq!(listed(&cache), ["a/x@15"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_contradicts_what_was_received_ends_all() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    // Created at 5: it should have been in the list at 10.
+    let replaced = replace(&mut writer, vec![plain("a", "x", 1), plain("a", "y", 5)], 20).await;
+    assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 0 });
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["END relisted"]);
+    assert_eq!(take(&mut watch_again(&cache, 20)), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_nothing_keeps_the_window() {
+    let (mut writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;
+    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
+    let kept = cache.snapshot().unwrap();
+    assert!(replace(&mut writer, vec![plain("a", "x", 11)], 11).await.continued);
+    assert_eq!(take(&mut watch_again(&cache, 10)), ["MODIFIED a/x@11"]);
+    assert!(replace(&mut writer, vec![plain("a", "x", 11)], 12).await.continued);
+    assert!(cache.watch(spec(after(11))).is_err(), "what came and went between 11 and 12 is unknown");
+    let key = ObjectKey::new("a", "x");
+    assert!(Arc::ptr_eq(kept.get(&key).unwrap(), cache.snapshot().unwrap().get(&key).unwrap()), "bytes are held once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_names_a_revision_inside_a_gap() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    take(&mut watcher);
+    replace(&mut writer, vec![plain("a", "x", 15), plain("a", "y", 16)], 20).await;
+    writer.apply(EventType::Modified, plain("a", "x", 25)).await.unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        tokio::time::advance(Duration::from_secs(61)).await;
+        seen.extend(take(&mut watcher));
+        dispatcher.step(1);
+    }
+    let expected = ["MODIFIED a/x@15", "ADDED a/y@16", "BOOKMARK 20", "MODIFIED a/x@25", "BOOKMARK 25"];
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_never_takes_readers_back() {
+    let (mut writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;
+    writer.progress(ResourceVersion(30));
+    let older = writer.replace(Vec::new(), ResourceVersion(29)).await;
+    assert_eq!(older, Err(ReplaceError::WentBack { rv: ResourceVersion(29), current: ResourceVersion(30) }));
+    let ahead = writer.replace(vec![Arc::new(plain("a", "x", 41))], ResourceVersion(40)).await;
+    let (rv, list) = (ResourceVersion(41), ResourceVersion(40));
+    assert_eq!(ahead, Err(ReplaceError::Ahead { key: ObjectKey::new("a", "x"), rv, list }));
+    assert!(!writer.progress(ResourceVersion(29)));
+    let went_back = writer.apply(EventType::Modified, plain("a", "x", 30)).await;
+    let (rv, current) = (ResourceVersion(30), ResourceVersion(30));
+    assert_eq!(went_back, Err(ApplyError::WentBack { rv, current }));
+    assert_eq!((listed(&cache), cache.resource_version().0), (vec!["a/x@1".to_owned()], 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewound_store_starts_anew() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 900)], 1000).await;
+    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 1001)).await.unwrap();
+    writer.not_ready("the store was rewound");
+    assert!(matches!(cache.ready(), Readiness::NotReady { why, .. } if &*why == "the store was rewound"));
+    assert!(cache.snapshot().is_none());
+    assert_eq!(cache.snapshot_at(ResourceVersion(1000)).map(drop), Err(SnapshotError::NotReady));
+    assert_eq!(cache.wait_for(ResourceVersion(1), soon()).await.map(drop), Err(WaitError::NotReady));
+    assert_eq!(writer.apply(EventType::Added, plain("a", "x", 2000)).await, Err(ApplyError::NotSynced));
+    replace(&mut writer, vec![plain("a", "x", 5)], 7).await;
+    let mut anew = cache.watch(spec(WatchStart::State)).unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 8)).await.unwrap();
+    dispatch(&mut dispatcher);
+    dispatcher.sweep();
+    assert_eq!(take(&mut watcher), ["END not_ready"]);
+    assert_eq!(take(&mut anew), ["ADDED a/x@5", "BOOKMARK 7 initial", "MODIFIED a/x@8"]);
+    assert_eq!(cache.stats().dispatched_rv.0, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_corrected_by_what_is_held() {
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    writer.apply(EventType::Added, plain("a", "x", 11)).await.unwrap();
+    writer.apply(EventType::Modified, plain("a", "y", 12)).await.unwrap();
+    writer.apply(EventType::Deleted, plain("a", "z", 13)).await.unwrap();
+    assert_eq!(cache.resource_version().0, 13, "nothing to delete, but it is progress");
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@11", "ADDED a/y@12"]);
+    assert_eq!((cache.stats().objects, cache.stats().events_total), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_can_wait_for_a_revision() {
+    let (mut writer, cache, _) = cache(|_| {});
+    assert!(matches!(cache.wait_ready(soon()).await, Readiness::Pending { .. }));
+    assert!(!cache.is_ready());
+    let waiting = crate::lifecycle::spawn("wait", {
+        let cache = cache.clone();
+        async move { cache.wait_ready(Instant::now() + Duration::from_secs(5)).await }
+    });
+    tokio::task::yield_now().await;
+    replace(&mut writer, Vec::new(), 10).await;
+    assert_eq!(waiting.await.unwrap(), Readiness::Ready);
+    assert!(cache.is_ready());
+
+    assert_eq!(cache.wait_for(ResourceVersion(10), soon()).await.unwrap().rv().0, 10);
+    let current = ResourceVersion(10);
+    assert_eq!(cache.wait_for(ResourceVersion(11), soon()).await.map(drop), Err(WaitError::Timeout { current }));
+    for (want, step) in [(12, false), (14, true)] {
+        let waiting = crate::lifecycle::spawn("wait", {
+            let cache = cache.clone();
+            async move { cache.wait_for(ResourceVersion(want), Instant::now() + Duration::from_secs(5)).await }
+        });
+        tokio::task::yield_now().await;
+        if step {
+            writer.apply(EventType::Added, plain("a", "x", want + 1)).await.unwrap();
+        } else {
+            writer.progress(ResourceVersion(want));
+        }
+        let snapshot = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap().unwrap();
+        assert!(snapshot.rv().0 >= want);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_writer_a_cache_stops() {
+    let (writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;
+    let mut watcher = cache.watch(spec(after(10))).unwrap();
+    drop(writer);
+    assert!(matches!(cache.wait_ready(Instant::now() + Duration::from_secs(3600)).await, Readiness::NotReady { .. }));
+    assert!(cache.snapshot().is_none());
+    assert_eq!(take(&mut watcher), ["END stopped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_at_a_revision_is_the_greatest_not_newer() {
+    let (mut writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;
+    writer.apply(EventType::Modified, plain("a", "x", 20)).await.unwrap();
+    writer.apply(EventType::Deleted, plain("a", "x", 30)).await.unwrap();
+    let at = |rv| {
+        let snapshot = cache.snapshot_at(ResourceVersion(rv)).unwrap();
+        assert_eq!(snapshot.rv().0, rv);
+        names(snapshot.range(&Scope::all(), None))
+    };
+    assert_eq!((at(10), at(19), at(20), at(29)), (vec!["a/x@1".into()], at(10), vec!["a/x@20".into()], at(20)));
+    assert!(at(30).is_empty());
+    assert_eq!(cache.snapshot_at(ResourceVersion(9)).map(drop), Err(SnapshotError::TooOld));
+    assert_eq!(cache.snapshot_at(ResourceVersion(31)).map(drop), Err(SnapshotError::TooNew));
+    writer.progress(ResourceVersion(40));
+    assert!(at(35).is_empty() && at(40).is_empty());
+}

@@ -1,0 +1,283 @@
+//! The live events of one group, and its watchers' places in them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use super::store::Snapshot;
+use super::watcher::EndReason;
+use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+
+/// Events that one predicate selects, in order, each with the kind it has for that predicate. Entries leave when all
+/// watchers have passed them, at the latest with their event's eviction from the window.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    entries: VecDeque<Entry>,
+    /// Number of the front entry; numbers count up from the group's beginning.
+    base: u64,
+    slots: Slots,
+    /// Length at which to look for entries that all watchers have passed.
+    trim_at: usize,
+    /// Has entries whose watchers have not been woken.
+    touched: bool,
+    closed: Option<EndReason>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) event: Arc<WatchCacheEvent>,
+    pub(super) kind: EventType,
+}
+
+/// What a watcher finds at its place.
+#[derive(Debug)]
+pub(super) enum Next {
+    Entry(Entry),
+    CaughtUp,
+    /// Its next entry was dropped.
+    Overtaken,
+    Closed(EndReason),
+}
+
+/// One watcher. It lives here and not in the watcher so that a client that is never polled holds nothing back.
+#[derive(Debug)]
+struct Slot {
+    cursor: u64,
+    waker: Option<Waker>,
+    /// The state whose objects the watcher still has to send.
+    pinned: Option<Snapshot>,
+}
+
+/// A slab: places are reused, so a watcher costs one of them and nothing else.
+#[derive(Debug, Default)]
+struct Slots {
+    places: Vec<Option<Slot>>,
+    free: Vec<u32>,
+}
+
+/// A ring shorter than this is not looked at.
+const SHORT: usize = 64;
+
+/// What one watcher costs in its group.
+#[cfg(test)]
+pub(super) const SLOT_SIZE: usize = size_of::<Option<Slot>>();
+
+// === impl Ring ===
+
+impl Ring {
+    /// A new watcher's place: behind all entries.
+    pub(super) fn join(&mut self) -> u32 {
+        let cursor = self.end();
+        self.slots.insert(Slot { cursor, waker: None, pinned: None })
+    }
+
+    pub(super) fn leave(&mut self, slot: u32) {
+        self.slots.remove(slot);
+    }
+
+    pub(super) fn watchers(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn closed(&self) -> Option<EndReason> {
+        self.closed
+    }
+
+    pub(super) fn pin(&mut self, slot: u32, snapshot: Option<Snapshot>) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.pinned = snapshot;
+        }
+    }
+
+    /// The pinned state, unless the watcher can no longer go on after it.
+    pub(super) fn pinned(&mut self, slot: u32) -> Result<Snapshot, EndReason> {
+        if let Some(reason) = self.closed {
+            return Err(reason);
+        }
+        self.slots.get(slot).and_then(|slot| slot.pinned.clone()).ok_or(EndReason::TooSlow)
+    }
+
+    /// True if the group was not yet touched since its watchers were woken.
+    pub(super) fn push(&mut self, entry: Entry) -> bool {
+        if self.entries.len() >= self.trim_at.max(SHORT) {
+            self.trim_passed();
+        }
+        self.entries.push_back(entry);
+        !std::mem::replace(&mut self.touched, true)
+    }
+
+    /// The entry at the watcher's place, which moves on. When there is none, the waker is kept.
+    pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next {
+        if let Some(reason) = self.closed {
+            return Next::Closed(reason);
+        }
+        let Some(slot) = self.slots.get(slot) else { return Next::Overtaken };
+        let Some(offset) = slot.cursor.checked_sub(self.base) else { return Next::Overtaken };
+        // Within a deque's length, so within usize.
+        if let Some(entry) = self.entries.get(offset as usize) {
+            slot.cursor += 1;
+            return Next::Entry(entry.clone());
+        }
+        match &mut slot.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Next::CaughtUp
+    }
+
+    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
+        self.touched = false;
+        wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
+    }
+
+    /// Ends all watchers; returns how many.
+    pub(super) fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
+        self.closed = Some(reason);
+        self.entries = VecDeque::new();
+        self.slots.iter_mut().for_each(|slot| slot.pinned = None);
+        self.take_wakers(wakers);
+        self.watchers()
+    }
+
+    /// Drops the entries whose event has left the window, and what all watchers have passed.
+    pub(super) fn trim(&mut self, oldest: ResourceVersion) {
+        let before = self.base;
+        while self.entries.front().is_some_and(|entry| entry.event.rv < oldest) {
+            self.entries.pop_front();
+            self.base += 1;
+        }
+        if self.base > before {
+            // Who is overtaken will end at its next poll, and need not hold an old state until then.
+            let base = self.base;
+            self.slots.iter_mut().filter(|slot| slot.cursor < base).for_each(|slot| slot.pinned = None);
+        }
+        self.trim_passed();
+        if self.entries.capacity() > 4 * self.entries.len().max(SHORT) {
+            self.entries.shrink_to(2 * self.entries.len());
+        }
+    }
+
+    fn trim_passed(&mut self) {
+        let end = self.end();
+        let passed = self.slots.iter_mut().map(|slot| slot.cursor).min().unwrap_or(end);
+        while self.base < passed && self.entries.pop_front().is_some() {
+            self.base += 1;
+        }
+        // Doubling makes the look at all watchers cheap per entry.
+        self.trim_at = 2 * self.entries.len();
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.entries.len() as u64
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+// === impl Slots ===
+
+impl Slots {
+    fn insert(&mut self, slot: Slot) -> u32 {
+        if let Some(free) = self.free.pop() {
+            self.places[free as usize] = Some(slot);
+            return free;
+        }
+        self.places.push(Some(slot));
+        // Four billion watchers do not fit in memory.
+        u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn get(&mut self, slot: u32) -> Option<&mut Slot> {
+        self.places.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if self.places.get_mut(slot as usize).and_then(Option::take).is_some() {
+            self.free.push(slot);
+        }
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.places.iter_mut().flatten()
+    }
+
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::cache::testing::plain;
+
+    fn push(ring: &mut Ring, rv: u64) {
+        let object = Arc::new(plain("a", "b", rv));
+        let event = WatchCacheEvent { kind: EventType::Modified, rv: object.rv, prev: Some(object.clone()), object };
+        ring.push(Entry { event: Arc::new(event), kind: EventType::Modified });
+    }
+
+    fn next(ring: &mut Ring, slot: u32) -> Option<u64> {
+        match ring.next(slot, &Context::from_waker(Waker::noop())) {
+            Next::Entry(entry) => Some(entry.event.rv.0),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn entries_leave_when_all_have_passed_them() {
+        let mut ring = Ring::default();
+        let (fast, slow) = (ring.join(), ring.join());
+        for rv in 1..=10_000 {
+            push(&mut ring, rv);
+            assert_eq!(next(&mut ring, fast), Some(rv));
+            if rv % 2 == 0 {
+                assert_eq!(next(&mut ring, slow), Some(rv / 2));
+            }
+        }
+        assert!(ring.len() <= 10_000 && ring.len() >= 5_000);
+        while next(&mut ring, slow).is_some() {}
+        ring.trim(ResourceVersion(1));
+        assert_eq!(ring.len(), 0);
+        assert!(ring.entries.capacity() <= 4 * SHORT);
+    }
+
+    #[test]
+    fn a_dropped_watcher_holds_nothing_back() {
+        let mut ring = Ring::default();
+        let (fast, slow) = (ring.join(), ring.join());
+        for rv in 1..=1000 {
+            push(&mut ring, rv);
+            next(&mut ring, fast);
+        }
+        ring.leave(slow);
+        ring.trim(ResourceVersion(0));
+        assert_eq!((ring.len(), ring.watchers()), (0, 1));
+        assert_eq!(ring.join(), slow, "its place is reused");
+    }
+
+    #[test]
+    fn the_window_overtakes_a_watcher_and_frees_its_snapshot() {
+        let mut ring = Ring::default();
+        let (here, gone) = (ring.join(), ring.join());
+        for slot in [here, gone] {
+            ring.pin(slot, Some(Snapshot::new(ResourceVersion(0), Default::default())));
+        }
+        for rv in 1..=10 {
+            push(&mut ring, rv);
+        }
+        for _ in 0..4 {
+            next(&mut ring, here);
+        }
+        ring.trim(ResourceVersion(5));
+        assert!(ring.pinned(here).is_ok());
+        assert_eq!(ring.pinned(gone).unwrap_err(), EndReason::TooSlow);
+        assert!(matches!(ring.next(gone, &Context::from_waker(Waker::noop())), Next::Overtaken));
+        assert_eq!(next(&mut ring, here), Some(5));
+    }
+}

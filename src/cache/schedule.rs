@@ -1,0 +1,139 @@
+//! When a watcher's bookmarks are due, and when it ends: one timer for both.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::watcher::WatchSpec;
+
+#[derive(Debug)]
+pub(super) struct Schedule {
+    deadline: Instant,
+    period: Duration,
+    /// When the next bookmark is due; none any more, or none asked for.
+    due: Option<Instant>,
+    bookmarks: bool,
+    /// Made when first waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whom the timer wakes.
+    wakes: Option<Waker>,
+}
+
+/// The apiserver sends a bookmark this long before the deadline, for a client to resume from.
+const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+/// And one after the mark of the initial events, if the revision moved: at the first tick, of 1 s to 1.25 s.
+const AFTER_MARK: Duration = Duration::from_secs(1);
+const AFTER_MARK_JITTER: f64 = 0.25;
+/// How much earlier than the period a bookmark may come, so that the watchers of a burst do not stay in step.
+const PERIOD_JITTER: f64 = 0.05;
+/// When a bookmark that was due in the middle of a batch is tried again.
+const POSTPONED: Duration = Duration::from_millis(100);
+
+// === impl Schedule ===
+
+impl Schedule {
+    pub(super) fn new(spec: &WatchSpec, period: Duration) -> Self {
+        Self { deadline: spec.deadline, period, due: None, bookmarks: spec.bookmarks, timer: None, wakes: None }
+    }
+
+    pub(super) fn takes_bookmarks(&self) -> bool {
+        self.bookmarks
+    }
+
+    /// The initial part is over; `marked`: with a bookmark of its own.
+    pub(super) fn start(&mut self, now: Instant, marked: bool) {
+        if !self.bookmarks {
+            return;
+        }
+        self.advance(now);
+        if marked {
+            let soon = now + AFTER_MARK.mul_f64(1.0 + rand::rng().random_range(0.0..AFTER_MARK_JITTER));
+            self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+        }
+    }
+
+    /// A bookmark was due: sets the next one's time. The one before the deadline is the last.
+    pub(super) fn advance(&mut self, now: Instant) {
+        let regular = now + self.period.mul_f64(1.0 - rand::rng().random_range(0.0..PERIOD_JITTER));
+        let last = self.deadline.checked_sub(BEFORE_DEADLINE).filter(|last| *last > now);
+        self.due = last.map(|last| last.min(regular));
+    }
+
+    pub(super) fn postpone(&mut self, now: Instant) {
+        self.due = Some(now + POSTPONED);
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.deadline <= now
+    }
+
+    /// Ready when a bookmark is due or the deadline has come.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let next = self.due.map_or(self.deadline, |due| due.min(self.deadline));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
+        if timer.deadline() != next {
+            timer.as_mut().reset(next);
+        } else if !timer.is_elapsed() && self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            // Polled for every event, and mostly by the task that the timer already wakes.
+            return Poll::Pending;
+        }
+        let polled = timer.as_mut().poll(cx);
+        self.wakes = polled.is_pending().then(|| cx.waker().clone());
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::watcher::WatchStart;
+    use crate::selector::Predicate;
+
+    /// Milliseconds from the start at which bookmarks are due.
+    fn dues(lifetime: Duration, bookmarks: bool, marked: bool) -> Vec<u128> {
+        let start = Instant::now();
+        let deadline = start + lifetime;
+        let predicate = Predicate::everything();
+        let spec = WatchSpec { predicate, start: WatchStart::Now, bookmarks, initial_end: marked, deadline };
+        let mut schedule = Schedule::new(&spec, Duration::from_secs(60));
+        schedule.start(start, marked);
+        let mut dues = Vec::new();
+        while let Some(due) = schedule.due {
+            dues.push((due - start).as_millis());
+            schedule.advance(due);
+        }
+        dues
+    }
+
+    #[test]
+    fn a_bookmark_a_minute_and_one_before_the_deadline() {
+        let dues = dues(Duration::from_secs(150), true, false);
+        assert_eq!(dues.len(), 3, "{dues:?}");
+        assert!((57_000..=60_000).contains(&dues[0]) && (57_000..=60_000).contains(&(dues[1] - dues[0])), "{dues:?}");
+        assert_eq!(dues[2], 148_000);
+    }
+
+    #[test]
+    fn a_short_watch_has_only_the_one_before_its_deadline() {
+        assert_eq!(dues(Duration::from_secs(3), true, false), [1000]);
+        assert!(dues(Duration::from_secs(2), true, false).is_empty());
+        assert!(dues(Duration::from_secs(300), false, true).is_empty(), "not asked for");
+    }
+
+    #[test]
+    fn the_mark_is_followed_by_a_bookmark_at_the_next_tick() {
+        for (lifetime, more) in [(300, true), (2, false)] {
+            let dues = dues(Duration::from_secs(lifetime), true, true);
+            assert!((1000..=1250).contains(&dues[0]), "{dues:?}");
+            assert_eq!(dues.len() > 1, more, "{dues:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the writer, the dispatcher, the readers and the watchers of one cache share.
+//!
+//! Order of locks: `state`, then `groups`, then a group's ring. Nobody waits while holding one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::config::CacheConfig;
+use super::groups::WatchGroups;
+use super::history::History;
+use super::invariants::{Invariant, violated};
+use super::ready::Ready;
+use super::stats::{CacheStats, Counters};
+use super::store::{Inner, Snapshot, Store};
+use super::watcher::EndReason;
+use crate::codec::json::Form;
+use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: CacheConfig,
+    pub(super) state: Mutex<State>,
+    /// The current snapshot for readers that must not wait; empty unless ready.
+    published: ArcSwapOption<Inner>,
+    pub(super) ready: Ready,
+    pub(super) groups: RwLock<WatchGroups>,
+    /// All events up to this revision are in the rings of all groups that want them.
+    pub(super) dispatched_rv: AtomicU64,
+    /// Position of the first event not dispatched.
+    pub(super) dispatched: AtomicU64,
+    /// Wakes the dispatcher: there are events, or progress.
+    pub(super) work: Notify,
+    /// Wakes the writer: the dispatcher has moved.
+    pub(super) moved: Notify,
+    /// Watchers end once they have caught up: [`Shared::DRAINING`], with or without a last bookmark.
+    pub(super) draining: AtomicU64,
+    pub(super) dispatcher_runs: AtomicBool,
+    pub(super) counters: Counters,
+    pub(super) form: ArcSwapOption<Form>,
+    pub(super) bookmark_template: ArcSwapOption<Bytes>,
+}
+
+/// What changes together with every event.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Present while ready.
+    pub(super) current: Option<Snapshot>,
+    pub(super) history: History,
+    /// Counts the times at which revisions may have started anew.
+    pub(super) generation: u64,
+    /// Events before this position stand for the gap before a relist: their revisions are no moments of their own,
+    /// so no bookmark may name one.
+    pub(super) gap_end: u64,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) const SERVING: u64 = 0;
+    pub(super) const DRAINING: u64 = 1;
+    pub(super) const DRAINING_WITH_BOOKMARK: u64 = 2;
+
+    pub(super) fn new(config: CacheConfig) -> Self {
+        let history = History::new(config.limits());
+        let groups = WatchGroups::new(config.trigger);
+        Self {
+            config,
+            state: Mutex::new(State { current: None, history, generation: 0, gap_end: 0 }),
+            published: ArcSwapOption::empty(),
+            ready: Ready::new(),
+            groups: RwLock::new(groups),
+            dispatched_rv: AtomicU64::new(0),
+            dispatched: AtomicU64::new(0),
+            work: Notify::new(),
+            moved: Notify::new(),
+            draining: AtomicU64::new(Self::SERVING),
+            dispatcher_runs: AtomicBool::new(false),
+            counters: Counters::default(),
+            form: ArcSwapOption::empty(),
+            bookmark_template: ArcSwapOption::empty(),
+        }
+    }
+
+    /// Without a lock.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        self.published.load_full().map(Snapshot::from_inner)
+    }
+
+    pub(super) fn is_published(&self) -> bool {
+        self.published.load().is_some()
+    }
+
+    /// Shows a new state to everybody. The caller holds the state lock and has told the history.
+    pub(super) fn publish(&self, state: &mut State, snapshot: Snapshot) {
+        if let Some(current) = &state.current
+            && snapshot.rv() < current.rv()
+        {
+            let detail = format_args!("{} after {}", snapshot.rv(), current.rv());
+            violated(Invariant::NeverGoesBack, &self.config.resource, detail);
+        }
+        self.published.store(Some(snapshot.inner()));
+        state.current = Some(snapshot);
+    }
+
+    /// Appends an event; `after` is the state it leaves.
+    pub(super) fn append(&self, state: &mut State, event: WatchCacheEvent, after: &Store, now: Instant) {
+        let newest = state.history.floor().max(state.history.newest().unwrap_or_default());
+        let together = event.kind == EventType::Deleted && state.history.newest() == Some(event.rv);
+        if event.rv <= newest && !together {
+            let detail = format_args!("{} of {} after {newest}", event.rv, event.key());
+            violated(Invariant::HistoryContiguous, &self.config.resource, detail);
+        }
+        state.history.push(Arc::new(event), after, now);
+    }
+
+    /// Gives the state up: revisions may start anew after this. All watchers end.
+    pub(super) fn reset(&self, why: &str, reason: EndReason, stopped: bool) {
+        let mut state = self.state.lock();
+        self.published.store(None);
+        state.current = None;
+        self.ready.not_ready(why, stopped);
+        self.forget(&mut state, ResourceVersion::ZERO, reason);
+    }
+
+    /// Ends all watchers and empties the history; the next event follows `rv`.
+    pub(super) fn forget(&self, state: &mut State, rv: ResourceVersion, reason: EndReason) -> usize {
+        state.generation += 1;
+        state.history.reset(rv);
+        state.gap_end = 0;
+        let ended = self.groups.write().close_all(reason, state.generation);
+        // Not before the groups are closed: a watcher takes this for the revision of a bookmark.
+        self.dispatched.store(state.history.head(), Ordering::Release);
+        self.dispatched_rv.store(rv.0, Ordering::Release);
+        ended
+    }
+
+    pub(super) fn stats(&self) -> CacheStats {
+        let (watchers, groups) = {
+            let groups = self.groups.read();
+            (groups.watchers(), groups.len())
+        };
+        let counters = &self.counters;
+        let state = self.state.lock();
+        CacheStats {
+            state: self.ready.readiness(),
+            rv: self.ready.rv(),
+            dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
+            objects: state.current.as_ref().map_or(0, Snapshot::len),
+            bytes: state.current.as_ref().map_or(0, Snapshot::bytes),
+            window_events: state.history.len(),
+            window_bytes: state.history.bytes(),
+            window_oldest_rv: state.history.oldest(),
+            window_floor: state.history.floor(),
+            window_age: state.history.age(Instant::now()),
+            checkpoints: state.history.checkpoints(),
+            watchers,
+            groups,
+            events_total: counters.events.get(),
+            dispatched_total: counters.dispatched.get(),
+            evaluated_total: counters.evaluated.get(),
+            routed_total: counters.routed.get(),
+            replaced_total: counters.replaced.get(),
+            lagged_total: counters.lagged.get(),
+            watchers_total: counters.watchers.get(),
+            terminated_total: counters.terminated.get(),
+            too_slow_total: counters.too_slow.get(),
+            bookmarks_total: counters.bookmarks.get(),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The objects of one resource, ordered by key, and immutable views of them.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope, WatchCacheEvent};
+
+/// Objects by key, in the apiserver's order. Cloning takes constant time: clones share the tree, and a later change
+/// copies only the nodes on its path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Store {
+    map: OrdMap<ObjectKey, Arc<Object>>,
+    /// Sum of [`Object::size`].
+    bytes: usize,
+}
+
+/// The state of one resource at one resourceVersion. Cloning takes constant time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    rv: ResourceVersion,
+    store: Store,
+}
+
+/// What a scope is in the flat key space.
+enum Keys<'a> {
+    /// At most this key.
+    One(String),
+    /// Everything from the first to before the second bound, of any namespace or of one.
+    Range(Bound<String>, Bound<String>),
+    /// A name in whichever namespace: no key range.
+    Named(&'a str),
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.map.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.map.values()
+    }
+
+    pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        self.bytes += object.size();
+        let old = self.map.insert(object.key.clone(), object);
+        self.bytes -= old.as_ref().map_or(0, |old| old.size());
+        old
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let old = self.map.remove(key);
+        self.bytes -= old.as_ref().map_or(0, |old| old.size());
+        old
+    }
+
+    pub(super) fn apply(&mut self, event: &WatchCacheEvent) {
+        match event.kind {
+            EventType::Added | EventType::Modified => self.insert(event.object.clone()),
+            EventType::Deleted => self.remove(event.key()),
+        };
+    }
+
+    /// Takes back an event that was the last one applied to this state.
+    pub(super) fn undo(&mut self, event: &WatchCacheEvent) {
+        match &event.prev {
+            Some(prev) => self.insert(prev.clone()),
+            None => self.remove(event.key()),
+        };
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    pub(super) fn new(rv: ResourceVersion, store: Store) -> Self {
+        Self { inner: Arc::new(Inner { rv, store }) }
+    }
+
+    /// The revision this state is of. Greater than or equal to every object's.
+    pub fn rv(&self) -> ResourceVersion {
+        self.inner.rv
+    }
+
+    /// Number of objects, all namespaces.
+    pub fn len(&self) -> usize {
+        self.inner.store.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all objects ([`Object::size`]); shared with other snapshots.
+    pub fn bytes(&self) -> usize {
+        self.inner.store.bytes()
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.inner.store.get(key)
+    }
+
+    /// The objects of a scope in key order, from the first key greater than `after`. Costs a search of the tree, and
+    /// for a name across namespaces one search a namespace; then each object is one step.
+    pub fn range<'a>(
+        &'a self,
+        scope: &'a Scope,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let keys = self.keys(scope);
+        let (range, named) = match keys {
+            Keys::One(key) => (self.between(Bound::Included(key.clone()), &Bound::Included(key), after), None),
+            Keys::Range(lower, upper) => (self.between(lower, &upper, after), None),
+            Keys::Named(name) => (None, Some(self.named(name, after))),
+        };
+        range.into_iter().flatten().chain(named.into_iter().flatten())
+    }
+
+    pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub(super) fn inner(&self) -> Arc<Inner> {
+        self.inner.clone()
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    fn between<'a>(
+        &'a self,
+        lower: Bound<String>,
+        upper: &Bound<String>,
+        after: Option<&str>,
+    ) -> Option<impl Iterator<Item = &'a Arc<Object>> + use<'a>> {
+        let lower = match (lower, after) {
+            (lower, None) => lower,
+            (Bound::Included(start), Some(after)) if start.as_str() > after => Bound::Included(start),
+            (_, Some(after)) => Bound::Excluded(after.to_owned()),
+        };
+        let empty = match (&lower, upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (Bound::Excluded(lower) | Bound::Included(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+                lower >= upper
+            }
+            _ => false,
+        };
+        let bounds = (as_str(&lower), as_str(upper));
+        (!empty).then(|| self.inner.store.map.range::<_, str>(bounds).map(|(_, object)| object))
+    }
+
+    /// From namespace to namespace, looking for one key in each.
+    fn named<'a>(&'a self, name: &'a str, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let map = &self.inner.store.map;
+        let after = after.unwrap_or_default().to_owned();
+        // The namespace in which `after` stands may still have the name.
+        let mut next = after.split_once('/').map_or(String::new(), |(namespace, _)| format!("{namespace}/"));
+        std::iter::from_fn(move || {
+            loop {
+                let (key, _) = map.range::<_, str>((Bound::Included(next.as_str()), Bound::Unbounded)).next()?;
+                let namespace = key.namespace();
+                let wanted = format!("{namespace}/{name}");
+                let beyond = format!("{namespace}0");
+                // Always on, even if the keys were of both kinds.
+                next = if beyond.as_str() > key.as_str() { beyond } else { format!("{key}\0") };
+                if wanted > after
+                    && let Some(object) = map.get(wanted.as_str())
+                {
+                    return Some(object);
+                }
+            }
+        })
+    }
+
+    fn keys<'a>(&self, scope: &'a Scope) -> Keys<'a> {
+        match (scope.namespace.as_deref(), scope.name.as_deref()) {
+            (Some(namespace), Some(name)) => Keys::One(format!("{namespace}/{name}")),
+            // '0' is the byte after '/'.
+            (Some(namespace), None) => {
+                Keys::Range(Bound::Included(format!("{namespace}/")), Bound::Excluded(format!("{namespace}0")))
+            }
+            (None, Some(name)) => {
+                // A resource is namespaced as a whole or not at all, so any one key tells which.
+                let namespaced = self.inner.store.map.get_min().is_some_and(|(key, _)| key.as_str().contains('/'));
+                if namespaced { Keys::Named(name) } else { Keys::One(name.to_owned()) }
+            }
+            (None, None) => Keys::Range(Bound::Unbounded, Bound::Unbounded),
+        }
+    }
+}
+
+fn as_str(bound: &Bound<String>) -> Bound<&str> {
+    bound.as_ref().map(String::as_str)
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

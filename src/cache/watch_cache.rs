@@ -1,0 +1,219 @@
+//! The readers' handle to a cache.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use super::config::CacheConfig;
+use super::dispatcher::Dispatcher;
+use super::initial::Replay;
+use super::ready::Readiness;
+use super::shared::Shared;
+use super::stats::CacheStats;
+use super::store::Snapshot;
+use super::watcher::{CacheWatcher, Membership, Phase, WatchSpec, WatchStart};
+use crate::codec::json::Form;
+use crate::meta::ResourceVersion;
+
+/// A cache as its readers see it. Cloning counts a reference.
+#[derive(Clone, Debug)]
+pub struct WatchCache {
+    shared: Arc<Shared>,
+}
+
+/// Why there is no state of a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("the cache is not ready")]
+    NotReady,
+    #[error("the window no longer reaches back to this revision")]
+    TooOld,
+    #[error("the cache has not reached this revision")]
+    TooNew,
+}
+
+/// Why a revision was not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    #[error("the cache is not ready")]
+    NotReady,
+    #[error("the cache is at {current} only")]
+    Timeout { current: ResourceVersion },
+}
+
+/// Why a watch cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    #[error("the cache is not ready")]
+    NotReady,
+    /// `oldest_minus_1` is the least revision a watch may start after; the apiserver's message names it.
+    #[error("too old resource version: {rv} ({oldest_minus_1})")]
+    TooOld { rv: ResourceVersion, oldest_minus_1: ResourceVersion },
+}
+
+// === impl WatchCache ===
+
+impl WatchCache {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    pub fn config(&self) -> &CacheConfig {
+        &self.shared.config
+    }
+
+    pub fn ready(&self) -> Readiness {
+        self.shared.ready.readiness()
+    }
+
+    /// Without a lock.
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_published()
+    }
+
+    /// Waits until the cache is ready, its writer is gone, or the deadline; says which it is.
+    pub async fn wait_ready(&self, deadline: Instant) -> Readiness {
+        timeout_at(deadline, self.shared.ready.wait_ready()).await.ok();
+        self.ready()
+    }
+
+    /// How TypeMeta stands in this cache's objects, once known.
+    pub fn form(&self) -> Option<Arc<Form>> {
+        self.shared.form.load_full()
+    }
+
+    /// Upstream's own bookmark object of this type, once seen.
+    pub fn bookmark_template(&self) -> Option<Bytes> {
+        self.shared.bookmark_template.load().as_deref().cloned()
+    }
+
+    /// The revision up to which this cache is complete; zero unless ready.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.shared.ready.rv()
+    }
+
+    /// The present state, `None` unless ready. Takes no lock.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        self.shared.snapshot()
+    }
+
+    /// The state at a revision: the greatest not newer. Exact inside the window; costs at most some milliseconds, and
+    /// next to nothing when asked for again, as by the pages of one list. Its [`Snapshot::rv`] is the one asked for.
+    ///
+    /// # Errors
+    /// Below the window, above the present revision, or not ready.
+    pub fn snapshot_at(&self, rv: ResourceVersion) -> Result<Snapshot, SnapshotError> {
+        let mut rebuild = {
+            let state = self.shared.state.lock();
+            let current = state.current.as_ref().ok_or(SnapshotError::NotReady)?;
+            if rv == current.rv() {
+                return Ok(current.clone());
+            }
+            if rv > current.rv() {
+                return Err(SnapshotError::TooNew);
+            }
+            if rv < state.history.floor() {
+                return Err(SnapshotError::TooOld);
+            }
+            state.history.rebuild(rv, current.store())
+        };
+        // Not under the lock.
+        let store = rebuild.run();
+        self.shared.state.lock().history.remember(&rebuild);
+        Ok(Snapshot::new(rv, store))
+    }
+
+    /// The present state as soon as it is not older than `rv`.
+    ///
+    /// # Errors
+    /// At the deadline, or when the cache is not ready or ceases to be.
+    pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> Result<Snapshot, WaitError> {
+        loop {
+            let snapshot = self.snapshot().ok_or(WaitError::NotReady)?;
+            if snapshot.rv() >= rv {
+                return Ok(snapshot);
+            }
+            if timeout_at(deadline, self.shared.ready.wait_for(rv)).await.is_err() {
+                return Err(WaitError::Timeout { current: snapshot.rv() });
+            }
+        }
+    }
+
+    /// Registers a watcher.
+    ///
+    /// # Errors
+    /// When not ready, or when the window no longer reaches back to the start.
+    #[expect(clippy::needless_pass_by_value, reason = "a spec is made for one watch")]
+    pub fn watch(&self, spec: WatchSpec) -> Result<CacheWatcher, WatchError> {
+        loop {
+            // No gap and no duplicate, wherever the dispatcher is. Three moments: J, the watcher joins its group and
+            // remembers the end of the ring; S, under the state lock, the revision R = `live_after` is taken, with the
+            // snapshot or the head of the history; D, an event e is dispatched, which looks the groups up.
+            // e > R: e is appended to the history after S, so D follows S, which follows J: the look-up finds the
+            // group, e is put behind the remembered end, and is delivered once, from there.
+            // e <= R: e is in the snapshot, or in the history before its head, which the initial part delivers. The
+            // ring may have it too, if D follows J; there it is skipped by its revision.
+            // The state lock also covers what ends groups: a group not closed at S belongs to the state of S.
+            let membership = Membership::join(&self.shared, &spec.predicate);
+            let mut watcher = CacheWatcher::new(membership, &spec);
+            if self.start(&mut watcher, &spec)? {
+                return Ok(watcher);
+            }
+        }
+    }
+
+    /// The moment S of a registration; false if the group was ended before it.
+    fn start(&self, watcher: &mut CacheWatcher, spec: &WatchSpec) -> Result<bool, WatchError> {
+        let state = self.shared.state.lock();
+        let current = state.current.as_ref().ok_or(WatchError::NotReady)?;
+        let rv = current.rv();
+        let (phase, last, live_after) = match spec.start {
+            WatchStart::State => (Phase::Listing(Box::default()), rv, rv),
+            WatchStart::Now => (Phase::Live, rv, rv),
+            WatchStart::After(after) if after >= rv => (Phase::Live, after, after),
+            WatchStart::After(after) => {
+                let oldest_minus_1 = state.history.floor();
+                if after < oldest_minus_1 {
+                    return Err(WatchError::TooOld { rv: after, oldest_minus_1 });
+                }
+                let (from, head) = (state.history.position_after(after), state.history.head());
+                (Phase::Replay(Box::new(Replay::new(from, head))), after, rv)
+            }
+        };
+        let snapshot = (spec.start == WatchStart::State).then(|| current.clone());
+        Ok(watcher.begin(phase, snapshot, last, live_after))
+    }
+
+    /// Dispatches events to watchers until dropped. To be run once per cache, as a task of its own: without it no
+    /// watcher gets a live event, and the writer waits when [`CacheConfig::max_lag`] events are undispatched.
+    pub fn run_dispatcher(&self) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        async move {
+            if shared.dispatcher_runs.swap(true, Ordering::AcqRel) {
+                tracing::error!(resource = %shared.config.resource, "a second dispatcher was started, and does nothing");
+                return std::future::pending().await;
+            }
+            Dispatcher::new(shared).run().await;
+        }
+    }
+
+    /// Ends all watchers, also those still to come, each as soon as it has delivered what there is; before that, if
+    /// `last_bookmark` says so and it takes bookmarks, with a bookmark to resume from.
+    pub fn end_watchers(&self, last_bookmark: bool) {
+        let how = if last_bookmark { Shared::DRAINING_WITH_BOOKMARK } else { Shared::DRAINING };
+        self.shared.draining.store(how, Ordering::Release);
+        self.shared.groups.read().wake_all();
+    }
+
+    pub fn stats(&self) -> CacheStats {
+        self.shared.stats()
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+}

@@ -1,0 +1,419 @@
+//! What a watcher may rely on.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, advance, timeout};
+
+use super::dispatcher::Dispatcher;
+use super::testing::*;
+use super::*;
+use crate::meta::{EventType, ResourceVersion, Scope};
+
+const LIST: u64 = 100;
+
+/// A cache that listed `a/x@10` and `b/y@20` at 100.
+async fn listed(change: impl FnOnce(&mut CacheConfig)) -> (Writer, WatchCache, Dispatcher) {
+    let (mut writer, cache, dispatcher) = cache(change);
+    let objects = [plain("a", "x", 10), plain("b", "y", 20)].map(Arc::new);
+    writer.replace(objects.into(), ResourceVersion(LIST)).await.unwrap();
+    (writer, cache, dispatcher)
+}
+
+async fn modify(writer: &mut Writer, namespace: &str, name: &str, rv: u64) {
+    writer.apply(EventType::Modified, plain(namespace, name, rv)).await.unwrap();
+}
+
+fn after(rv: u64) -> WatchStart {
+    WatchStart::After(ResourceVersion(rv))
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_come_in_key_order_and_end_with_a_mark() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
+    modify(&mut writer, "a", "x", 101).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial", "MODIFIED a/x@101"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_selection_is_marked_too() {
+    let (_writer, cache, _) = listed(|_| {}).await;
+    for fields in ["spec.nodeName=n", "metadata.name=a,metadata.name=b"] {
+        let predicate = predicate(Scope::all(), "", fields);
+        let mut watcher = cache.watch(WatchSpec { predicate, ..spec(WatchStart::State) }).unwrap();
+        assert_eq!(take(&mut watcher), ["BOOKMARK 100 initial"]);
+    }
+    let mut unmarked = cache.watch(WatchSpec { initial_end: false, ..spec(WatchStart::State) }).unwrap();
+    assert_eq!(take(&mut unmarked), ["ADDED a/x@10", "ADDED b/y@20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_initial_list_is_complete_whatever_happens_meanwhile() {
+    let (mut writer, cache, mut dispatcher) = cache(|_| {});
+    let objects =
+        (0..5000).map(|i| Arc::new(object("a", &format!("n{i:05}"), i + 1, &[], if i % 2500 == 0 { "n" } else { "" })));
+    writer.replace(objects.collect(), ResourceVersion(9000)).await.unwrap();
+    let everything = cache.watch(spec(WatchStart::State)).unwrap();
+    let predicate = predicate(Scope::all(), "", "spec.nodeName=n");
+    let few = cache.watch(WatchSpec { predicate, ..spec(WatchStart::State) }).unwrap();
+    for (mut watcher, step, count) in [(everything, 1, 5000), (few, 2500, 2)] {
+        for i in (0..5000).step_by(step) {
+            let event = loop {
+                // Where many objects are looked at for nothing, the watcher lets others run.
+                if let std::task::Poll::Ready(event) = poll(&mut watcher) {
+                    break event.unwrap();
+                }
+            };
+            assert_eq!(short(&event), format!("ADDED a/n{i:05}@{}", i + 1));
+            if i % 50 == 0 {
+                let rv = writer.resource_version().0 + 1;
+                writer.apply(EventType::Deleted, plain("a", &format!("n{:05}", (i + 77) % 5000), rv)).await.unwrap();
+                dispatch(&mut dispatcher);
+            }
+        }
+        assert_eq!(take(&mut watcher)[0], "BOOKMARK 9000 initial", "after {count}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_old_is_counted_as_the_apiserver_counts() {
+    let (mut writer, cache, mut dispatcher) = listed(|config| config.window_max_events = 2).await;
+    let too_old = |rv, oldest_minus_1| {
+        let error = cache.watch(spec(after(rv))).map(drop).unwrap_err();
+        let (rv, oldest_minus_1) = (ResourceVersion(rv), ResourceVersion(oldest_minus_1));
+        assert_eq!(error, WatchError::TooOld { rv, oldest_minus_1 });
+        assert_eq!(error.to_string(), format!("too old resource version: {rv} ({oldest_minus_1})"));
+    };
+    too_old(99, 100);
+    assert!(take(&mut cache.watch(spec(after(100))).unwrap()).is_empty());
+    assert!(take(&mut cache.watch(spec(after(101))).unwrap()).is_empty());
+    for rv in [105, 110] {
+        modify(&mut writer, "a", "x", rv).await;
+        dispatch(&mut dispatcher);
+    }
+    too_old(99, 100);
+    assert_eq!(take(&mut cache.watch(spec(after(100))).unwrap()), ["MODIFIED a/x@105", "MODIFIED a/x@110"]);
+    modify(&mut writer, "a", "x", 115).await;
+    too_old(108, 109);
+    assert_eq!(take(&mut cache.watch(spec(after(109))).unwrap()), ["MODIFIED a/x@110", "MODIFIED a/x@115"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_up_to_a_future_revision_is_delivered() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let mut watcher = cache.watch(spec(after(103))).unwrap();
+    for rv in 101..=103 {
+        modify(&mut writer, "a", "x", rv).await;
+    }
+    dispatch(&mut dispatcher);
+    advance(Duration::from_secs(61)).await;
+    assert!(take(&mut watcher).is_empty(), "no event and no bookmark");
+    modify(&mut writer, "a", "x", 104).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@104"]);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(take(&mut watcher), ["BOOKMARK 104"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_means_after_the_present_state() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    modify(&mut writer, "a", "x", 101).await;
+    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    modify(&mut writer, "a", "x", 102).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@102"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watcher_not_going_back_in_time() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    for rv in 101..=110 {
+        modify(&mut writer, "a", "x", rv).await;
+    }
+    // The dispatcher has seen nothing of it: all ten come after the watchers joined their group.
+    let mut state = cache.watch(spec(WatchStart::State)).unwrap();
+    let mut replayed = cache.watch(spec(after(108))).unwrap();
+    modify(&mut writer, "a", "x", 111).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut state), ["ADDED a/x@110", "ADDED b/y@20", "BOOKMARK 110 initial", "MODIFIED a/x@111"]);
+    assert_eq!(take(&mut replayed), ["MODIFIED a/x@109", "MODIFIED a/x@110", "MODIFIED a/x@111"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_those_of_the_selection() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let predicate = predicate(Scope::all(), "app=web", "");
+    let live = cache.watch(WatchSpec { predicate: predicate.clone(), ..spec(after(100)) }).unwrap();
+    let web = |rv| object("a", "x", rv, &[("app", "web")], "");
+    writer.apply(EventType::Modified, web(101)).await.unwrap();
+    writer.apply(EventType::Modified, web(102)).await.unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 103)).await.unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 104)).await.unwrap();
+    writer.apply(EventType::Modified, web(105)).await.unwrap();
+    writer.apply(EventType::Deleted, web(106)).await.unwrap();
+    writer.apply(EventType::Deleted, plain("b", "y", 107)).await.unwrap();
+    dispatch(&mut dispatcher);
+    let replayed = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
+    for mut watcher in [live, replayed] {
+        // Leaving the selection shows the last state that was in it, at the revision of leaving.
+        let expected =
+            ["ADDED a/x@101", "MODIFIED a/x@102", "DELETED a/x@102 as 103", "ADDED a/x@105", "DELETED a/x@106"];
+        assert_eq!(take(&mut watcher), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_finds_the_watchers_of_both_values() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let watch = |node: &str| {
+        let predicate = predicate(Scope::all(), "", &format!("spec.nodeName={node}"));
+        cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap()
+    };
+    let (mut one, mut two, mut three) = (watch("n1"), watch("n2"), watch("n3"));
+    writer.apply(EventType::Modified, object("a", "x", 101, &[], "n1")).await.unwrap();
+    writer.apply(EventType::Modified, object("a", "x", 102, &[], "n2")).await.unwrap();
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut one), ["ADDED a/x@101", "DELETED a/x@101 as 102"]);
+    assert_eq!(take(&mut two), ["ADDED a/x@102"]);
+    assert!(take(&mut three).is_empty());
+    assert_eq!(cache.stats().evaluated_total, 3, "the third watcher's group was never looked at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_predicates_share_a_group_and_the_last_to_leave_removes_it() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let scopes = [
+        (Scope::all(), ""),
+        (Scope::namespace("a"), ""),
+        (Scope::all(), "metadata.name=x"),
+        (Scope::namespace("a"), "metadata.name=x"),
+        (Scope::all(), "spec.nodeName=n1"),
+        (Scope::all(), "metadata.name=x,metadata.name=y"),
+    ];
+    let watchers: Vec<_> = scopes
+        .iter()
+        .chain(&scopes)
+        .map(|(scope, fields)| {
+            let predicate = predicate(scope.clone(), "", fields);
+            cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap()
+        })
+        .collect();
+    assert_eq!((cache.stats().watchers, cache.stats().groups), (12, 6));
+    modify(&mut writer, "a", "x", 101).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(cache.stats().evaluated_total, 4);
+    drop(watchers);
+    assert_eq!((cache.stats().watchers, cache.stats().groups), (0, 0));
+    modify(&mut writer, "a", "x", 102).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(cache.stats().evaluated_total, 4, "the indexes are empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_watcher_is_ended_and_holds_no_memory() {
+    let (mut writer, cache, mut dispatcher) = listed(|config| config.window_max_events = 10).await;
+    let mut slow = cache.watch(spec(after(100))).unwrap();
+    let mut listing = cache.watch(spec(WatchStart::State)).unwrap();
+    let mut fast = cache.watch(spec(after(100))).unwrap();
+    assert_eq!(take(&mut fast).len(), 0);
+    let held = Arc::downgrade(cache.snapshot().unwrap().get(&crate::meta::ObjectKey::new("a", "x")).unwrap());
+    for rv in 101..=150 {
+        modify(&mut writer, "a", "x", rv).await;
+        dispatch(&mut dispatcher);
+        assert_eq!(take(&mut fast), [format!("MODIFIED a/x@{rv}")]);
+    }
+    assert!(held.upgrade().is_some(), "pinned by those who have not read");
+    dispatcher.sweep();
+    assert!(held.upgrade().is_none(), "the window has passed them");
+    assert_eq!(take(&mut slow), ["END too_slow"]);
+    assert_eq!(take(&mut listing), ["END too_slow"]);
+    assert!(take(&mut fast).is_empty());
+    assert_eq!((cache.stats().terminated_total, cache.stats().too_slow_total), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_the_window_has_passed_ends() {
+    let (mut writer, cache, mut dispatcher) = listed(|config| config.window_max_events = 200).await;
+    for rv in 101..=300 {
+        modify(&mut writer, "a", "x", rv).await;
+    }
+    dispatch(&mut dispatcher);
+    let mut watcher = cache.watch(spec(after(100))).unwrap();
+    assert_eq!(short(&next(&mut watcher)), "MODIFIED a/x@101");
+    for rv in 301..=400 {
+        modify(&mut writer, "a", "x", rv).await;
+        dispatch(&mut dispatcher);
+    }
+    let rest = take(&mut watcher);
+    assert_eq!(rest.last().map(String::as_str), Some("END too_slow"));
+    assert_eq!(rest[0], "MODIFIED a/x@102");
+    assert!(rest.len() < 100, "only what was already at hand");
+}
+
+fn next(watcher: &mut CacheWatcher) -> WatcherEvent {
+    match poll(watcher) {
+        std::task::Poll::Ready(Some(event)) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_once_a_minute_and_before_the_deadline() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let start = Instant::now();
+    let deadline = start + Duration::from_secs(150);
+    let mut watcher = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
+    writer.progress(ResourceVersion(120));
+    dispatch(&mut dispatcher);
+    dispatcher.step(1);
+    let mut seen = Vec::new();
+    while let Some(event) = watcher.next().await {
+        seen.push((short(&event), start.elapsed().as_secs()));
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen.iter().all(|(event, _)| event == "BOOKMARK 120"), "{seen:?}");
+    assert!((57..=60).contains(&seen[0].1) && (114..=120).contains(&seen[1].1) && seen[2].1 == 148, "{seen:?}");
+    assert_eq!(watcher.end_reason(), Some(EndReason::Deadline));
+    assert_eq!(start.elapsed().as_secs(), 150);
+    assert!(watcher.next().await.is_none(), "and stays ended");
+    assert_eq!(cache.stats().terminated_total, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_without_progress_or_without_asking() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let deadline = Instant::now() + Duration::from_secs(100);
+    let mut idle = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
+    assert!(idle.next().await.is_none(), "the revision has not moved");
+
+    let deadline = Instant::now() + Duration::from_secs(100);
+    let mut plain = cache.watch(WatchSpec { deadline, bookmarks: false, ..spec(WatchStart::State) }).unwrap();
+    writer.progress(ResourceVersion(120));
+    dispatcher.step(1);
+    let mut seen = Vec::new();
+    while let Some(event) = plain.next().await {
+        seen.push(short(&event));
+    }
+    assert_eq!(seen, ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mark_is_followed_by_a_bookmark_if_the_revision_moved() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let start = Instant::now();
+    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
+    assert_eq!(take(&mut watcher).len(), 3);
+    writer.progress(ResourceVersion(101));
+    dispatcher.step(1);
+    let event = watcher.next().await.unwrap();
+    assert_eq!(short(&event), "BOOKMARK 101");
+    assert!((1000..=1250).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert_eq!(short(&watcher.next().await.unwrap()), "BOOKMARK 101");
+    assert!(start.elapsed() >= Duration::from_secs(57));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_never_overtakes_an_event() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let mut watcher = cache.watch(spec(after(100))).unwrap();
+    assert!(take(&mut watcher).is_empty());
+    modify(&mut writer, "a", "x", 101).await;
+    modify(&mut writer, "a", "x", 102).await;
+    writer.progress(ResourceVersion(110));
+    advance(Duration::from_secs(61)).await;
+    assert!(take(&mut watcher).is_empty(), "nothing is dispatched yet, the writer's 110 is not for it");
+    dispatcher.step(1);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@101", "BOOKMARK 101"]);
+    dispatch(&mut dispatcher);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(take(&mut watcher), ["MODIFIED a/x@102", "BOOKMARK 110"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drained_watchers_deliver_then_bookmark_then_end() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let mut quiet = cache.watch(WatchSpec { bookmarks: false, ..spec(after(100)) }).unwrap();
+    let mut idle = cache.watch(spec(WatchStart::Now)).unwrap();
+    let mut busy = cache.watch(spec(WatchStart::State)).unwrap();
+    let mut alone = cache.watch(spec(after(100))).unwrap();
+    modify(&mut writer, "a", "x", 101).await;
+    dispatch(&mut dispatcher);
+    alone.end(true);
+    assert_eq!(take(&mut alone), ["MODIFIED a/x@101", "BOOKMARK 101", "END drained"]);
+    assert_eq!(take(&mut idle), ["MODIFIED a/x@101"]);
+    cache.end_watchers(true);
+    assert_eq!(take(&mut quiet), ["MODIFIED a/x@101", "END drained"]);
+    assert_eq!(take(&mut idle), ["BOOKMARK 101", "END drained"]);
+    let list = ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial", "MODIFIED a/x@101", "BOOKMARK 101"];
+    assert_eq!(take(&mut busy)[..5], list);
+    assert_eq!(busy.end_reason(), Some(EndReason::Drained));
+    assert_eq!(take(&mut cache.watch(spec(after(101))).unwrap()), ["END drained"], "nothing new to say");
+    assert_eq!(cache.stats().terminated_total, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dispatcher_wakes_those_it_has_something_for() {
+    let (mut writer, cache, _) = listed(|_| {}).await;
+    let task = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    let predicate = predicate(Scope::namespace("b"), "", "");
+    let mut watcher = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
+    let waiting = crate::lifecycle::spawn("watcher", async move {
+        let event = watcher.next().await;
+        (event, watcher)
+    });
+    tokio::task::yield_now().await;
+    modify(&mut writer, "a", "x", 101).await;
+    modify(&mut writer, "b", "y", 102).await;
+    let (event, watcher) = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
+    assert_eq!(short(&event.unwrap()), "MODIFIED b/y@102");
+
+    let waiting = crate::lifecycle::spawn("watcher", async move {
+        let mut watcher = watcher;
+        watcher.next().await.is_none()
+    });
+    tokio::task::yield_now().await;
+    cache.end_watchers(false);
+    assert!(timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap());
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_writer_waits_for_a_dispatcher_that_is_far_behind() {
+    let (mut writer, cache, mut dispatcher) = listed(|config| {
+        config.max_lag = 10;
+        config.window_max_events = 5;
+    })
+    .await;
+    let mut watcher = cache.watch(spec(after(100))).unwrap();
+    for rv in 101..=110 {
+        modify(&mut writer, "a", "x", rv).await;
+    }
+    let stuck = timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await;
+    assert!(stuck.is_err());
+    assert_eq!(cache.stats().window_events, 10, "nothing undispatched is lost");
+    dispatcher.step(1);
+    timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await.unwrap();
+    assert_eq!(cache.stats().lagged_total, 1);
+    dispatch(&mut dispatcher);
+    assert_eq!(take(&mut watcher).len(), 11);
+}
+
+#[test]
+fn an_idle_watcher_is_small() {
+    assert!(size_of::<CacheWatcher>() <= 192, "{}", size_of::<CacheWatcher>());
+    assert!(size_of::<tokio::time::Sleep>() + size_of::<CacheWatcher>() + ring::SLOT_SIZE < 512);
+}
+
+#[tokio::test]
+async fn an_unsynced_cache_starts_no_watch() {
+    let (mut writer, cache, _) = cache(|_| {});
+    assert_eq!(cache.watch(spec(WatchStart::State)).map(drop), Err(WatchError::NotReady));
+    writer.replace(Vec::new(), ResourceVersion(1)).await.unwrap();
+    assert_eq!(take(&mut cache.watch(spec(WatchStart::State)).unwrap()), ["BOOKMARK 1 initial"]);
+    writer.not_ready("gone");
+    assert_eq!(cache.watch(spec(WatchStart::State)).map(drop), Err(WatchError::NotReady));
+    assert_eq!(cache.stats().watchers, 0);
+}

@@ -1,0 +1,263 @@
+//! The one who feeds a cache.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::difference::Difference;
+use super::shared::Shared;
+use super::store::{Snapshot, Store};
+use super::watcher::EndReason;
+use crate::codec::json::Form;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+
+/// The exclusive writer of a cache. When it is dropped the cache stops: not ready, all watchers ended.
+#[derive(Debug)]
+pub struct Writer {
+    shared: Arc<Shared>,
+    store: Store,
+    /// Zero unless synced.
+    rv: ResourceVersion,
+    synced: bool,
+    /// Events put into the history.
+    head: u64,
+}
+
+/// What a list did to those who were watching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// No watcher was ended: all go on as if there had been no gap. Always so for a first sync.
+    pub continued: bool,
+    /// Watchers that were ended.
+    pub ended: usize,
+    /// Objects that the list has other than the cache had them.
+    pub changed: usize,
+    /// Objects that are gone.
+    pub deleted: usize,
+}
+
+/// Why an event was not taken. The reflector is to list again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    #[error("an event came before the first list")]
+    NotSynced,
+    #[error("the resource version went back from {current} to {rv}")]
+    WentBack { rv: ResourceVersion, current: ResourceVersion },
+}
+
+/// Why a list was not taken. The cache is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplaceError {
+    /// From an apiserver that is behind, or from a store that was rewound; only [`Writer::not_ready`] allows to go back.
+    #[error("the list at resource version {rv} is older than the cache at {current}")]
+    WentBack { rv: ResourceVersion, current: ResourceVersion },
+    /// Not a list of one moment.
+    #[error("the list at resource version {list} has {key} at {rv}")]
+    Ahead { key: ObjectKey, rv: ResourceVersion, list: ResourceVersion },
+}
+
+// === impl Writer ===
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head: 0 }
+    }
+
+    /// The revision up to which the cache is complete; zero unless synced.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.rv
+    }
+
+    /// Takes one watch event. The kind is corrected by what the store holds: ADDED of a held key is a modification,
+    /// MODIFIED of an unknown one an addition, and DELETED of an unknown one only proves progress. For DELETED the
+    /// object is upstream's, with the deletion's resourceVersion.
+    ///
+    /// Waits while the dispatcher is [`super::CacheConfig::max_lag`] events behind.
+    ///
+    /// # Errors
+    /// When the revision does not grow, or before the first list; the cache is as it was.
+    pub async fn apply(&mut self, kind: EventType, mut object: Object) -> Result<(), ApplyError> {
+        self.wait_for_dispatcher().await;
+        if !self.synced {
+            return Err(ApplyError::NotSynced);
+        }
+        let rv = object.rv;
+        if rv <= self.rv {
+            return Err(ApplyError::WentBack { rv, current: self.rv });
+        }
+        let prev = self.store.get(&object.key).cloned();
+        let kind = match (kind, &prev) {
+            (EventType::Deleted, None) => {
+                self.progress(rv);
+                return Ok(());
+            }
+            (EventType::Deleted, Some(_)) => EventType::Deleted,
+            (_, Some(_)) => EventType::Modified,
+            (_, None) => EventType::Added,
+        };
+        if let Some(prev) = &prev {
+            // One allocation for all versions of an object.
+            object.key = prev.key.clone();
+        }
+        let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev };
+        self.store.apply(&event);
+        self.rv = rv;
+        self.commit([(event, self.store.clone())]);
+        self.shared.counters.events.add(1);
+        Ok(())
+    }
+
+    /// Takes deletions of one revision: objects with a time to live share a lease of etcd, and expire together. Readers
+    /// see all of them or none. Those that the store does not hold only prove progress.
+    ///
+    /// Waits as [`Self::apply`] does.
+    ///
+    /// # Errors
+    /// As of [`Self::apply`]; the cache is as it was.
+    pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
+        self.wait_for_dispatcher().await;
+        if !self.synced {
+            return Err(ApplyError::NotSynced);
+        }
+        let Some(rv) = objects.first().map(|object| object.rv) else { return Ok(()) };
+        if let Some(other) = objects.iter().find(|object| object.rv != rv || object.rv <= self.rv) {
+            return Err(ApplyError::WentBack { rv: other.rv, current: self.rv });
+        }
+        let mut events = Vec::with_capacity(objects.len());
+        for mut object in objects {
+            let Some(prev) = self.store.remove(&object.key) else { continue };
+            object.key = prev.key.clone();
+            let event = WatchCacheEvent { kind: EventType::Deleted, rv, object: Arc::new(object), prev: Some(prev) };
+            events.push((event, self.store.clone()));
+        }
+        self.rv = rv;
+        self.shared.counters.events.add(events.len() as u64);
+        self.commit(events);
+        Ok(())
+    }
+
+    /// An upstream bookmark: the cache is complete up to `rv`. False, and nothing happens, if the cache is already
+    /// further, or not synced.
+    pub fn progress(&mut self, rv: ResourceVersion) -> bool {
+        if !self.synced || rv < self.rv {
+            return false;
+        }
+        if rv > self.rv {
+            self.rv = rv;
+            self.commit([]);
+        }
+        true
+    }
+
+    /// Takes a whole list of the moment `rv`: the first, or one after a gap in the events. Readers are served from the
+    /// old state until the new one is complete.
+    ///
+    /// A relist continues open watches where it can be exact: changed objects are sent in order of their own
+    /// revisions. An object that is gone went at an unknown revision, so the watchers that hold it are ended, and only
+    /// they. All are ended when an object reads otherwise at the same revision. What happened inside the gap stays unknown: new watches and exact reads start at `rv`.
+    ///
+    /// # Errors
+    /// When the list is older than the cache, or not of one moment; the cache is as it was.
+    pub async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion) -> Result<Replaced, ReplaceError> {
+        if rv < self.rv {
+            return Err(ReplaceError::WentBack { rv, current: self.rv });
+        }
+        if let Some(object) = objects.iter().find(|object| object.rv > rv) {
+            return Err(ReplaceError::Ahead { key: object.key.clone(), rv: object.rv, list: rv });
+        }
+        let difference = Difference::between(&self.store, objects).await;
+        let (changed, deleted) = (difference.changed.len(), difference.deleted.len());
+        self.shared.counters.replaced.add(1);
+        if self.synced && rv == self.rv && difference.is_empty() {
+            return Ok(Replaced { continued: true, ended: 0, changed, deleted });
+        }
+        let explained = difference.follows(self.rv);
+        let old = std::mem::replace(&mut self.store, difference.store);
+        let mut state = self.shared.state.lock();
+        let ended = if self.synced && explained {
+            let ended = match deleted {
+                0 => 0,
+                _ => self.shared.groups.write().close_holders(&difference.deleted, EndReason::Relisted),
+            };
+            let now = Instant::now();
+            for event in difference.changed {
+                self.shared.append(&mut state, event, &self.store, now);
+            }
+            state.gap_end = state.history.head();
+            state.history.cut(rv);
+            ended
+        } else {
+            // First sync, or a list that contradicts what was received: nothing can be continued.
+            self.shared.forget(&mut state, rv, EndReason::Relisted)
+        };
+        self.head = state.history.head();
+        self.shared.publish(&mut state, Snapshot::new(rv, self.store.clone()));
+        self.shared.ready.ready(rv);
+        drop(state);
+        // Often the last reference to many objects: not under the lock.
+        drop(old);
+        self.shared.work.notify_one();
+        let continued = explained && ended == 0 || !self.synced;
+        (self.rv, self.synced) = (rv, true);
+        Ok(Replaced { continued, ended, changed, deleted })
+    }
+
+    /// How TypeMeta stands in the objects; to be set before the first list.
+    pub fn set_form(&mut self, form: Form) {
+        self.shared.form.store(Some(Arc::new(form)));
+    }
+
+    /// Upstream's own bookmark object of this type.
+    pub fn set_bookmark_template(&mut self, template: Bytes) {
+        self.shared.bookmark_template.store(Some(Arc::new(template)));
+    }
+
+    /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may be of
+    /// any revision. For a store that was rewound.
+    pub fn not_ready(&mut self, why: impl AsRef<str>) {
+        self.reset(why.as_ref(), EndReason::NotReady, false);
+    }
+
+    fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
+        self.shared.reset(why, reason, stopped);
+        self.store = Store::default();
+        (self.rv, self.synced) = (ResourceVersion::ZERO, false);
+    }
+
+    /// Makes one step visible: the events, if any, each with the state it leaves, and the state at the new revision.
+    fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>) {
+        let snapshot = Snapshot::new(self.rv, self.store.clone());
+        let mut state = self.shared.state.lock();
+        let now = Instant::now();
+        for (event, after) in events {
+            self.shared.append(&mut state, event, &after, now);
+        }
+        if state.history.head() > self.head {
+            state.history.evict(now, self.shared.dispatched.load(Ordering::Acquire));
+            self.head = state.history.head();
+        }
+        self.shared.publish(&mut state, snapshot);
+        self.shared.ready.reached(self.rv);
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    async fn wait_for_dispatcher(&self) {
+        let behind = || self.head.saturating_sub(self.shared.dispatched.load(Ordering::Acquire));
+        if behind() < self.shared.config.max_lag {
+            return;
+        }
+        self.shared.counters.lagged.add(1);
+        while behind() >= self.shared.config.max_lag {
+            self.shared.moved.notified().await;
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.reset("the informer has stopped", EndReason::Stopped, true);
+    }
+}

@@ -1,0 +1,147 @@
+//! Bookmarks: upstream's own object of the type, with another resourceVersion.
+
+use bytes::Bytes;
+
+use crate::meta::ResourceVersion;
+
+use super::INITIAL_EVENTS_END;
+use super::form::{Form, Shape, Style};
+use super::metadata::rank;
+use super::scan::{Result, Scanner};
+use super::text::push_string;
+
+/// A BOOKMARK frame, with the newline.
+///
+/// `template` is the object of a bookmark that upstream sent for this type: the zero value of the Go type, which shows
+/// its required fields and cannot be derived from anything else. Its resourceVersion and its initial-events-end
+/// annotation are rewritten, everything else stays. Without one, or with one that is no such object, the frame has kind,
+/// apiVersion and metadata only.
+pub fn bookmark_frame(
+    form: &Form,
+    template: Option<&Bytes>,
+    rv: ResourceVersion,
+    initial_events_end: bool,
+    shape: Shape,
+) -> Bytes {
+    // Maps are sorted, structs are not; partial objects are structs.
+    let sorted = form.style == Style::Inline && shape == Shape::Full;
+    let change = Change { rv, initial_events_end, sorted };
+    let mut out = String::from("{\"type\":\"BOOKMARK\",\"object\":");
+    let start = out.len();
+    let done = template.is_some_and(|template| from_template(&mut out, template, &change, shape).is_ok());
+    if !done {
+        out.truncate(start);
+        minimal(&mut out, form, &change, shape);
+    }
+    out.push_str("}\n");
+    out.into()
+}
+
+/// What is rewritten, and how members of maps are ordered.
+struct Change {
+    rv: ResourceVersion,
+    initial_events_end: bool,
+    sorted: bool,
+}
+
+fn minimal(out: &mut String, form: &Form, change: &Change, shape: Shape) {
+    let (kind, api_version) = match shape.partial_api_version() {
+        Some(api_version) => ("PartialObjectMetadata", api_version),
+        None => (&*form.kind, &*form.api_version),
+    };
+    let members = [("\"kind\":", kind), ("\"apiVersion\":", api_version)];
+    for (index, at) in if change.sorted { [1, 0] } else { [0, 1] }.into_iter().enumerate() {
+        let (name, value) = members[at];
+        out.push(if index == 0 { '{' } else { ',' });
+        out.push_str(name);
+        push_string(out, value);
+    }
+    out.push_str(",\"metadata\":");
+    change.metadata(out, Vec::new(), Vec::new());
+    out.push('}');
+}
+
+fn from_template(out: &mut String, template: &[u8], change: &Change, shape: Shape) -> Result<()> {
+    let text = std::str::from_utf8(template).map_err(|_| crate::codec::CodecError::NotUtf8)?;
+    let mut scanner = Scanner::new(template);
+    let mut metadata = None;
+    let (mut members, mut annotations) = (Vec::new(), Vec::new());
+    scanner.object(|scanner, key| {
+        if !key.is("metadata") {
+            return scanner.skip_value();
+        }
+        let start = scanner.position();
+        scanner.object(|scanner, key| {
+            let (name, at) = (key.get()?.into_owned(), scanner.position());
+            if name == "annotations" && scanner.peek()? == b'{' {
+                scanner.object(|scanner, key| {
+                    let (name, at) = (key.get()?.into_owned(), scanner.position());
+                    scanner.skip_value()?;
+                    annotations.push((name, text[at..scanner.position()].to_owned()));
+                    Ok(())
+                })
+            } else {
+                scanner.skip_value()?;
+                members.push((name, text[at..scanner.position()].to_owned()));
+                Ok(())
+            }
+        })?;
+        metadata = Some(start..scanner.position());
+        Ok(())
+    })?;
+    scanner.end()?;
+    let metadata = metadata.ok_or(crate::codec::CodecError::Missing("metadata"))?;
+    if let Some(api_version) = shape.partial_api_version() {
+        out.push_str("{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
+        push_string(out, api_version);
+        out.push_str(",\"metadata\":");
+        change.metadata(out, members, annotations);
+        out.push('}');
+    } else {
+        out.push_str(&text[..metadata.start]);
+        change.metadata(out, members, annotations);
+        out.push_str(&text[metadata.end..]);
+    }
+    Ok(())
+}
+
+// === impl Change ===
+
+impl Change {
+    /// Writes a metadata object from members and annotations, names with raw values.
+    fn metadata(&self, out: &mut String, mut members: Vec<(String, String)>, mut annotations: Vec<(String, String)>) {
+        annotations.retain(|(name, _)| name != INITIAL_EVENTS_END);
+        if self.initial_events_end {
+            annotations.push((INITIAL_EVENTS_END.into(), "\"true\"".into()));
+        }
+        annotations.sort();
+        members.retain(|(name, _)| name != "resourceVersion" && name != "annotations");
+        members.push(("resourceVersion".into(), format!("\"{}\"", self.rv)));
+        if !annotations.is_empty() {
+            let mut object = String::new();
+            push_object(&mut object, &annotations);
+            members.push(("annotations".into(), object));
+        }
+        if self.sorted {
+            members.sort();
+        } else {
+            members.sort_by_key(|(name, _)| rank(name));
+        }
+        push_object(out, &members);
+    }
+}
+
+fn push_object(out: &mut String, members: &[(String, String)]) {
+    let mut open = '{';
+    for (name, value) in members {
+        out.push(open);
+        open = ',';
+        push_string(out, name);
+        out.push(':');
+        out.push_str(value);
+    }
+    if members.is_empty() {
+        out.push(open);
+    }
+    out.push('}');
+}

@@ -1,0 +1,281 @@
+//! The bytes of a kube-apiserver 1.36.3, taken apart and put together again.
+
+use bytes::Bytes;
+
+use crate::codec::Slices;
+use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status, StatusCause, StatusDetails};
+
+use super::*;
+
+macro_rules! golden {
+    ($name:literal) => {
+        include_str!(concat!("testdata/", $name))
+    };
+}
+
+fn pods() -> Form {
+    Form::new(Style::Stripped, "v1", "Pod", "PodList")
+}
+
+fn crontabs() -> Form {
+    Form::new(Style::Inline, "stable.example.com/v1", "CronTab", "CronTabList")
+}
+
+fn parse(bytes: &str) -> (Object, TypeMeta) {
+    parse_item(bytes.as_bytes(), &FieldTable::default()).unwrap()
+}
+
+fn text(slices: Slices) -> String {
+    String::from_utf8(slices.into_bytes().to_vec()).unwrap()
+}
+
+fn frames(stream: &'static str) -> Vec<WatchFrame> {
+    let mut decoder = WatchDecoder::new(DEFAULT_MAX_FRAME, FieldTable::default());
+    decoder.push(Bytes::from_static(stream.as_bytes()));
+    let frames = std::iter::from_fn(|| decoder.next().unwrap()).collect();
+    assert!(!decoder.has_partial());
+    frames
+}
+
+/// What is written for these frames. Bookmarks are made from themselves, with their own values replaced first.
+fn rewritten(form: &Form, frames: &[WatchFrame], shape: Shape) -> String {
+    let mut out = String::new();
+    for frame in frames {
+        match frame {
+            WatchFrame::Event { kind, object, .. } => out += &text(event_frame(form, *kind, object, None, shape)),
+            WatchFrame::Bookmark { rv, initial_events_end, object, .. } => {
+                let other = bookmark_frame(form, Some(object), ResourceVersion(1), !initial_events_end, Shape::Full);
+                let [WatchFrame::Bookmark { object, .. }] = &decode(other)[..] else { panic!("no bookmark") };
+                let frame = bookmark_frame(form, Some(object), *rv, *initial_events_end, shape);
+                out += std::str::from_utf8(&frame).unwrap();
+            }
+            WatchFrame::Error(_) => panic!("no error expected"),
+        }
+    }
+    out
+}
+
+fn last_bookmark(frames: &[WatchFrame]) -> ResourceVersion {
+    let Some(WatchFrame::Bookmark { rv, .. }) = frames.last() else { panic!("no bookmark") };
+    *rv
+}
+
+fn decode(frame: Bytes) -> Vec<WatchFrame> {
+    let mut decoder = WatchDecoder::new(DEFAULT_MAX_FRAME, FieldTable::default());
+    decoder.push(frame);
+    std::iter::from_fn(|| decoder.next().unwrap()).collect()
+}
+
+fn list(body: &'static str) -> (Vec<Object>, ListMeta) {
+    let mut decoder = ListDecoder::new(DEFAULT_MAX_FRAME, FieldTable::default());
+    decoder.push(Bytes::from_static(body.as_bytes()));
+    let objects = std::iter::from_fn(|| decoder.next().unwrap()).map(|(object, _)| object).collect();
+    (objects, decoder.finish().unwrap())
+}
+
+fn written(form: &Form, objects: &[Object], meta: &ListMeta, shape: Shape) -> String {
+    let token = (!meta.continue_token.is_empty()).then(|| meta.continue_token.clone());
+    let meta = ListMetaOut { rv: meta.rv, continue_token: token, remaining: meta.remaining_item_count };
+    let mut out = Slices::from(list_head(form, shape, &meta, objects.is_empty()));
+    for (index, object) in objects.iter().enumerate() {
+        out.append(list_item(form, object, shape, index + 1 == objects.len()));
+    }
+    out.push(list_tail(form, shape, &meta, objects.is_empty()));
+    text(out)
+}
+
+#[test]
+fn get_bodies_are_the_apiservers() {
+    for (form, full, partial) in [
+        (pods(), golden!("pod.json"), golden!("pod.partial.json")),
+        (crontabs(), golden!("crontab.json"), golden!("crontab.partial.json")),
+    ] {
+        let (object, type_meta) = parse(full);
+        assert_eq!((type_meta.style, &type_meta.kind), (form.style, &form.kind));
+        assert_eq!(type_meta.api_version, form.api_version);
+        assert_eq!(text(object_body(&form, &object, Shape::Full)), full);
+        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadata)), partial);
+        let beta = partial.replacen("meta.k8s.io/v1", "meta.k8s.io/v1beta1", 1);
+        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadataV1beta1)), beta);
+    }
+}
+
+#[test]
+fn attributes_and_ranges_are_the_objects() {
+    let (pod, _) = parse(golden!("pod.json"));
+    assert_eq!(pod.key.as_str(), "default/p");
+    assert_eq!(pod.attributes.labels().collect::<Vec<_>>(), [("app", "web")]);
+    assert_eq!(pod.attributes.uid(), "88b1d0a6-626c-4e54-b9a9-dc2fd09134d5");
+    let raw = pod.raw();
+    assert_eq!(raw.slice(raw.rv_range()), pod.rv.to_string().as_bytes());
+    assert!(raw.metadata().starts_with(b"{\"name\":\"p\",") && raw.metadata().ends_with(b"}"));
+    assert!(raw.item().starts_with(b"{\"metadata\":{") && raw.item_and_comma().ends_with(b"},"));
+
+    let (crontab, _) = parse(golden!("crontab.json"));
+    assert_eq!(crontab.key.as_str(), "default/c");
+    assert_eq!(crontab.attributes.labels().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
+    let raw = crontab.raw();
+    assert_eq!(raw.slice(raw.rv_range()), crontab.rv.to_string().as_bytes());
+    assert!(raw.metadata().starts_with(b"{\"annotations\":"));
+}
+
+#[test]
+fn items_share_their_bytes_with_every_answer() {
+    let (pod, _) = parse(golden!("pod.json"));
+    let item = pod.raw().item();
+    let shares = |slices: Slices| slices.iter().any(|part| item.as_ptr_range().contains(&part.as_ptr()));
+    assert!(shares(object_body(&pods(), &pod, Shape::Full)));
+    assert!(shares(event_frame(&pods(), EventType::Added, &pod, None, Shape::Full)));
+    assert!(shares(event_frame(&pods(), EventType::Deleted, &pod, Some(ResourceVersion(9)), Shape::Full)));
+    assert!(shares(list_item(&pods(), &pod, Shape::PartialObjectMetadata, false)));
+}
+
+#[test]
+fn watch_streams_are_the_apiservers() {
+    let nodes = Form::new(Style::Stripped, "v1", "Node", "NodeList");
+    for (form, full, partial) in [
+        (pods(), golden!("pod.watch.jsonl"), golden!("pod.partial.watch.jsonl")),
+        (nodes, golden!("node.watch.jsonl"), golden!("node.partial.watch.jsonl")),
+        (crontabs(), golden!("crontab.watch.jsonl"), golden!("crontab.partial.watch.jsonl")),
+    ] {
+        let frames = frames(full);
+        assert_eq!(rewritten(&form, &frames, Shape::Full), full);
+        // It was watched a moment later, when the cache had come further.
+        let (now, then) = (last_bookmark(&frames), last_bookmark(&self::frames(partial)));
+        let partial = partial.replace(&format!("\"{then}\""), &format!("\"{now}\""));
+        assert_eq!(rewritten(&form, &frames, Shape::PartialObjectMetadata), partial);
+        let Some(WatchFrame::Bookmark { initial_events_end: true, type_meta, .. }) = frames.last() else {
+            panic!("no end of the initial events");
+        };
+        assert_eq!((type_meta.style, &type_meta.kind), (form.style, &form.kind));
+    }
+}
+
+#[test]
+fn leaving_a_selection_is_the_old_object_with_the_new_resource_version() {
+    for (form, full, partial) in [
+        (pods(), golden!("pod.sel.watch.jsonl"), golden!("pod.sel.partial.watch.jsonl")),
+        (crontabs(), golden!("crontab.sel.watch.jsonl"), golden!("crontab.sel.partial.watch.jsonl")),
+    ] {
+        let frames = frames(full);
+        let [
+            WatchFrame::Event { kind: EventType::Added, object: old, .. },
+            WatchFrame::Event { kind: EventType::Deleted, object: gone, .. },
+        ] = &frames[..]
+        else {
+            panic!("expected a coming and a going");
+        };
+        assert_ne!(old.rv, gone.rv);
+        for (shape, golden) in [(Shape::Full, full), (Shape::PartialObjectMetadata, partial)] {
+            let added = text(event_frame(&form, EventType::Added, old, None, shape));
+            let deleted = text(event_frame(&form, EventType::Deleted, old, Some(gone.rv), shape));
+            assert_eq!(added + &deleted, golden);
+        }
+    }
+}
+
+#[test]
+fn lists_are_the_apiservers() {
+    let configmaps = Form::new(Style::Stripped, "v1", "ConfigMap", "ConfigMapList");
+    let roles = Form::new(Style::Stripped, "rbac.authorization.k8s.io/v1", "ClusterRole", "ClusterRoleList");
+    for (form, body, count) in [
+        (configmaps, golden!("configmap.list.json"), 1),
+        (roles, golden!("clusterrole.page.list.json"), 2),
+        (crontabs(), golden!("crontab.list.json"), 1),
+        (crontabs(), golden!("crontab.page.list.json"), 2),
+        (crontabs(), golden!("crontab.empty.list.json"), 0),
+    ] {
+        let (objects, meta) = list(body);
+        assert_eq!(objects.len(), count);
+        assert_eq!((meta.style, &meta.list_kind), (form.style, &form.list_kind));
+        assert_eq!(meta.api_version, form.api_version);
+        assert_eq!(written(&form, &objects, &meta, Shape::Full), body);
+    }
+    let (objects, meta) = list(golden!("crontab.list.json"));
+    let partial = written(&crontabs(), &objects, &meta, Shape::PartialObjectMetadata);
+    assert_eq!(partial, golden!("crontab.partial.list.json"));
+    let (objects, meta) = list(golden!("crontab.empty.list.json"));
+    let partial = written(&crontabs(), &objects, &meta, Shape::PartialObjectMetadata);
+    assert_eq!(partial, golden!("crontab.empty.partial.list.json"));
+    // A list of partial objects can be read as well, null items included.
+    assert_eq!(list(golden!("crontab.empty.partial.list.json")).0.len(), 0);
+    assert_eq!(list(golden!("crontab.partial.list.json")).0.len(), 1);
+    let empty = written(&pods(), &[], &meta, Shape::Full);
+    assert_eq!(
+        empty,
+        format!(
+            "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"items\":[]}}\n",
+            meta.rv
+        )
+    );
+}
+
+#[test]
+fn bookmarks_without_a_template() {
+    let rv = ResourceVersion(12746);
+    let frame =
+        |form: &Form, end, shape| String::from_utf8(bookmark_frame(form, None, rv, end, shape).to_vec()).unwrap();
+    assert_eq!(
+        frame(&pods(), true, Shape::Full),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"12746\",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}}}\n"
+    );
+    assert_eq!(
+        frame(&crontabs(), true, Shape::Full),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"apiVersion\":\"stable.example.com/v1\",\"kind\":\"CronTab\",\"metadata\":{\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},\"resourceVersion\":\"12746\"}}}\n"
+    );
+    assert_eq!(
+        frame(&crontabs(), false, Shape::PartialObjectMetadataV1beta1),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":{\"resourceVersion\":\"12746\"}}}\n"
+    );
+    let broken = Bytes::from_static(b"{\"metadata\":{\"resourceVersion\"");
+    assert_eq!(
+        bookmark_frame(&pods(), Some(&broken), rv, true, Shape::Full),
+        bookmark_frame(&pods(), None, rv, true, Shape::Full)
+    );
+}
+
+#[test]
+fn bookmark_templates_keep_their_other_members() {
+    // Servers before 1.35 print a null creationTimestamp.
+    let template = Bytes::from_static(
+        br#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","creationTimestamp":null,"annotations":{"a":"b","k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}"#,
+    );
+    let frame = |end| {
+        let frame = bookmark_frame(&pods(), Some(&template), ResourceVersion(7), end, Shape::Full);
+        String::from_utf8(frame.to_vec()).unwrap()
+    };
+    assert_eq!(
+        frame(true),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"7\",\"creationTimestamp\":null,\"annotations\":{\"a\":\"b\",\"k8s.io/initial-events-end\":\"true\"}},\"spec\":{\"containers\":null}}}\n"
+    );
+    assert!(frame(false).contains("\"annotations\":{\"a\":\"b\"}}"));
+}
+
+#[test]
+fn error_frames_are_the_apiservers() {
+    let expired = Status::failure(410, "Expired", "too old resource version: 1 (1020)");
+    assert_eq!(
+        error_frame(&expired),
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: 1 (1020)\",\"reason\":\"Expired\",\"code\":410}}\n"
+    );
+    let too_large = Status::failure(504, "Timeout", "Timeout: Too large resource version: 99, current: 50")
+        .with_details(StatusDetails {
+            causes: vec![StatusCause {
+                reason: "ResourceVersionTooLarge".into(),
+                message: "Too large resource version".into(),
+                field: String::new(),
+            }],
+            retry_after_seconds: 1,
+            ..Default::default()
+        });
+    assert_eq!(
+        error_frame(&too_large),
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: Too large resource version: 99, current: 50\",\"reason\":\"Timeout\",\"details\":{\"causes\":[{\"reason\":\"ResourceVersionTooLarge\",\"message\":\"Too large resource version\"}],\"retryAfterSeconds\":1},\"code\":504}}\n"
+    );
+    assert!(matches!(&decode(error_frame(&too_large))[..], [WatchFrame::Error(status)] if *status == too_large));
+    let odd = Status::failure(400, "BadRequest", "<a> & b");
+    assert!(
+        status_body(&odd)
+            .ends_with(b"\"message\":\"\\u003ca\\u003e \\u0026 b\",\"reason\":\"BadRequest\",\"code\":400}\n")
+    );
+}

@@ -1,0 +1,284 @@
+//! The scanner and the item parser against serde_json.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::codec::CodecError;
+use crate::meta::{FieldLabel, FieldTable, FieldValue};
+
+use super::scan::Scanner;
+use super::*;
+
+fn field(path: &str, fallback: Option<&str>, missing: &'static str) -> FieldLabel {
+    let split = |path: &str| path.split('.').map(Arc::from).collect::<Vec<Arc<str>>>().into();
+    FieldLabel { label: path.into(), value: FieldValue { path: split(path), fallback: fallback.map(split), missing } }
+}
+
+fn table(labels: Vec<FieldLabel>) -> FieldTable {
+    FieldTable { labels: labels.into(), trigger: None }
+}
+
+fn fields(object: &str, table: &FieldTable) -> Vec<String> {
+    let (object, _) = parse_item(object.as_bytes(), table).unwrap();
+    (0..table.len()).map(|index| object.attributes.field(index).to_owned()).collect()
+}
+
+fn error(object: &[u8]) -> CodecError {
+    parse_item(object, &FieldTable::default()).unwrap_err()
+}
+
+#[test]
+fn takes_the_values_of_the_field_table() {
+    let table = table(vec![
+        field("spec.nodeName", None, ""),
+        field("spec.hostNetwork", None, "false"),
+        field("status.replicas", None, "0"),
+        field("status.podIPs.0.ip", None, ""),
+        field("source.component", Some("reportingComponent"), ""),
+        field("spec.num", None, ""),
+        field("metadata.annotations.a", None, "none"),
+        field("kind", None, ""),
+        field("spec.deep", None, "no scalar"),
+    ]);
+    let object = r#"{"kind":"P\u006fd","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1","annotations":{"a":"b"}},
+        "spec":{"nodeName":"n\u003c1","hostNetwork":true,"num":1.5e6,"deep":{"nodeName":"x"}},
+        "status":{"replicas":null,"podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]},"source":{"component":""},"reportingComponent":"kubelet"}"#;
+    assert_eq!(fields(object, &table), ["n<1", "true", "0", "10.0.0.1", "kubelet", "1.5e+06", "b", "Pod", "no scalar"]);
+    let without = r#"{"metadata":{"name":"a","resourceVersion":"1"},"status":{"podIPs":[]},"spec":[]}"#;
+    assert_eq!(fields(without, &table), ["", "false", "0", "", "", "", "none", "", "no scalar"]);
+    // The last of equal members counts, for the whole value.
+    let twice =
+        r#"{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"nodeName":"x"},"spec":{"hostNetwork":true}}"#;
+    assert_eq!(fields(twice, &table)[..2], ["", "true"]);
+}
+
+#[test]
+fn keeps_objects_compact_and_without_type_meta() {
+    let (object, type_meta) =
+        parse_item(b" {\n \"kind\": \"Pod\", \"apiVersion\":\"v1\",\n\t\"metadata\": {\"name\": \"a \\\" b\", \"resourceVersion\": \"12\"}, \"x\" : [ 1 , \" \" ] } ", &FieldTable::default()).unwrap();
+    assert_eq!(
+        object.raw().item_and_comma(),
+        &br#"{"metadata":{"name":"a \" b","resourceVersion":"12"},"x":[1," "]},"#[..]
+    );
+    assert_eq!(object.raw().slice(object.raw().rv_range()), &b"12"[..]);
+    assert_eq!((type_meta.style, &*type_meta.kind, &*type_meta.api_version), (Style::Stripped, "Pod", "v1"));
+}
+
+#[test]
+fn type_meta_anywhere_but_in_front_stays() {
+    for object in [
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
+        r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"},"apiVersion":"v1"}"#,
+        r#"{"metadata":{"name":"a","resourceVersion":"1"},"kind":"Pod"}"#,
+        r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
+    ] {
+        let (parsed, type_meta) = parse_item(object.as_bytes(), &FieldTable::default()).unwrap();
+        assert_eq!(type_meta.style, Style::Inline);
+        assert_eq!(parsed.raw().item(), object);
+        // Under a form that was learnt from stripped objects it does not get a second kind.
+        if object.starts_with("{\"apiVersion\"") {
+            let body = object_body(&Form::new(Style::Stripped, "v1", "Pod", "PodList"), &parsed, Shape::Full);
+            assert_eq!(body.into_bytes(), format!("{object}\n"));
+        }
+    }
+}
+
+#[test]
+fn names_what_is_wrong() {
+    let meta = |members: &str| format!("{{\"metadata\":{{{members}}}}}");
+    assert_eq!(error(b""), CodecError::Truncated);
+    assert_eq!(error(b"{\"metadata\":{\"name\":\"a\","), CodecError::Truncated);
+    assert_eq!(error(b"{}"), CodecError::Missing("metadata"));
+    assert_eq!(error(meta("").as_bytes()), CodecError::Missing("metadata.name"));
+    assert_eq!(error(meta("\"name\":\"a\"").as_bytes()), CodecError::Missing("metadata.resourceVersion"));
+    for rv in ["", "a", "+1", "-1", "1\\u0030", "99999999999999999999"] {
+        let object = meta(&format!("\"name\":\"a\",\"resourceVersion\":\"{rv}\""));
+        assert_eq!(error(object.as_bytes()), CodecError::Invalid("metadata.resourceVersion"), "{rv}");
+    }
+    assert_eq!(
+        error(meta("\"name\":\"a/b\",\"resourceVersion\":\"1\"").as_bytes()),
+        CodecError::Invalid("metadata.name")
+    );
+    assert_eq!(error(meta("\"name\":1").as_bytes()), CodecError::Invalid("metadata.name"));
+    assert_eq!(error(meta("\"labels\":{\"a\":null}").as_bytes()), CodecError::Invalid("metadata.labels"));
+    assert_eq!(error(meta("\"name\":\"a\",\"name\":\"b\"").as_bytes()), CodecError::Duplicate("metadata.name"));
+    let good = meta("\"name\":\"a\",\"resourceVersion\":\"1\"");
+    assert!(matches!(error(format!("{good}{good}").as_bytes()), CodecError::Malformed { .. }));
+    assert_eq!(
+        error(&good.replace("\"a\"", "\"\u{e9}\"").into_bytes().into_iter().filter(|b| *b != 0xa9).collect::<Vec<_>>()),
+        CodecError::NotUtf8
+    );
+    let deep = format!("{{\"x\":{}", "[".repeat(20_000));
+    assert_eq!(error(deep.as_bytes()), CodecError::TooDeep { limit: 10_000 });
+    let as_deep_as_allowed = format!("{{\"x\":{}{},{}", "[".repeat(10_000), "]".repeat(10_000), &good[1..]);
+    assert!(parse_item(as_deep_as_allowed.as_bytes(), &FieldTable::default()).is_ok());
+}
+
+/// Any JSON, with members and strings that the parser looks for.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<i16>().prop_map(|n| Value::from(f64::from(n) / 8.0)),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key(), inner), 0..5).prop_map(|members| members.into_iter().collect()),
+        ]
+    })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z.-]{0,12}", ".{0,20}", "[\"\\\\\u{0}-\u{20}\u{7f}é😀]{0,12}"]
+}
+
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => prop::sample::select(vec!["a", "b", "metadata", "name", "resourceVersion", "labels", "kind"]).prop_map(str::to_owned),
+        1 => text(),
+    ]
+}
+
+/// An object, its labels and its other members.
+fn object() -> impl Strategy<Value = (Value, Vec<(String, String)>)> {
+    let labels = prop::collection::btree_map(text(), text(), 0..6);
+    let spec = prop::collection::vec((key(), value()), 0..5);
+    ("[a-z]{1,8}", "[a-z]{0,8}", any::<u64>(), labels, spec, value()).prop_map(
+        |(name, namespace, rv, labels, spec, odd)| {
+            let mut metadata = json!({"name": name, "resourceVersion": rv.to_string(), "annotations": odd, "uid": "u"});
+            if !namespace.is_empty() {
+                metadata["namespace"] = namespace.into();
+            }
+            if !labels.is_empty() {
+                metadata["labels"] =
+                    labels.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect::<Map<_, _>>().into();
+            }
+            let mut object: Map<String, Value> = spec.into_iter().collect();
+            object.remove("kind");
+            object.insert("metadata".into(), metadata);
+            (object.into(), labels.into_iter().collect())
+        },
+    )
+}
+
+fn mutated(bytes: &[u8], edits: &[(u8, prop::sample::Index, u8)]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for (edit, index, byte) in edits {
+        let at = index.index(bytes.len() + 1);
+        // Mostly bytes that mean something.
+        let byte = *b"\"\\{}[]:,0-.eu \n".get(usize::from(*byte)).unwrap_or(byte);
+        match edit % 4 {
+            0 => bytes.insert(at, byte),
+            1 if at < bytes.len() => bytes[at] = byte,
+            2 if at < bytes.len() => drop(bytes.remove(at)),
+            3 if edit % 8 == 3 => bytes.truncate(at),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+fn edits() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, u8)>> {
+    prop::collection::vec((any::<u8>(), any::<prop::sample::Index>(), prop_oneof![0..16u8, any::<u8>()]), 0..4)
+}
+
+proptest! {
+    #[test]
+    fn gives_back_what_it_read((object, labels) in object(), built_in in any::<bool>()) {
+        let members = object.to_string();
+        let (form, body) = if built_in {
+            let body = format!("{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",{}", &members[1..]);
+            (Form::new(Style::Stripped, "v1", "Pod", "PodList"), body)
+        } else {
+            let mut object = object.clone();
+            object["kind"] = "W".into();
+            object["apiVersion"] = "g/v1".into();
+            (Form::new(Style::Inline, "g/v1", "W", "WList"), object.to_string())
+        };
+        let (parsed, type_meta) = parse_item(body.as_bytes(), &FieldTable::default()).unwrap();
+        prop_assert_eq!(type_meta.style, form.style);
+        prop_assert_eq!(&type_meta.kind, &form.kind);
+        let again = object_body(&form, &parsed, Shape::Full).into_bytes();
+        prop_assert_eq!(&again[..again.len() - 1], body.as_bytes());
+        let raw = parsed.raw();
+        prop_assert_eq!(raw.metadata(), object["metadata"].to_string());
+        prop_assert_eq!(raw.slice(raw.rv_range()), parsed.rv.to_string());
+        prop_assert_eq!(parsed.key.name(), object["metadata"]["name"].as_str().unwrap());
+        prop_assert_eq!(parsed.key.namespace(), object["metadata"]["namespace"].as_str().unwrap_or(""));
+        let found: Vec<_> = parsed.attributes.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        prop_assert_eq!(found, labels);
+        // An item of a built-in list is the same without its type.
+        if built_in {
+            let (item, type_meta) = parse_item(members.as_bytes(), &FieldTable::default()).unwrap();
+            prop_assert_eq!((type_meta.style, &*type_meta.kind), (Style::Stripped, ""));
+            prop_assert_eq!(item.raw().item_and_comma(), raw.item_and_comma());
+        }
+    }
+
+    #[test]
+    fn finds_the_values_that_serde_finds(
+        (object, _) in object(),
+        paths in prop::collection::vec(prop::collection::vec(prop_oneof![key(), "[0-3]"], 1..4), 0..8),
+    ) {
+        let labels = paths.iter().map(|path| FieldLabel {
+            label: "x".into(),
+            value: FieldValue { path: path.iter().map(|s| Arc::from(s.as_str())).collect(), fallback: None, missing: "?" },
+        });
+        let table = table(labels.collect());
+        let body = object.to_string();
+        let (parsed, _) = parse_item(body.as_bytes(), &table).unwrap();
+        for (index, path) in paths.iter().enumerate() {
+            let at = path.iter().try_fold(&object, |value, segment| match value {
+                Value::Array(elements) => elements.get(segment.parse::<usize>().ok()?),
+                value => value.get(segment),
+            });
+            let expected = match at {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Bool(bool)) => bool.to_string(),
+                Some(Value::Number(number)) if number.is_i64() => number.to_string(),
+                Some(Value::Number(number)) => {
+                    prop_assert_eq!(parsed.attributes.field(index).parse::<f64>().unwrap(), number.as_f64().unwrap());
+                    continue;
+                }
+                _ => "?".into(),
+            };
+            prop_assert_eq!(parsed.attributes.field(index), expected, "{:?}", path);
+        }
+    }
+
+    #[test]
+    fn accepts_no_more_than_serde((object, _) in object(), edits in edits()) {
+        let bytes = mutated(object.to_string().as_bytes(), &edits);
+        let table = table(vec![field("a.b", None, ""), field("b.0.a", Some("a"), "")]);
+        let oracle = serde_json::from_slice::<&RawValue>(&bytes);
+        match parse_item(&bytes, &table) {
+            Ok((parsed, _)) => {
+                prop_assert!(oracle.is_ok());
+                if let Ok(value) = serde_json::from_slice::<Value>(&bytes) {
+                    prop_assert_eq!(Some(parsed.key.name()), value["metadata"]["name"].as_str());
+                    let rv = parsed.rv.to_string();
+                    prop_assert_eq!(value["metadata"]["resourceVersion"].as_str().map(|rv| rv.trim_start_matches('0')), Some(rv.trim_start_matches('0')));
+                    let item = parsed.raw().item();
+                    prop_assert_eq!(serde_json::from_slice::<Value>(&item).unwrap(), value);
+                }
+            }
+            Err(CodecError::Truncated | CodecError::NotUtf8) => prop_assert!(oracle.is_err()),
+            Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn skips_exactly_what_serde_skips(value in value(), edits in edits()) {
+        let bytes = mutated(value.to_string().as_bytes(), &edits);
+        let mut scanner = Scanner::new(&bytes);
+        scanner.skip_spaces();
+        let accepted = scanner.skip_value().is_ok() && scanner.end().is_ok() && std::str::from_utf8(&bytes).is_ok();
+        prop_assert_eq!(accepted, serde_json::from_slice::<&RawValue>(&bytes).is_ok(), "{:?}", String::from_utf8_lossy(&bytes));
+    }
+}

@@ -1,0 +1,90 @@
+//! Lists, written as head, items and tail so that they can be streamed.
+
+use bytes::Bytes;
+
+use crate::codec::Slices;
+use crate::meta::{Object, ResourceVersion};
+
+use super::form::{Form, Shape, Style};
+use super::metadata::partial_metadata;
+use super::text::push_string;
+
+/// The metadata of a list to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMetaOut {
+    pub rv: ResourceVersion,
+    pub continue_token: Option<String>,
+    pub remaining: Option<i64>,
+}
+
+/// Everything before the first item. `empty` says that no item will follow.
+pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {
+    let (api_version, kind) = match shape.partial_api_version() {
+        Some(api_version) => (api_version, "PartialObjectMetadataList"),
+        None => (&*form.api_version, &*form.list_kind),
+    };
+    let mut out = String::with_capacity(160);
+    if unstructured(form, shape) {
+        out.push_str("{\"apiVersion\":");
+        push_string(&mut out, api_version);
+        out.push_str(",\"items\":[");
+        return out.into();
+    }
+    out.push_str("{\"kind\":");
+    push_string(&mut out, kind);
+    out.push_str(",\"apiVersion\":");
+    push_string(&mut out, api_version);
+    out.push_str(",\"metadata\":{\"resourceVersion\":\"");
+    out.push_str(&meta.rv.to_string());
+    out.push('"');
+    if let Some(token) = &meta.continue_token {
+        out.push_str(",\"continue\":");
+        push_string(&mut out, token);
+    }
+    if let Some(remaining) = meta.remaining {
+        out.push_str(",\"remainingItemCount\":");
+        out.push_str(&remaining.to_string());
+    }
+    out.push_str("},\"items\":");
+    // The slice of a partial list is made by appending to nothing: without items it stays nil.
+    out.push_str(if empty && shape != Shape::Full { "null" } else { "[" });
+    out.into()
+}
+
+/// One item, with the comma after it unless it is the last one.
+pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Slices {
+    let raw = object.raw();
+    if shape == Shape::Full {
+        return Slices::from(if last { raw.item() } else { raw.item_and_comma() });
+    }
+    let mut out = Slices::from(shape.partial_prefix());
+    out.append(partial_metadata(form, object, None));
+    out.push_static(if last { b"}" } else { b"}," });
+    out
+}
+
+/// Everything after the last item, with the final newline. To be called with what [`list_head`] was called with.
+pub fn list_tail(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {
+    if !unstructured(form, shape) {
+        return Bytes::from_static(if empty && shape != Shape::Full { b"}\n" } else { b"]}\n" });
+    }
+    let mut out = String::with_capacity(160);
+    out.push_str("],\"kind\":");
+    push_string(&mut out, &form.list_kind);
+    // An unstructured list sets its token even when there is none.
+    out.push_str(",\"metadata\":{\"continue\":");
+    push_string(&mut out, meta.continue_token.as_deref().unwrap_or(""));
+    if let Some(remaining) = meta.remaining {
+        out.push_str(",\"remainingItemCount\":");
+        out.push_str(&remaining.to_string());
+    }
+    out.push_str(",\"resourceVersion\":\"");
+    out.push_str(&meta.rv.to_string());
+    out.push_str("\"}}\n");
+    out.into()
+}
+
+/// Partial lists are typed, whatever their items were made from.
+fn unstructured(form: &Form, shape: Shape) -> bool {
+    form.style == Style::Inline && shape == Shape::Full
+}

@@ -1,0 +1,307 @@
+//! The items of a list out of a stream of chunks, without ever holding the whole list.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::codec::CodecError;
+use crate::meta::{FieldTable, Object, ResourceVersion};
+
+use super::form::{Style, TypeMeta};
+use super::framing::{ValueEnd, leading_spaces};
+use super::item::{parse_item, scan_item};
+use super::scan::{Result, Scanner};
+
+/// What a list says besides its items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListMeta {
+    pub rv: ResourceVersion,
+    /// Empty on the last page.
+    pub continue_token: String,
+    pub remaining_item_count: Option<i64>,
+    pub list_kind: Arc<str>,
+    pub api_version: Arc<str>,
+    /// Of the first item, and of the list itself when it has none.
+    pub style: Style,
+}
+
+/// Takes a list body apart as it arrives. Members may come in any order. After an error every call gives that error.
+#[derive(Debug)]
+pub struct ListDecoder {
+    /// Begins with what is expected next.
+    buf: BytesMut,
+    table: FieldTable,
+    max_item: usize,
+    state: State,
+    /// The search for the end of the current item or value, once it is under way.
+    end: Option<ValueEnd>,
+    head: Head,
+    failed: Option<CodecError>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Start,
+    FirstKey,
+    Key,
+    Colon(Member),
+    Value(Member),
+    FirstItem,
+    Item,
+    AfterItem,
+    AfterValue,
+    /// Nothing but spaces.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Member {
+    Kind,
+    ApiVersion,
+    Metadata,
+    Items,
+    Other,
+}
+
+/// What was seen of the list's own members.
+#[derive(Debug, Default)]
+struct Head {
+    list_kind: Option<Arc<str>>,
+    api_version: Option<Arc<str>>,
+    metadata: Option<ListMetadata>,
+    items: bool,
+    /// The first member is `kind`: written from a typed list.
+    kind_first: bool,
+    item_style: Option<Style>,
+}
+
+#[derive(Debug, Default)]
+struct ListMetadata {
+    rv: Option<ResourceVersion>,
+    continue_token: String,
+    remaining_item_count: Option<i64>,
+}
+
+// === impl ListDecoder ===
+
+impl ListDecoder {
+    /// `max_item` bounds one item, and any member outside the items, in bytes; at most that much plus one chunk is
+    /// buffered. `table` says which field values to take from the items.
+    pub fn new(max_item: usize, table: FieldTable) -> Self {
+        Self {
+            buf: BytesMut::new(),
+            table,
+            max_item,
+            state: State::Start,
+            end: None,
+            head: Head::default(),
+            failed: None,
+        }
+    }
+
+    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
+    pub fn push(&mut self, chunk: Bytes) {
+        self.buf.extend_from_slice(&chunk);
+    }
+
+    /// The next whole item; `None` when more bytes are needed, or the list is complete.
+    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
+    pub fn next(&mut self) -> Result<Option<(Object, TypeMeta)>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// What the list said of itself, at the end of the body.
+    ///
+    /// # Errors
+    /// When the body was cut, has no items member or no resourceVersion, or an item was left in it.
+    pub fn finish(mut self) -> Result<ListMeta> {
+        if self.next()?.is_some() || self.state != State::End {
+            return Err(CodecError::Truncated);
+        }
+        if !self.head.items {
+            return Err(CodecError::Missing("items"));
+        }
+        let metadata = self.head.metadata.ok_or(CodecError::Missing("metadata"))?;
+        let style = if self.head.kind_first { Style::Stripped } else { Style::Inline };
+        Ok(ListMeta {
+            rv: metadata.rv.ok_or(CodecError::Missing("metadata.resourceVersion"))?,
+            continue_token: metadata.continue_token,
+            remaining_item_count: metadata.remaining_item_count,
+            list_kind: self.head.list_kind.ok_or(CodecError::Missing("kind"))?,
+            api_version: self.head.api_version.ok_or(CodecError::Missing("apiVersion"))?,
+            style: self.head.item_style.unwrap_or(style),
+        })
+    }
+
+    fn decode(&mut self) -> Result<Option<(Object, TypeMeta)>> {
+        loop {
+            if self.end.is_none() {
+                let spaces = leading_spaces(&self.buf);
+                self.buf.advance(spaces);
+            }
+            let Some(&byte) = self.buf.first() else { return Ok(None) };
+            self.state = match (self.state, byte) {
+                (State::Start, b'{') => self.step(State::FirstKey),
+                (State::FirstKey, b'}') | (State::AfterValue, b'}') => self.step(State::End),
+                (State::FirstKey | State::Key, b'"') => {
+                    let Some(len) = self.find_end()? else { return Ok(None) };
+                    let member = Member::of(&self.buf[..len])?;
+                    self.head.kind_first |= self.state == State::FirstKey && member == Member::Kind;
+                    self.buf.advance(len);
+                    State::Colon(member)
+                }
+                (State::Colon(member), b':') => self.step(State::Value(member)),
+                (State::Value(Member::Items), b'[') => {
+                    self.head.items()?;
+                    self.step(State::FirstItem)
+                }
+                (State::Value(member), _) => {
+                    let Some(len) = self.find_end()? else { return Ok(None) };
+                    self.head.member(member, &self.buf[..len])?;
+                    self.buf.advance(len);
+                    State::AfterValue
+                }
+                (State::FirstItem | State::AfterItem, b']') => self.step(State::AfterValue),
+                (State::FirstItem | State::Item, _) => {
+                    let Some(item) = self.item()? else { return Ok(None) };
+                    self.state = State::AfterItem;
+                    self.head.item_style.get_or_insert(item.1.style);
+                    return Ok(Some(item));
+                }
+                (State::AfterItem, b',') => self.step(State::Item),
+                (State::AfterValue, b',') => self.step(State::Key),
+                (State::End, _) => return malformed("bytes after the list"),
+                (State::Start, _) => return malformed("expected a list"),
+                (State::FirstKey | State::Key, _) => return malformed("expected a member"),
+                (State::Colon(_), _) => return malformed("expected a colon"),
+                (State::AfterItem | State::AfterValue, _) => return malformed("expected a comma or an end"),
+            };
+        }
+    }
+
+    /// Passes over one byte.
+    fn step(&mut self, next: State) -> State {
+        self.buf.advance(1);
+        next
+    }
+
+    fn find_end(&mut self) -> Result<Option<usize>> {
+        let mut end = self.end.take().unwrap_or_default();
+        let len = end.find(&self.buf, self.max_item)?;
+        if len.is_none() {
+            self.end = Some(end);
+        }
+        Ok(len)
+    }
+
+    fn item(&mut self) -> Result<Option<(Object, TypeMeta)>> {
+        // Most items lie whole in the buffer. Whatever does not parse at once is left to the search for its end, whose
+        // word is the same for every chunking.
+        if self.end.is_none() {
+            let mut scanner = Scanner::new(&self.buf);
+            if let Ok(item) = scan_item(&mut scanner, &self.table)
+                && scanner.position() <= self.max_item
+            {
+                let len = scanner.position();
+                self.buf.advance(len);
+                return Ok(Some(item));
+            }
+        }
+        let Some(len) = self.find_end()? else { return Ok(None) };
+        let item = parse_item(&self.buf[..len], &self.table)?;
+        self.buf.advance(len);
+        Ok(Some(item))
+    }
+}
+
+fn malformed<T>(what: &'static str) -> Result<T> {
+    Err(CodecError::Malformed { offset: 0, what })
+}
+
+// === impl Member ===
+
+impl Member {
+    fn of(key: &[u8]) -> Result<Self> {
+        let mut scanner = Scanner::new(key);
+        let key = scanner.string()?;
+        scanner.end()?;
+        let known = [
+            ("kind", Self::Kind),
+            ("apiVersion", Self::ApiVersion),
+            ("metadata", Self::Metadata),
+            ("items", Self::Items),
+        ];
+        key.get()?;
+        Ok(known.iter().find(|(name, _)| key.is(name)).map_or(Self::Other, |(_, member)| *member))
+    }
+}
+
+// === impl Head ===
+
+impl Head {
+    fn items(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.items, true) { Err(CodecError::Duplicate("items")) } else { Ok(()) }
+    }
+
+    fn member(&mut self, member: Member, value: &[u8]) -> Result<()> {
+        let mut scanner = Scanner::new(value);
+        let text = |scanner: &mut Scanner<'_>, name| {
+            let text = scanner.string_or_null(name)?.ok_or(CodecError::Invalid(name))?;
+            text.get().map(Arc::from)
+        };
+        match member {
+            Member::Kind => set(&mut self.list_kind, text(&mut scanner, "kind")?, "kind")?,
+            Member::ApiVersion => set(&mut self.api_version, text(&mut scanner, "apiVersion")?, "apiVersion")?,
+            Member::Metadata => set(&mut self.metadata, ListMetadata::scan(&mut scanner)?, "metadata")?,
+            Member::Items => {
+                // Go writes an empty list of some types so.
+                scanner.literal(b"null")?;
+                self.items()?;
+            }
+            Member::Other => scanner.skip_value()?,
+        }
+        scanner.end()?;
+        std::str::from_utf8(value).map(|_| ()).map_err(|_| CodecError::NotUtf8)
+    }
+}
+
+fn set<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
+    if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
+}
+
+// === impl ListMetadata ===
+
+impl ListMetadata {
+    fn scan(scanner: &mut Scanner<'_>) -> Result<Self> {
+        let mut found = Self::default();
+        scanner.object(|scanner, key| {
+            if key.is("resourceVersion") {
+                if let Some(text) = scanner.string_or_null("metadata.resourceVersion")? {
+                    let rv = ResourceVersion::parse(&text.get()?);
+                    found.rv = Some(rv.ok_or(CodecError::Invalid("metadata.resourceVersion"))?);
+                }
+                Ok(())
+            } else if key.is("continue") {
+                if let Some(text) = scanner.string_or_null("metadata.continue")? {
+                    found.continue_token = text.get()?.into_owned();
+                }
+                Ok(())
+            } else if key.is("remainingItemCount") {
+                if scanner.peek()? == b'n' {
+                    return scanner.literal(b"null");
+                }
+                let number = std::str::from_utf8(scanner.number()?).ok().and_then(|number| number.parse().ok());
+                found.remaining_item_count = Some(number.ok_or(CodecError::Invalid("metadata.remainingItemCount"))?);
+                Ok(())
+            } else {
+                scanner.skip_value()
+            }
+        })?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,177 @@
+//! `metadata` as PartialObjectMetadata shows it.
+//!
+//! The apiserver writes it from the ObjectMeta struct. Built-in objects are written from that struct anyway, so their
+//! metadata is a slice. Custom resources are written from maps, sorted by key: their members are put into the struct's
+//! order here, as raw slices, and what the struct would leave out is left out.
+
+use bytes::Bytes;
+
+use crate::codec::Slices;
+use crate::meta::{Object, ResourceVersion};
+
+use super::form::{Form, Style};
+use super::scan::{Result, Scanner};
+
+/// Members of a struct in the order Go writes them.
+type Order = [(&'static str, Omit)];
+
+/// When the struct's encoder leaves a member out. Null is always left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Omit {
+    /// Also when it is "", 0, {} or [].
+    Empty,
+    Null,
+}
+
+use Omit::{Empty, Null};
+
+const OBJECT_META: &Order = &[
+    ("name", Empty),
+    ("generateName", Empty),
+    ("namespace", Empty),
+    ("selfLink", Empty),
+    ("uid", Empty),
+    ("resourceVersion", Empty),
+    ("generation", Empty),
+    ("creationTimestamp", Null),
+    ("deletionTimestamp", Null),
+    ("deletionGracePeriodSeconds", Null),
+    ("labels", Empty),
+    ("annotations", Empty),
+    ("ownerReferences", Empty),
+    ("finalizers", Empty),
+    ("managedFields", Empty),
+];
+
+const OWNER_REFERENCE: &Order = &[
+    ("apiVersion", Null),
+    ("kind", Null),
+    ("name", Null),
+    ("uid", Null),
+    ("controller", Null),
+    ("blockOwnerDeletion", Null),
+];
+
+const MANAGED_FIELDS_ENTRY: &Order = &[
+    ("manager", Empty),
+    ("operation", Empty),
+    ("apiVersion", Empty),
+    ("time", Null),
+    ("fieldsType", Empty),
+    ("fieldsV1", Null),
+    ("subresource", Empty),
+];
+
+/// The metadata of longer objects, in bytes, is not remembered: it would keep them alive.
+const REMEMBERED: usize = 32 << 10;
+
+/// The place of a member in ObjectMeta's order; members it does not have come last.
+pub fn rank(name: &str) -> usize {
+    OBJECT_META.iter().position(|(known, _)| *known == name).unwrap_or(OBJECT_META.len())
+}
+
+/// The metadata of a partial object.
+pub fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+    partial(form, object, rv_override, |metadata, rv| object_meta(metadata, rv).ok().map(Bytes::from))
+}
+
+/// The same for one of many watchers of an event: what is put into order is remembered in the form for the others.
+pub fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+    if object.raw().len() > REMEMBERED {
+        return partial_metadata(form, object, rv_override);
+    }
+    partial(form, object, rv_override, |metadata, rv| {
+        form.ordered().get_or_insert(metadata, rv, || object_meta(metadata, rv).ok().map(Bytes::from))
+    })
+}
+
+fn partial(
+    form: &Form,
+    object: &Object,
+    rv_override: Option<ResourceVersion>,
+    ordered: impl FnOnce(&Bytes, ResourceVersion) -> Option<Bytes>,
+) -> Slices {
+    let raw = object.raw();
+    let metadata = raw.metadata();
+    if form.style_of(&raw.item()) == Style::Inline {
+        // What was parsed once can be parsed again; if not, the members' order is all that is lost.
+        if let Some(ordered) = ordered(&metadata, rv_override.unwrap_or(object.rv)) {
+            return Slices::from(ordered);
+        }
+    }
+    let Some(rv) = rv_override else { return Slices::from(metadata) };
+    let (range, digits) = (raw.metadata_range(), raw.rv_range());
+    let parts = [raw.slice(range.start..digits.start), Bytes::from(rv.to_string()), raw.slice(digits.end..range.end)];
+    parts.into_iter().collect()
+}
+
+/// ObjectMeta in the struct's order, with this resourceVersion.
+fn object_meta(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(metadata.len() + 16);
+    ordered(&mut Scanner::new(metadata), OBJECT_META, &mut out, |name, value, out| match name {
+        "resourceVersion" => {
+            out.extend_from_slice(format!("\"{rv}\"").as_bytes());
+            Ok(())
+        }
+        "ownerReferences" => elements(value, OWNER_REFERENCE, out),
+        "managedFields" => elements(value, MANAGED_FIELDS_ENTRY, out),
+        _ => {
+            out.extend_from_slice(value);
+            Ok(())
+        }
+    })?;
+    Ok(out)
+}
+
+/// An array of structs.
+fn elements(array: &[u8], order: &Order, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'[');
+    Scanner::new(array).array(|scanner, index| {
+        if index > 0 {
+            out.push(b',');
+        }
+        ordered(scanner, order, out, |_, value, out| {
+            out.extend_from_slice(value);
+            Ok(())
+        })
+    })?;
+    out.push(b']');
+    Ok(())
+}
+
+/// The object the scanner stands at, its members in this order; `write` writes the values.
+fn ordered<'a>(
+    scanner: &mut Scanner<'a>,
+    order: &Order,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&'static str, &'a [u8], &mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut found: [&[u8]; OBJECT_META.len()] = [b"null"; OBJECT_META.len()];
+    scanner.object(|scanner, key| {
+        let start = scanner.position();
+        scanner.skip_value()?;
+        let place = order.iter().position(|(name, _)| key.is(name));
+        if let Some(slot) = place.and_then(|place| found.get_mut(place)) {
+            *slot = scanner.since(start);
+        }
+        Ok(())
+    })?;
+    let mut open = b'{';
+    for ((name, omit), value) in order.iter().zip(found) {
+        let empty = matches!(value, b"\"\"" | b"0" | b"{}" | b"[]");
+        if value == b"null" || empty && *omit == Empty {
+            continue;
+        }
+        out.push(open);
+        open = b',';
+        out.push(b'"');
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        write(name, value, out)?;
+    }
+    if open == b'{' {
+        out.push(open);
+    }
+    out.push(b'}');
+    Ok(())
+}

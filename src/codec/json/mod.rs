@@ -1,0 +1,35 @@
+//! Kubernetes JSON as the apiserver writes it, taken apart and put together by slicing.
+
+mod bookmark;
+mod fields;
+mod form;
+mod framing;
+mod item;
+mod list;
+mod list_decoder;
+mod metadata;
+mod ordered;
+mod scan;
+mod status;
+mod text;
+mod watch_decoder;
+mod write;
+
+pub use bookmark::bookmark_frame;
+pub use form::{Form, Shape, Style, TypeMeta};
+pub use item::parse_item;
+pub use list::{ListMetaOut, list_head, list_item, list_tail};
+pub use list_decoder::{ListDecoder, ListMeta};
+pub use status::{error_frame, status_body};
+pub use watch_decoder::{DEFAULT_MAX_FRAME, WatchDecoder, WatchFrame};
+pub use write::{event_frame, object_body};
+
+/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+#[cfg(test)]
+mod decoder_tests;
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod item_tests;

@@ -1,0 +1,235 @@
+//! Watch frames out of a stream of chunks.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
+
+use crate::codec::CodecError;
+use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status};
+
+use super::INITIAL_EVENTS_END;
+use super::form::{Style, TypeMeta};
+use super::framing::{ValueEnd, leading_spaces};
+use super::item::{compact, scan_item};
+use super::scan::{Result, Scanner};
+
+/// No frame of the apiserver comes near: etcd refuses requests over 1.5 MiB.
+pub const DEFAULT_MAX_FRAME: usize = 16 << 20;
+
+/// A buffer that grew for a frame larger than this is given back with the frame.
+const KEEP_CAPACITY: usize = 256 << 10;
+
+/// One event of a watch stream.
+#[derive(Debug)]
+pub enum WatchFrame {
+    Event {
+        kind: EventType,
+        object: Object,
+        type_meta: TypeMeta,
+    },
+    Bookmark {
+        rv: ResourceVersion,
+        /// Annotated as the end of the initial events.
+        initial_events_end: bool,
+        /// The whole object, in an allocation of its own.
+        object: Bytes,
+        type_meta: TypeMeta,
+    },
+    /// The apiserver ends the stream after it.
+    Error(Status),
+}
+
+/// Cuts a watch stream into frames. Frames are JSON objects one after another, as a rule one per line; the frames that
+/// come out depend on the bytes alone and not on the chunks. After an error every call gives that error.
+#[derive(Debug)]
+pub struct WatchDecoder {
+    /// Begins with the current frame, or with the spaces before it.
+    buf: BytesMut,
+    table: FieldTable,
+    max_frame: usize,
+    /// The search for the end of the current frame, once it is under way.
+    end: Option<ValueEnd>,
+    failed: Option<CodecError>,
+}
+
+// === impl WatchDecoder ===
+
+impl WatchDecoder {
+    /// `max_frame` bounds one frame, in bytes; at most that much plus one chunk is buffered. `table` says which field
+    /// values to take from the objects.
+    pub fn new(max_frame: usize, table: FieldTable) -> Self {
+        Self { buf: BytesMut::new(), table, max_frame, end: None, failed: None }
+    }
+
+    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
+    pub fn push(&mut self, chunk: Bytes) {
+        self.buf.extend_from_slice(&chunk);
+    }
+
+    /// The next whole frame; `None` when more bytes are needed.
+    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
+    pub fn next(&mut self) -> Result<Option<WatchFrame>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Bytes of an unfinished frame are there: a stream that ends now was cut.
+    pub fn has_partial(&self) -> bool {
+        leading_spaces(&self.buf) < self.buf.len()
+    }
+
+    fn decode(&mut self) -> Result<Option<WatchFrame>> {
+        if self.end.is_none() {
+            let spaces = leading_spaces(&self.buf);
+            self.consume(spaces);
+            match self.buf.first() {
+                None => return Ok(None),
+                Some(b'{') => {}
+                Some(_) => return Err(CodecError::Malformed { offset: 0, what: "expected a watch event" }),
+            }
+            // The usual case: a whole line, and one frame on it. Whatever does not parse that way is left to the search
+            // below, whose word is the same for every chunking.
+            if let Some(newline) = memchr(b'\n', &self.buf)
+                && newline <= self.max_frame
+                && let Ok(frame) = parse_frame(&self.buf[..newline], &self.table)
+            {
+                self.consume(newline + 1);
+                return Ok(Some(frame));
+            }
+        }
+        let mut end = self.end.take().unwrap_or_default();
+        let Some(len) = end.find(&self.buf, self.max_frame)? else {
+            self.end = Some(end);
+            return Ok(None);
+        };
+        let frame = parse_frame(&self.buf[..len], &self.table)?;
+        self.consume(len);
+        Ok(Some(frame))
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.buf.advance(count);
+        if self.buf.is_empty() && self.buf.capacity() > KEEP_CAPACITY {
+            self.buf = BytesMut::new();
+        }
+    }
+}
+
+/// What the `type` member can say.
+#[derive(Clone, Copy)]
+enum FrameType {
+    Event(EventType),
+    Bookmark,
+    Error,
+}
+
+fn parse_frame(bytes: &[u8], table: &FieldTable) -> Result<WatchFrame> {
+    let mut scanner = Scanner::new(bytes);
+    let mut kind = None;
+    let mut object = None;
+    let mut event = None;
+    scanner.skip_spaces();
+    scanner.object(|scanner, key| {
+        if key.is("type") {
+            let text = scanner.string_or_null("type")?.ok_or(CodecError::Invalid("type"))?;
+            return match kind.replace(frame_type(&text.get()?)?) {
+                None => Ok(()),
+                Some(_) => Err(CodecError::Duplicate("type")),
+            };
+        }
+        if !key.is("object") {
+            return scanner.skip_value();
+        }
+        if object.is_some() {
+            return Err(CodecError::Duplicate("object"));
+        }
+        let start = scanner.position();
+        // The apiserver writes the type first, so that the object is walked once.
+        if let Some(FrameType::Event(_)) = kind {
+            event = Some(scan_item(scanner, table)?);
+        } else {
+            scanner.skip_value()?;
+        }
+        object = Some(scanner.since(start));
+        Ok(())
+    })?;
+    scanner.end()?;
+    std::str::from_utf8(bytes).map_err(|_| CodecError::NotUtf8)?;
+    let kind = kind.ok_or(CodecError::Missing("type"))?;
+    let object = object.ok_or(CodecError::Missing("object"))?;
+    match kind {
+        FrameType::Event(kind) => {
+            let (object, type_meta) = match event {
+                Some(event) => event,
+                None => scan_item(&mut Scanner::new(object), table)?,
+            };
+            Ok(WatchFrame::Event { kind, object, type_meta })
+        }
+        FrameType::Bookmark => parse_bookmark(object),
+        FrameType::Error => match serde_json::from_slice(object) {
+            Ok(status) => Ok(WatchFrame::Error(status)),
+            Err(error) => Err(CodecError::NotAStatus(error.to_string())),
+        },
+    }
+}
+
+fn frame_type(text: &str) -> Result<FrameType> {
+    Ok(match text {
+        "ADDED" => FrameType::Event(EventType::Added),
+        "MODIFIED" => FrameType::Event(EventType::Modified),
+        "DELETED" => FrameType::Event(EventType::Deleted),
+        "BOOKMARK" => FrameType::Bookmark,
+        "ERROR" => FrameType::Error,
+        _ => return Err(CodecError::UnknownEventType(text.chars().take(64).collect())),
+    })
+}
+
+fn parse_bookmark(object: &[u8]) -> Result<WatchFrame> {
+    let mut scanner = Scanner::new(object);
+    let (mut rv, mut initial_events_end) = (None, false);
+    let (mut kind, mut api_version): (Arc<str>, Arc<str>) = ("".into(), "".into());
+    let (mut index, mut kind_first) = (0, false);
+    scanner.object(|scanner, key| {
+        if key.is("kind") {
+            kind_first = index == 0;
+            kind = scanner.string_or_null("kind")?.map_or(Ok(kind.clone()), |text| text.get().map(Arc::from))?;
+        } else if key.is("apiVersion") {
+            let text = scanner.string_or_null("apiVersion")?;
+            api_version = text.map_or(Ok(api_version.clone()), |text| text.get().map(Arc::from))?;
+        } else if key.is("metadata") {
+            scanner.object(|scanner, key| {
+                if key.is("resourceVersion") {
+                    let text = scanner.string_or_null("metadata.resourceVersion")?;
+                    rv = text.map(|text| text.get()).transpose()?.and_then(|text| ResourceVersion::parse(&text));
+                    return Ok(());
+                }
+                if !key.is("annotations") || scanner.peek()? != b'{' {
+                    return scanner.skip_value();
+                }
+                scanner.object(|scanner, key| {
+                    let start = scanner.position();
+                    scanner.skip_value()?;
+                    if key.is(INITIAL_EVENTS_END) {
+                        initial_events_end = scanner.since(start) == b"\"true\"";
+                    }
+                    Ok(())
+                })
+            })?;
+        } else {
+            scanner.skip_value()?;
+        }
+        index += 1;
+        Ok(())
+    })?;
+    let style = if kind_first { Style::Stripped } else { Style::Inline };
+    Ok(WatchFrame::Bookmark {
+        rv: rv.ok_or(CodecError::Invalid("metadata.resourceVersion of a bookmark"))?,
+        initial_events_end,
+        object: if scanner.saw_spaces() { compact(object).into() } else { Bytes::copy_from_slice(object) },
+        type_meta: TypeMeta { style, api_version, kind },
+    })
+}

@@ -1,0 +1,77 @@
+//! GET bodies and watch frames around the bytes of an object.
+
+use bytes::Bytes;
+
+use crate::codec::Slices;
+use crate::meta::{EventType, Object, ResourceVersion};
+
+use super::form::{Form, Shape, Style};
+use super::metadata::{event_metadata, partial_metadata};
+
+/// The body of a GET, with the final newline.
+pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Slices {
+    let mut out = Slices::new();
+    if shape == Shape::Full {
+        let style = form.style_of(&object.raw().item());
+        if style == Style::Stripped {
+            out.push(form.body_prefix());
+        }
+        push_item(&mut out, style, object, None);
+        out.push_static(b"\n");
+    } else {
+        out.push(shape.partial_prefix());
+        out.append(partial_metadata(form, object, None));
+        out.push_static(b"}\n");
+    }
+    out
+}
+
+/// One event of a watch, with the newline. `rv_override` replaces the object's resourceVersion: an object that leaves a
+/// watcher's selection is sent in its last selected state, with the resourceVersion of the change.
+pub fn event_frame(
+    form: &Form,
+    kind: EventType,
+    object: &Object,
+    rv_override: Option<ResourceVersion>,
+    shape: Shape,
+) -> Slices {
+    let mut out = Slices::new();
+    if shape == Shape::Full {
+        let style = form.style_of(&object.raw().item());
+        out.push(match style {
+            Style::Stripped => form.frame_prefix(kind),
+            Style::Inline => Bytes::from_static(inline_prefix(kind)),
+        });
+        push_item(&mut out, style, object, rv_override);
+        out.push_static(b"}\n");
+    } else {
+        out.push_static(inline_prefix(kind));
+        out.push(shape.partial_prefix());
+        out.append(event_metadata(form, object, rv_override));
+        out.push_static(b"}}\n");
+    }
+    out
+}
+
+/// The item; a stripped one without its opening brace.
+fn push_item(out: &mut Slices, style: Style, object: &Object, rv_override: Option<ResourceVersion>) {
+    let raw = object.raw();
+    let start = usize::from(style == Style::Stripped);
+    match rv_override {
+        None => out.push(raw.slice(start..raw.len())),
+        Some(rv) => {
+            let digits = raw.rv_range();
+            out.push(raw.slice(start..digits.start));
+            out.push(Bytes::from(rv.to_string()));
+            out.push(raw.slice(digits.end..raw.len()));
+        }
+    }
+}
+
+fn inline_prefix(kind: EventType) -> &'static [u8] {
+    match kind {
+        EventType::Added => br#"{"type":"ADDED","object":"#,
+        EventType::Modified => br#"{"type":"MODIFIED","object":"#,
+        EventType::Deleted => br#"{"type":"DELETED","object":"#,
+    }
+}

@@ -1,0 +1,321 @@
+//! Which encoding and shape an `Accept` header asks for, decided as the apiserver decides it and reduced to what can be
+//! answered here.
+
+use super::json::Shape;
+
+/// What kind of read is asked for; it decides which transforms fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadKind {
+    Get,
+    List,
+    Watch,
+}
+
+/// What to answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Negotiated {
+    /// `pretty_param`: the clause says `pretty=1`, which the apiserver honours except in watches.
+    Json { shape: Shape, pretty_param: bool },
+    /// `json_fallback` is what the header gives where protobuf is not to be had, as for full custom resources; `None`
+    /// when that would be no plain JSON.
+    Protobuf { shape: Shape, json_fallback: Option<Shape> },
+    /// Anything else, an error among it: the apiserver is to answer.
+    Other,
+}
+
+/// More are sorted by another algorithm in the apiserver, with another result.
+const MAX_CLAUSES: usize = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MediaType {
+    Json,
+    Yaml,
+    Protobuf,
+    Cbor,
+}
+
+/// One clause of the header that some media type here can match.
+#[derive(Clone, Copy)]
+struct Clause<'a> {
+    main: &'a str,
+    sub: &'a str,
+    /// Everything after the first semicolon.
+    params: &'a str,
+    quality: f32,
+}
+
+/// What the parameters of a clause ask for.
+enum Params {
+    /// The apiserver would pass over the clause for this media type.
+    Skip,
+    /// Not decided here.
+    Doubt,
+    Take {
+        shape: Shape,
+        pretty: bool,
+    },
+}
+
+/// Decides by the value of the first `Accept` header line, "" when there is none.
+pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
+    if header.is_empty() {
+        return Negotiated::Json { shape: Shape::Full, pretty_param: false };
+    }
+    let Some(mut clauses) = parse(header) else { return Negotiated::Other };
+    if clauses.len() > MAX_CLAUSES {
+        return Negotiated::Other;
+    }
+    sort(&mut clauses);
+    match choose(&clauses, kind, true) {
+        Some((MediaType::Json, shape, pretty)) => {
+            Negotiated::Json { shape, pretty_param: pretty && kind != ReadKind::Watch }
+        }
+        Some((MediaType::Protobuf, shape, _)) => {
+            let json_fallback = match choose(&clauses, kind, false) {
+                Some((MediaType::Json, shape, false)) => Some(shape),
+                _ => None,
+            };
+            Negotiated::Protobuf { shape, json_fallback }
+        }
+        _ => Negotiated::Other,
+    }
+}
+
+/// The first clause and media type that fit; `None` when that is nobody's, or cannot be told here.
+fn choose(clauses: &[Clause<'_>], kind: ReadKind, protobuf: bool) -> Option<(MediaType, Shape, bool)> {
+    for clause in clauses {
+        // The apiserver's own order of preference.
+        for media in [MediaType::Json, MediaType::Yaml, MediaType::Protobuf, MediaType::Cbor] {
+            if !clause.matches(media) || (media == MediaType::Protobuf && !protobuf) {
+                continue;
+            }
+            match params(clause.params, media, kind) {
+                Params::Skip => {}
+                Params::Doubt => return None,
+                // The router in front of the built-in types compares literally and refuses these.
+                Params::Take { .. } if clause.sub == "*" && !clause.literal_any() => return None,
+                Params::Take { .. } if matches!(media, MediaType::Yaml | MediaType::Cbor) => return None,
+                Params::Take { shape, pretty } => return Some((media, shape, pretty)),
+            }
+        }
+    }
+    None
+}
+
+/// Puts the clauses into the order in which the apiserver tries them. It compares with a relation that is no order (a
+/// quality counts only where it is greater, so `*/*` loses to a type of lower quality that follows it), by insertion, and so does
+/// this.
+fn sort(clauses: &mut [Clause<'_>]) {
+    for end in 1..clauses.len() {
+        for at in (1..=end).rev() {
+            if !clauses[at].before(&clauses[at - 1]) {
+                break;
+            }
+            clauses.swap(at, at - 1);
+        }
+    }
+}
+
+/// Clauses as the apiserver's parser cuts them; `None` when a quality is not a plain number.
+fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
+    let mut clauses = Vec::new();
+    for part in header.split(',') {
+        let (range, params) = split(part.trim_matches(' '), ';');
+        let (main, rest) = split(range, '/');
+        let (sub, rest) = split(rest, '/');
+        if !rest.is_empty() || sub.is_empty() {
+            // A lone `*` is a wildcard to the handler but not to the router: not decided here. Other clauses without
+            // a subtype are passed over.
+            if main.trim_matches(' ') == "*" {
+                return None;
+            }
+            continue;
+        }
+        // The handler trims here, the router in front of it does not.
+        if main.ends_with(' ') || sub.starts_with(' ') {
+            return None;
+        }
+        let mut quality = 1.0;
+        for param in params.split(';') {
+            let Some((name, value)) = parameter(param) else { continue };
+            if name == "q" {
+                let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+                quality = value.parse::<f32>().ok().filter(|_| plain)?;
+            }
+        }
+        clauses.push(Clause { main, sub: sub.trim_matches(' '), params, quality });
+    }
+    Some(clauses)
+}
+
+/// `name=value`, the name trimmed. A parameter of any other form is passed over.
+fn parameter(param: &str) -> Option<(&str, &str)> {
+    let (name, rest) = split(param, '=');
+    let (value, rest) = split(rest, '=');
+    (!value.is_empty() && rest.is_empty()).then_some((name.trim_matches(' '), value))
+}
+
+/// The parts before and after the first separator, the second empty without one.
+fn split(text: &str, separator: char) -> (&str, &str) {
+    text.split_once(separator).unwrap_or((text, ""))
+}
+
+fn params(params: &str, media: MediaType, kind: ReadKind) -> Params {
+    let (mut transform, mut name, mut group, mut version) = (false, "", "", "");
+    let (mut pretty, mut stream) = (false, None);
+    for param in params.split(';') {
+        let Some((key, value)) = parameter(param) else { continue };
+        let value = value.trim_matches(' ');
+        // Of equal names the last one counts.
+        match key {
+            "as" => (transform, name) = (true, value),
+            "g" => (transform, group) = (true, value),
+            "v" => (transform, version) = (true, value),
+            "stream" => stream = Some(value),
+            "pretty" => pretty = value == "1",
+            // KEP-5958 gives `drop` a meaning; the others have one that is not served here.
+            "sv" | "export" | "profile" | "drop" => return Params::Doubt,
+            _ => {}
+        }
+    }
+    match stream {
+        None => {}
+        Some("watch") if kind == ReadKind::Watch => {}
+        Some("watch" | "") => return Params::Doubt,
+        Some(_) => return Params::Skip,
+    }
+    if !transform {
+        return Params::Take { shape: Shape::Full, pretty };
+    }
+    let shape = match (group, version) {
+        ("meta.k8s.io", "v1") => Shape::PartialObjectMetadata,
+        ("meta.k8s.io", "v1beta1") => Shape::PartialObjectMetadataV1beta1,
+        _ => return Params::Skip,
+    };
+    match (name, kind) {
+        ("PartialObjectMetadata", ReadKind::Get | ReadKind::Watch) | ("PartialObjectMetadataList", ReadKind::List) => {
+            Params::Take { shape, pretty }
+        }
+        // An error of the apiserver's own wording.
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Params::Doubt,
+        ("Table", _) if matches!(media, MediaType::Json | MediaType::Yaml) => Params::Doubt,
+        _ => Params::Skip,
+    }
+}
+
+// === impl Clause ===
+
+impl Clause<'_> {
+    fn before(&self, other: &Self) -> bool {
+        self.quality > other.quality || (self.main != "*" && other.main == "*") || (self.sub != "*" && other.sub == "*")
+    }
+
+    fn literal_any(&self) -> bool {
+        self.main == "*" && self.sub == "*"
+    }
+
+    fn matches(&self, media: MediaType) -> bool {
+        let sub = match media {
+            MediaType::Json => "json",
+            MediaType::Yaml => "yaml",
+            MediaType::Protobuf => "vnd.kubernetes.protobuf",
+            MediaType::Cbor => "cbor",
+        };
+        self.literal_any() || (self.main == "application" && (self.sub == "*" || self.sub == sub))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Negotiated = Negotiated::Json { shape: Shape::Full, pretty_param: false };
+    const PARTIAL: Negotiated = Negotiated::Json { shape: Shape::PartialObjectMetadata, pretty_param: false };
+
+    fn protobuf(shape: Shape, json_fallback: Option<Shape>) -> Negotiated {
+        Negotiated::Protobuf { shape, json_fallback }
+    }
+
+    #[test]
+    fn what_clients_send() {
+        use ReadKind::{Get, List, Watch};
+        let full = Some(Shape::Full);
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        let one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        for (header, kind, expected) in [
+            ("", List, FULL),
+            ("*/*", Watch, FULL),
+            ("application/json", Get, FULL),
+            ("application/json, */*", List, FULL),
+            ("application/json, */*;q=0.8", List, FULL),
+            ("application/json;stream=watch", Watch, FULL),
+            ("text/html;q=0.9, */*;q=0.1", Get, FULL),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Get, FULL),
+            ("application/json;charset=utf-8", Get, FULL),
+            ("application/vnd.kubernetes.protobuf,application/json", Watch, protobuf(Shape::Full, full)),
+            ("application/vnd.kubernetes.protobuf, */*", List, protobuf(Shape::Full, full)),
+            ("application/vnd.kubernetes.protobuf", List, protobuf(Shape::Full, None)),
+            ("application/json;q=0.9,application/cbor;q=1", Watch, Negotiated::Other),
+            (list, List, PARTIAL),
+            (one, Watch, protobuf(Shape::PartialObjectMetadata, Some(Shape::PartialObjectMetadata))),
+            (one.split_once(',').unwrap().1, Get, PARTIAL),
+            (table, List, Negotiated::Other),
+            (table, Watch, Negotiated::Other),
+            ("application/yaml", Get, Negotiated::Other),
+            ("application/json;pretty=1", Get, Negotiated::Json { shape: Shape::Full, pretty_param: true }),
+            ("application/json;pretty=1", Watch, FULL),
+        ] {
+            assert_eq!(accept(header, kind), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn clauses_with_an_unusable_transform_are_passed_over() {
+        let kind = ReadKind::List;
+        assert_eq!(accept("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", kind), FULL);
+        assert_eq!(accept("application/json;as=Pods;v=v1;g=meta.k8s.io, application/json", kind), FULL);
+        assert_eq!(accept("application/json;v=v1, application/json", kind), FULL);
+        assert_eq!(accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,*/*", kind), FULL);
+        assert_eq!(accept("application/json;stream=foo,application/json", kind), FULL);
+        assert_eq!(accept("application/json;as=Table;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", kind), PARTIAL);
+        assert_eq!(
+            accept("application/json; as=PartialObjectMetadataList ;g=meta.k8s.io; v=v1beta1", kind),
+            Negotiated::Json { shape: Shape::PartialObjectMetadataV1beta1, pretty_param: false }
+        );
+    }
+
+    #[test]
+    fn doubts_are_the_apiservers() {
+        let many = vec!["application/json"; 13].join(",");
+        for header in [
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+            "application/*",
+            "*",
+            "application / json",
+            ",",
+            "application/xml",
+            "Application/JSON",
+            "application/json;q=high",
+            "application/json;sv=v1",
+            "application/json;drop=metadata.managedFields",
+            "application/json;stream=watch",
+            many.as_str(),
+        ] {
+            assert_eq!(accept(header, ReadKind::List), Negotiated::Other, "{header}");
+        }
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(accept(list, ReadKind::Watch), Negotiated::Other);
+    }
+
+    #[test]
+    fn qualities_count_as_in_the_apiserver() {
+        let kind = ReadKind::Get;
+        assert_eq!(accept("application/yaml;q=0.5,application/json;q=0.6", kind), FULL);
+        assert_eq!(accept("application/json;q=0.5,application/yaml;q=0.6", kind), Negotiated::Other);
+        assert_eq!(accept("application/json;q=0", kind), FULL);
+        // Not an order: the wildcard loses to a type of lower quality if that comes after it, and wins otherwise.
+        assert_eq!(accept("*/*,application/yaml;q=0.1", kind), Negotiated::Other);
+        assert_eq!(accept("application/yaml;q=0.1,*/*", kind), FULL);
+    }
+}

@@ -1,0 +1,301 @@
+//! A sequence of shared byte slices that is written without being joined.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
+
+/// Bytes in several pieces. Cloning and pushing cost reference counts; `remaining` is O(1); `chunks_vectored` hands all
+/// pieces to one `writev`. Pieces that were read are released at once.
+#[derive(Clone, Debug, Default)]
+pub struct Slices {
+    parts: Parts,
+    /// Unread bytes of all parts together.
+    len: usize,
+}
+
+/// A watch frame has three to five parts and stays inline; a list has thousands and needs cheap removal at the front.
+/// No part is empty.
+#[derive(Clone, Debug)]
+enum Parts {
+    /// Parts before `head` have been read and are empty.
+    Few {
+        head: usize,
+        parts: SmallVec<[Bytes; 5]>,
+    },
+    Many(VecDeque<Bytes>),
+}
+
+/// The unread parts of [`Slices`], from the front.
+#[derive(Debug)]
+pub struct IntoIter(Slices);
+
+/// From here on a queue is used: taking from the front of a `SmallVec` leaves holes.
+const FEW: usize = 16;
+
+// === impl Slices ===
+
+impl Slices {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a part; an empty one is left out.
+    pub fn push(&mut self, part: Bytes) {
+        if part.is_empty() {
+            return;
+        }
+        self.len += part.len();
+        match &mut self.parts {
+            Parts::Many(parts) => parts.push_back(part),
+            Parts::Few { parts, .. } if parts.len() < FEW => parts.push(part),
+            Parts::Few { head, parts } => {
+                let mut many: VecDeque<Bytes> = parts.drain(*head..).collect();
+                many.push_back(part);
+                self.parts = Parts::Many(many);
+            }
+        }
+    }
+
+    /// Appends a part that lives as long as the program.
+    pub fn push_static(&mut self, part: &'static [u8]) {
+        self.push(Bytes::from_static(part));
+    }
+
+    /// Appends all parts of `other`.
+    pub fn append(&mut self, other: Self) {
+        for part in other {
+            self.push(part);
+        }
+    }
+
+    /// Unread bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The unread parts, none of them empty.
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        let (few, many) = match &self.parts {
+            Parts::Few { head, parts } => (Some(parts.iter().skip(*head)), None),
+            Parts::Many(parts) => (None, Some(parts.iter())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+
+    /// All unread bytes in one piece: copied, unless there is one part only.
+    pub fn into_bytes(mut self) -> Bytes {
+        let len = self.len;
+        self.copy_to_bytes(len)
+    }
+
+    fn front(&self) -> Option<&Bytes> {
+        match &self.parts {
+            Parts::Few { head, parts } => parts.get(*head),
+            Parts::Many(parts) => parts.front(),
+        }
+    }
+
+    fn front_mut(&mut self) -> Option<&mut Bytes> {
+        match &mut self.parts {
+            Parts::Few { head, parts } => parts.get_mut(*head),
+            Parts::Many(parts) => parts.front_mut(),
+        }
+    }
+
+    fn pop_front(&mut self) -> Option<Bytes> {
+        let part = match &mut self.parts {
+            Parts::Few { head, parts } => {
+                let part = std::mem::take(parts.get_mut(*head)?);
+                *head += 1;
+                if *head == parts.len() {
+                    parts.clear();
+                    *head = 0;
+                }
+                part
+            }
+            Parts::Many(parts) => parts.pop_front()?,
+        };
+        self.len -= part.len();
+        Some(part)
+    }
+}
+
+impl Buf for Slices {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.front().map_or(&[], |part| part)
+    }
+
+    fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
+        let mut filled = 0;
+        for (slot, part) in dst.iter_mut().zip(self.iter()) {
+            *slot = IoSlice::new(part);
+            filled += 1;
+        }
+        filled
+    }
+
+    /// Panics when fewer than `count` bytes remain, as `Buf` demands.
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len, "advance past the end: {count} of {}", self.len);
+        while count > 0 {
+            match self.front_mut() {
+                Some(part) if part.len() > count => {
+                    part.advance(count);
+                    self.len -= count;
+                    return;
+                }
+                _ => count -= self.pop_front().map_or(count, |part| part.len()),
+            }
+        }
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        assert!(len <= self.len, "copy past the end: {len} of {}", self.len);
+        match self.front_mut() {
+            Some(part) if part.len() > len => {
+                let bytes = part.split_to(len);
+                self.len -= len;
+                bytes
+            }
+            Some(part) if part.len() == len => self.pop_front().unwrap_or_default(),
+            _ => {
+                let mut joined = BytesMut::with_capacity(len);
+                joined.put((&mut *self).take(len));
+                joined.freeze()
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Slices {
+    fn from(part: Bytes) -> Self {
+        let mut slices = Self::new();
+        slices.push(part);
+        slices
+    }
+}
+
+impl FromIterator<Bytes> for Slices {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(parts: I) -> Self {
+        let mut slices = Self::new();
+        slices.extend(parts);
+        slices
+    }
+}
+
+impl Extend<Bytes> for Slices {
+    fn extend<I: IntoIterator<Item = Bytes>>(&mut self, parts: I) {
+        for part in parts {
+            self.push(part);
+        }
+    }
+}
+
+impl IntoIterator for Slices {
+    type Item = Bytes;
+    type IntoIter = IntoIter;
+
+    fn into_iter(self) -> IntoIter {
+        IntoIter(self)
+    }
+}
+
+// === impl IntoIter ===
+
+impl Iterator for IntoIter {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.0.pop_front()
+    }
+}
+
+// === impl Parts ===
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self::Few { head: 0, parts: SmallVec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(parts: &[&'static str]) -> Slices {
+        parts.iter().map(|part| Bytes::from_static(part.as_bytes())).collect()
+    }
+
+    #[test]
+    fn shares_instead_of_copying() {
+        let bytes = Bytes::from(vec![b'x'; 64]);
+        let mut slices = Slices::from(bytes.clone());
+        slices.push(bytes.slice(8..16));
+        assert_eq!(slices.chunk().as_ptr(), bytes.as_ptr());
+        assert_eq!(slices.copy_to_bytes(64).as_ptr(), bytes.as_ptr());
+        assert_eq!(slices.copy_to_bytes(4).as_ptr(), bytes[8..].as_ptr());
+        assert_eq!(slices.len(), 4);
+    }
+
+    #[test]
+    fn offers_all_parts_to_writev() {
+        let slices = of(&["a", "", "bc", "d"]);
+        let mut io = [IoSlice::new(&[]); 8];
+        assert_eq!(slices.chunks_vectored(&mut io), 3);
+        assert_eq!(&*io[1], b"bc");
+        let mut io = [IoSlice::new(&[]); 2];
+        assert_eq!(slices.chunks_vectored(&mut io), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "advance past the end")]
+    fn advancing_too_far_is_a_bug() {
+        of(&["ab"]).advance(3);
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_the_joined_bytes(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..40),
+            steps in prop::collection::vec((any::<bool>(), 0usize..20), 0..40),
+        ) {
+            let mut joined: Vec<u8> = parts.concat();
+            let mut slices = Slices::new();
+            // Some parts are read before the others are pushed.
+            for (index, part) in parts.iter().enumerate() {
+                slices.push(Bytes::from(part.clone()));
+                if let Some((_, step)) = steps.get(index) && index % 3 == 0 {
+                    let step = (*step).min(slices.len());
+                    slices.advance(step);
+                    joined.drain(..step);
+                }
+            }
+            for (copy, step) in steps {
+                prop_assert_eq!(slices.remaining(), joined.len());
+                prop_assert_eq!(slices.iter().map(Bytes::len).sum::<usize>(), joined.len());
+                prop_assert!(slices.iter().all(|part| !part.is_empty()));
+                let step = step.min(slices.len());
+                if copy {
+                    prop_assert_eq!(&slices.copy_to_bytes(step)[..], &joined[..step]);
+                } else {
+                    slices.advance(step);
+                }
+                joined.drain(..step);
+            }
+            prop_assert_eq!(&slices.clone().into_bytes()[..], &joined[..]);
+            prop_assert_eq!(slices.into_iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>(), joined);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The configuration file as a tree that knows its lines, before anything is made of it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::{Mistake, Origin, SETTINGS, Setting, nearest};
+
+/// A value with its line, counted from 1.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) line: u64,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Null,
+    /// Every scalar is text here: each setting parses its own, whether it stands in a file or in a flag.
+    Scalar(String),
+    Sequence(Vec<Node>),
+    Mapping(Vec<(Node, Node)>),
+}
+
+/// The settings of one file.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) values: Vec<(&'static Setting, Origin, Node)>,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Parses one YAML document.
+    ///
+    /// # Errors
+    /// The line, 0 where it is not known, and what is wrong, in one line of text.
+    pub(super) fn parse(text: &str) -> Result<Self, (u64, String)> {
+        serde_saphyr::from_str(text).map_err(|error| {
+            let line = error.location().map_or(0, |location| location.line());
+            let message = error.without_snippet().to_string();
+            (line, message.split_whitespace().collect::<Vec<_>>().join(" "))
+        })
+    }
+
+    pub(super) fn scalar(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What it is, for a message.
+    pub(super) fn describe(&self) -> &'static str {
+        match self.value {
+            Value::Null => "nothing",
+            Value::Scalar(_) => "a single value",
+            Value::Sequence(_) => "a sequence",
+            Value::Mapping(_) => "a mapping",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self { line: spanned.referenced.line(), value: spanned.value })
+    }
+}
+
+// === impl Value ===
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value, a sequence or a mapping")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Scalar(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Scalar(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Scalar(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Scalar(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Scalar(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = sequence.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Value::Sequence(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Value::Mapping(entries))
+    }
+}
+
+// === impl File ===
+
+impl File {
+    /// Finds the settings in a file's text. Keys that are no setting are mistakes.
+    pub(super) fn parse(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Self {
+        let mut file = Self::default();
+        let origin = |line, key: &str| Origin::File { path: path.to_owned(), line, key: key.to_owned() };
+        match Node::parse(text) {
+            Err((line, message)) => mistakes.push(Mistake::new(origin(line, ""), message)),
+            Ok(Node { value: Value::Null, .. }) => {}
+            Ok(Node { value: Value::Mapping(entries), .. }) => file.section(path, "", entries, mistakes),
+            Ok(node) => {
+                let message = format!("want a mapping of settings, not {}", node.describe());
+                mistakes.push(Mistake::new(origin(node.line, ""), message));
+            }
+        }
+        file
+    }
+
+    fn section(&mut self, path: &Path, prefix: &str, entries: Vec<(Node, Node)>, mistakes: &mut Vec<Mistake>) {
+        for (name, node) in entries {
+            let text = name.scalar().unwrap_or_default();
+            let key = if prefix.is_empty() { text.to_owned() } else { format!("{prefix}.{text}") };
+            let origin = Origin::File { path: PathBuf::from(path), line: name.line, key: key.clone() };
+            let is_section = SETTINGS.iter().any(|setting| is_below(setting.key, &key));
+            match (Setting::find(&key).filter(|setting| setting.in_file()), node.value) {
+                // A key without a value is as good as no key.
+                (Some(_), Value::Null) => {}
+                (Some(setting), value) => self.values.push((setting, origin, Node { line: node.line, value })),
+                (None, Value::Mapping(entries)) if is_section => self.section(path, &key, entries, mistakes),
+                (None, Value::Null) if is_section => {}
+                (None, _) if is_section => mistakes.push(Mistake::new(origin, "want a mapping")),
+                (None, _) => mistakes.push(Mistake::new(origin, unknown_key(&key))),
+            }
+        }
+    }
+}
+
+fn unknown_key(key: &str) -> String {
+    if key == super::setting::CONFIG.key {
+        return "may only be given as a flag or in the environment".to_owned();
+    }
+    let mut known: Vec<&str> = Vec::new();
+    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+        known.push(setting.key);
+        known.extend(setting.key.split_once('.').map(|(section, _)| section));
+    }
+    match nearest(key, known) {
+        Some(known) => format!("there is no such setting; did you mean {known}?"),
+        None => "there is no such setting".to_owned(),
+    }
+}
+
+fn is_below(key: &str, section: &str) -> bool {
+    key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
+}

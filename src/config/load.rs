@@ -1,0 +1,265 @@
+//! Puts the layers together and makes typed settings of them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::expand::expand;
+use super::file::{File, Node, Value};
+use super::layers::{Loader, Raw};
+use super::parse::{
+    beyond_this_machine, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count, positive_duration,
+};
+use super::resources::{choice, parse_rules};
+use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
+use super::setting::CONFIG;
+use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
+use crate::http::{CertificateFiles, HttpConfig, ListenAddr};
+use crate::passthrough::LendIdentity;
+use crate::telemetry::{LogConfig, LogFormat};
+
+/// A configuration without mistakes.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    /// What was set, and where; defaults are left out. For the log.
+    pub effective: Vec<Effective>,
+    /// Not wrong enough to stop.
+    pub warnings: Vec<String>,
+}
+
+/// One setting that somebody set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    pub key: &'static str,
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// Reads flags, environment and file.
+///
+/// # Errors
+/// Every mistake in any of them.
+pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
+    let mut loader = Loader::new(flags, source);
+    loader.read_file();
+    let config = loader.config();
+    let warnings = loader.unknown_variables();
+    match (config, loader.mistakes.is_empty()) {
+        (Some(config), true) => Ok(Loaded { config, effective: loader.effective, warnings }),
+        _ => Err(Mistakes(loader.mistakes)),
+    }
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    fn new<'a>(flags: &'a Flags, source: &'a dyn Source) -> Loader<'a> {
+        Loader { flags, source, file: File::default(), mistakes: Vec::new(), effective: Vec::new() }
+    }
+
+    fn read_file(&mut self) {
+        let Some((origin, path)) = self.one(CONFIG.key) else { return };
+        match self.source.read(Path::new(&path)) {
+            Ok(text) => self.file = File::parse(Path::new(&path), &text, &mut self.mistakes),
+            Err(error) => self.mistakes.push(Mistake::new(origin, format!("{path}: {error}"))),
+        }
+    }
+
+    /// Parses every setting, so that every mistake is found; `None` only after a mistake.
+    fn config(&mut self) -> Option<Config> {
+        let kubeconfig = self.path("kubeconfig");
+        let context = self.one("context").map(|(_, text)| text);
+        if kubeconfig.is_none() && context.is_some() {
+            self.wrong("context", "is of no use without a kubeconfig");
+        }
+        let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
+        let http = self.http(state_dir.clone());
+        let admin = self.admin();
+        let lend_identity = match self.optional("lendIdentity", parse_lend_identity) {
+            Some(chosen) => chosen,
+            None if kubeconfig.is_some() => LendIdentity::All,
+            None => LendIdentity::Reads,
+        };
+        let rules = self.rules();
+        let modes = ReadModes {
+            get: self.parse("consistentReads.get", FromStr::from_str)?,
+            list: self.parse("consistentReads.list", FromStr::from_str)?,
+            watch: self.parse("consistentReads.watch", FromStr::from_str)?,
+        };
+        let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);
+        let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
+        let idle_timeout = self.parse("idleTimeout", positive_duration);
+        let max_informers = self.parse("limits.maxInformers", positive_count);
+        let window = self.window();
+        let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
+        self.drain_spread_fits(drain, http.as_ref());
+        let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
+        let log = self.log();
+        Some(Config {
+            upstream: UpstreamConfig { kubeconfig, context },
+            http: http?,
+            admin: crate::admin::Config { listen: admin? },
+            state_dir,
+            lend_identity,
+            informer: InformerConfig { rules, idle_timeout: idle_timeout?, max_informers: max_informers? },
+            reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
+            window: window?,
+            drain: drain?,
+            threads: threads?,
+            log: log?,
+        })
+    }
+
+    fn http(&mut self, state_dir: PathBuf) -> Option<HttpConfig> {
+        let mut http = HttpConfig::new(self.listen(), state_dir);
+        http.tls.files = self.tls();
+        http.tls.names = self.many("tls.names", parse_host);
+        http.hosts = self.many("allowedHosts", parse_host);
+        let unix_mode = self.parse("unixMode", parse_mode);
+        let max_connections = self.parse("limits.maxConnections", positive_count);
+        let header_read_timeout = self.parse("limits.headerTimeout", positive_duration);
+        let handshake_timeout = self.parse("limits.handshakeTimeout", positive_duration);
+        let write_stall_timeout = self.parse("limits.writeStallTimeout", positive_duration);
+        http.drain_spread = self.duration("drain.spread")?;
+        http.unix_mode = unix_mode?;
+        http.max_connections = max_connections?;
+        http.header_read_timeout = header_read_timeout?;
+        http.handshake_timeout = handshake_timeout?;
+        http.write_stall_timeout = write_stall_timeout?;
+        Some(http)
+    }
+
+    fn listen(&mut self) -> Vec<ListenAddr> {
+        let found = self.many("listen", |text| {
+            let address: ListenAddr = text.parse().map_err(|error| format!("{error}"))?;
+            if address.is_local() { Ok(address) } else { Err(beyond_this_machine(text)) }
+        });
+        for (index, address) in found.iter().enumerate() {
+            let takes_free_port = matches!(address, ListenAddr::Http(at) | ListenAddr::Https(at) if at.port() == 0);
+            if !takes_free_port && found[..index].contains(address) {
+                self.wrong("listen", &format!("{address} is there twice"));
+            }
+        }
+        found
+    }
+
+    fn admin(&mut self) -> Option<SocketAddr> {
+        self.parse("admin", |text| {
+            let address =
+                text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+            let address: SocketAddr =
+                address.parse().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))?;
+            if address.ip().is_loopback() { Ok(address) } else { Err(beyond_this_machine(text)) }
+        })
+    }
+
+    fn default_state_dir(&self) -> PathBuf {
+        let set = |name| self.source.variable(name).ok().flatten().filter(|value| Path::new(value).is_absolute());
+        let base = set("XDG_STATE_HOME").map(PathBuf::from);
+        let base = base.or_else(|| set("HOME").map(|home| Path::new(&home).join(".local/state")));
+        base.unwrap_or_else(|| PathBuf::from("/var/lib")).join("informerd")
+    }
+
+    fn tls(&mut self) -> Option<CertificateFiles> {
+        match (self.path("tls.certFile"), self.path("tls.keyFile")) {
+            (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => {
+                self.wrong("tls.certFile", "needs tls.keyFile beside it");
+                None
+            }
+            (None, Some(_)) => {
+                self.wrong("tls.keyFile", "needs tls.certFile beside it");
+                None
+            }
+        }
+    }
+
+    fn rules(&mut self) -> Vec<ResourceRule> {
+        let Some((origin, raw)) = self.raw("resources") else { return Vec::new() };
+        let node = match raw {
+            Raw::Node(node) => node,
+            Raw::Texts(texts) => match Node::parse(texts.last().map_or("", String::as_str)) {
+                Ok(Node { value: Value::Null, .. }) => return Vec::new(),
+                Ok(node) => node,
+                Err((_, message)) => {
+                    self.mistakes.push(Mistake::new(origin, message));
+                    return Vec::new();
+                }
+            },
+        };
+        let mut found = Vec::new();
+        let source = self.source;
+        let rules = parse_rules(&node, &|text| expand(text, source), &mut found);
+        for (line, place, message) in found {
+            let (origin, message) = match &origin {
+                Origin::File { path, .. } => {
+                    (Origin::File { path: path.clone(), line, key: format!("resources{place}") }, message)
+                }
+                origin if place.is_empty() => (origin.clone(), message),
+                origin => (origin.clone(), format!("{place}: {message}")),
+            };
+            self.mistakes.push(Mistake::new(origin, message));
+        }
+        rules
+    }
+
+    fn window(&mut self) -> Option<WindowConfig> {
+        let min_age = self.duration("window.minAge");
+        let max_events = self.parse("window.maxEvents", |text| {
+            let count = parse_count(text)?;
+            // Fewer could not bridge even the reconnection of a client.
+            if count >= 100 { Ok(count) } else { Err(format!("{text} is less than 100")) }
+        });
+        let max_bytes = self.parse("window.maxBytes", |text| {
+            let bytes = parse_size(text)?;
+            if bytes < 1 << 20 {
+                return Err(format!("{text} is less than 1Mi"));
+            }
+            usize::try_from(bytes).map_err(|_| format!("{text} is more than this machine can address"))
+        });
+        Some(WindowConfig { min_age: min_age?, max_events: max_events?, max_bytes: max_bytes? })
+    }
+
+    fn drain_spread_fits(&mut self, drain: Option<DrainConfig>, http: Option<&HttpConfig>) {
+        if let (Some(drain), Some(http)) = (drain, http)
+            && http.drain_spread > drain.timeout
+        {
+            self.wrong("drain.spread", "is longer than drain.timeout");
+        }
+    }
+
+    fn log(&mut self) -> Option<LogConfig> {
+        let filter = self.parse("log.level", |text| LogConfig::check_filter(text).map(|()| text.to_owned()));
+        let format =
+            self.parse("log.format", |text| choice(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)]));
+        Some(LogConfig { filter: filter?, format: format? })
+    }
+
+    /// Variables that look like a setting of ours and are none. Only warned of: a Service of the name informerd puts
+    /// such names into every pod of its namespace.
+    fn unknown_variables(&self) -> Vec<String> {
+        let known: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
+        let mut names = self.source.variable_names();
+        names.sort();
+        names
+            .iter()
+            .filter(|name| !known.contains(name))
+            .filter_map(|name| {
+                let rest = name.strip_prefix("INFORMERD_")?;
+                let near = nearest(rest, known.iter().filter_map(|known| known.strip_prefix("INFORMERD_")))?;
+                Some(format!("{name}: there is no such setting; did you mean INFORMERD_{near}?"))
+            })
+            .collect()
+    }
+}
+
+// === impl Effective ===
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} ({})", self.key, self.text, self.origin)
+    }
+}

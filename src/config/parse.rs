@@ -1,0 +1,47 @@
+//! Texts of single settings to values; every error says what was wanted.
+
+use std::time::Duration;
+
+use super::parse_duration;
+use super::resources::choice;
+use crate::passthrough::LendIdentity;
+
+pub(super) fn beyond_this_machine(text: &str) -> String {
+    format!(
+        "{text} can be reached from other machines, and clients are not authenticated yet: use a loopback address or a unix socket"
+    )
+}
+
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse::<u32>().map_err(|_| format!("{text:?} is no count: want a whole number"))?;
+    usize::try_from(count).map_err(|_| format!("{text:?} is too large"))
+}
+
+pub(super) fn positive_count(text: &str) -> Result<usize, String> {
+    parse_count(text).and_then(|count| if count > 0 { Ok(count) } else { Err("must be at least 1".to_owned()) })
+}
+
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text)
+        .and_then(|duration| if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) })
+}
+
+pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = text.strip_prefix("0o").unwrap_or(text);
+    let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is no mode: want octal digits, such as 0660"))
+}
+
+/// A host name or an address as a Host header carries it, without a port.
+pub(super) fn parse_host(text: &str) -> Result<String, String> {
+    let valid = !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+        && (text.starts_with('[') || text.matches(':').count() != 1);
+    valid
+        .then(|| text.to_ascii_lowercase())
+        .ok_or_else(|| format!("{text:?} is no host name: want a name or an address, without a port"))
+}
+
+pub(super) fn parse_lend_identity(text: &str) -> Result<LendIdentity, String> {
+    choice(text, &[("all", LendIdentity::All), ("reads", LendIdentity::Reads), ("none", LendIdentity::None)])
+}

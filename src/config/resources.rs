@@ -1,0 +1,314 @@
+//! The rules of `resources`: which resources are cached, in which scope, and how fresh.
+
+use std::str::FromStr;
+
+use super::file::{Node, Value};
+use super::{ReadMode, ReadModes, Then, nearest};
+use crate::selector::{FieldSelector, LabelSelector};
+
+const KEYS: &[&str] =
+    &["resource", "exclude", "pin", "namespaces", "fieldSelector", "labelSelector", "consistentReads"];
+const VERBS: &[&str] = &["get", "list", "watch"];
+
+/// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourcePattern {
+    /// `*` for every group; "" is the core group.
+    pub group: String,
+    /// `*` for every resource of the group; the plural name otherwise.
+    pub resource: String,
+}
+
+/// One rule. It holds for every version of the resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRule {
+    pub pattern: ResourcePattern,
+    /// Always forwarded, never cached.
+    pub exclude: bool,
+    /// Started at once and never stopped for idleness.
+    pub pin: bool,
+    /// Empty: all of them.
+    pub namespaces: Vec<String>,
+    /// At most one of the two selectors is set.
+    pub field_selector: String,
+    pub label_selector: String,
+    pub modes: RuleModes,
+}
+
+/// What a rule says about consistent reads; what it leaves out is as for every resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleModes {
+    pub get: Option<ReadMode>,
+    pub list: Option<ReadMode>,
+    pub watch: Option<ReadMode>,
+}
+
+/// A mistake inside the rules: its line, its place below `resources`, and what is wrong.
+pub(super) type RuleMistake = (u64, String, String);
+
+/// Expands `$(NAME)` in a text.
+pub(super) type Expand<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Reads the whole of `resources`; whatever is wrong is reported, and left out.
+pub(super) fn parse_rules(node: &Node, expand: Expand<'_>, mistakes: &mut Vec<RuleMistake>) -> Vec<ResourceRule> {
+    let Value::Sequence(nodes) = &node.value else {
+        mistakes.push((node.line, String::new(), format!("want a sequence of rules, not {}", node.describe())));
+        return Vec::new();
+    };
+    let mut rules: Vec<ResourceRule> = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let place = format!("[{index}]");
+        let Value::Mapping(entries) = &node.value else {
+            mistakes.push((node.line, place, format!("want a mapping, not {}", node.describe())));
+            continue;
+        };
+        let mut reader = RuleReader { expand, place, mistakes };
+        if let Some(rule) = reader.rule(node.line, entries) {
+            if let Some(earlier) = rules.iter().position(|earlier| earlier.pattern.covers(&rule.pattern)) {
+                let message = format!("can never apply, rule {} decides first", index_of(&rules, earlier));
+                mistakes.push((node.line, format!("[{index}].resource"), message));
+            }
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+fn index_of(rules: &[ResourceRule], index: usize) -> String {
+    rules.get(index).map(|rule| rule.pattern.to_string()).unwrap_or_default()
+}
+
+struct RuleReader<'a> {
+    expand: Expand<'a>,
+    place: String,
+    mistakes: &'a mut Vec<RuleMistake>,
+}
+
+// === impl RuleReader ===
+
+impl RuleReader<'_> {
+    fn rule(&mut self, line: u64, entries: &[(Node, Node)]) -> Option<ResourceRule> {
+        let before = self.mistakes.len();
+        let mut pattern = None;
+        let mut rule = ResourceRule {
+            pattern: ResourcePattern { group: String::new(), resource: String::new() },
+            exclude: false,
+            pin: false,
+            namespaces: Vec::new(),
+            field_selector: String::new(),
+            label_selector: String::new(),
+            modes: RuleModes::default(),
+        };
+        for (name, node) in entries {
+            match name.scalar().unwrap_or_default() {
+                "resource" => pattern = self.text("resource", node, ResourcePattern::from_str),
+                "exclude" => rule.exclude = self.text("exclude", node, parse_bool).unwrap_or_default(),
+                "pin" => rule.pin = self.text("pin", node, parse_bool).unwrap_or_default(),
+                "namespaces" => rule.namespaces = self.namespaces(node),
+                "fieldSelector" => {
+                    rule.field_selector = self.text("fieldSelector", node, parse_field_selector).unwrap_or_default();
+                }
+                "labelSelector" => {
+                    rule.label_selector = self.text("labelSelector", node, parse_label_selector).unwrap_or_default();
+                }
+                "consistentReads" => rule.modes = self.modes(node),
+                unknown => self.unknown(name.line, unknown, KEYS),
+            }
+        }
+        let names = |wanted: &str| entries.iter().any(|(name, _)| name.scalar() == Some(wanted));
+        if !names("resource") {
+            self.wrong(line, "", "names no resource");
+        }
+        if !rule.field_selector.is_empty() && !rule.label_selector.is_empty() {
+            self.wrong(line, "", "give a fieldSelector or a labelSelector, not both");
+        }
+        if rule.exclude && (rule.pin || KEYS[3..].iter().any(|key| names(key))) {
+            self.wrong(line, "", "an excluded resource is never cached: the other settings would have no effect");
+        }
+        rule.pattern = pattern?;
+        if rule.pin && (rule.pattern.resource == "*" || rule.pattern.group == "*") {
+            self.wrong(line, ".pin", "only a resource that is named can be pinned");
+        }
+        (self.mistakes.len() == before).then_some(rule)
+    }
+
+    fn text<T>(&mut self, key: &str, node: &Node, parse: fn(&str) -> Result<T, String>) -> Option<T> {
+        let Some(text) = node.scalar() else {
+            self.wrong(node.line, &format!(".{key}"), format!("want a single value, not {}", node.describe()));
+            return None;
+        };
+        match (self.expand)(text).and_then(|text| parse(&text)) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.wrong(node.line, &format!(".{key}"), message);
+                None
+            }
+        }
+    }
+
+    fn namespaces(&mut self, node: &Node) -> Vec<String> {
+        let nodes = match &node.value {
+            Value::Sequence(nodes) => nodes.as_slice(),
+            _ => std::slice::from_ref(node),
+        };
+        let found: Vec<String> =
+            nodes.iter().filter_map(|node| self.text("namespaces", node, parse_namespace)).collect();
+        if nodes.is_empty() {
+            self.wrong(node.line, ".namespaces", "is empty; leave it out for all namespaces");
+        }
+        found
+    }
+
+    fn modes(&mut self, node: &Node) -> RuleModes {
+        let mut modes = RuleModes::default();
+        let Value::Mapping(entries) = &node.value else {
+            let message = format!("want a mapping of get, list and watch, not {}", node.describe());
+            self.wrong(node.line, ".consistentReads", message);
+            return modes;
+        };
+        for (name, node) in entries {
+            let key = name.scalar().unwrap_or_default();
+            let mode = match key {
+                "get" => &mut modes.get,
+                "list" => &mut modes.list,
+                "watch" => &mut modes.watch,
+                unknown => {
+                    self.unknown(name.line, &format!("consistentReads.{unknown}"), VERBS);
+                    continue;
+                }
+            };
+            *mode = self.text(&format!("consistentReads.{key}"), node, ReadMode::from_str);
+        }
+        modes
+    }
+
+    fn unknown(&mut self, line: u64, key: &str, known: &[&str]) {
+        let last = key.rsplit('.').next().unwrap_or(key);
+        let message = match nearest(last, known.iter().copied()) {
+            Some(known) => format!("there is no such setting; did you mean {known}?"),
+            None => format!("there is no such setting; there are {}", known.join(", ")),
+        };
+        self.wrong(line, &format!(".{key}"), message);
+    }
+
+    fn wrong(&mut self, line: u64, key: &str, message: impl Into<String>) {
+        self.mistakes.push((line, format!("{}{key}", self.place), message.into()));
+    }
+}
+
+// === impl ResourcePattern ===
+
+impl ResourcePattern {
+    /// Whether every resource the other names is named by this one too.
+    pub fn covers(&self, other: &Self) -> bool {
+        (self.group == "*" || self.group == other.group) && (self.resource == "*" || self.resource == other.resource)
+    }
+}
+
+impl FromStr for ResourcePattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mistake = || {
+            format!(
+                "{text:?} names no resource: want a plural name and its group, such as pods, deployments.apps, *.example.com or *"
+            )
+        };
+        let (resource, group) = match text.split_once('.') {
+            None if text == "*" => ("*", "*"),
+            None => (text, ""),
+            Some((resource, "core")) => (resource, ""),
+            Some((resource, group)) => (resource, group),
+        };
+        let word = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
+        };
+        if !(resource == "*" || word(resource)) || !(group.is_empty() || group == "*" || word(group)) {
+            return Err(mistake());
+        }
+        if text.ends_with('.') {
+            return Err(mistake());
+        }
+        Ok(Self { group: group.to_owned(), resource: resource.to_owned() })
+    }
+}
+
+impl std::fmt::Display for ResourcePattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.resource.as_str(), self.group.as_str()) {
+            ("*", "*") => f.write_str("*"),
+            ("*", "") => f.write_str("*.core"),
+            (resource, "") => f.write_str(resource),
+            (resource, group) => write!(f, "{resource}.{group}"),
+        }
+    }
+}
+
+// === impl RuleModes ===
+
+impl RuleModes {
+    /// What holds for the rule's resources.
+    pub fn over(self, modes: ReadModes) -> ReadModes {
+        ReadModes {
+            get: self.get.unwrap_or(modes.get),
+            list: self.list.unwrap_or(modes.list),
+            watch: self.watch.unwrap_or(modes.watch),
+        }
+    }
+
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+// === impl ReadMode ===
+
+impl FromStr for ReadMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choice(text, &[("upstream", Self::Upstream), ("probe", Self::Probe), ("cache", Self::Cache)])
+    }
+}
+
+// === impl Then ===
+
+impl FromStr for Then {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choice(text, &[("forward", Self::Forward), ("429", Self::Refuse)])
+    }
+}
+
+pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("{text:?} is none of {}", names.join(", "))
+    })
+}
+
+fn parse_bool(text: &str) -> Result<bool, String> {
+    choice(text, &[("true", true), ("false", false)])
+}
+
+/// A DNS label, as the apiserver asks of a namespace's name.
+fn parse_namespace(text: &str) -> Result<String, String> {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let valid = !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|byte| inner(byte) || byte == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().next_back().is_some_and(inner);
+    valid.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is no name of a namespace"))
+}
+
+fn parse_field_selector(text: &str) -> Result<String, String> {
+    FieldSelector::parse(text).map(|_| text.to_owned())
+}
+
+fn parse_label_selector(text: &str) -> Result<String, String> {
+    LabelSelector::parse(text).map(|_| text.to_owned())
+}

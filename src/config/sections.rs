@@ -1,0 +1,94 @@
+//! The typed settings, one section for each room.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ResourceRule;
+use crate::http::HttpConfig;
+use crate::passthrough::LendIdentity;
+
+/// Everything the daemon is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub upstream: UpstreamConfig,
+    /// At least one listener, all reachable from this machine only.
+    pub http: HttpConfig,
+    pub admin: crate::admin::Config,
+    /// What must outlive the process: the self-issued CA.
+    pub state_dir: PathBuf,
+    /// Which requests without credentials of their own are forwarded with the daemon's.
+    pub lend_identity: LendIdentity,
+    pub informer: InformerConfig,
+    pub reads: ReadsConfig,
+    pub window: WindowConfig,
+    pub drain: DrainConfig,
+    /// Threads of the traffic runtime; `None`: as many as the process may use processors.
+    pub threads: Option<usize>,
+    pub log: crate::telemetry::LogConfig,
+}
+
+/// Whom to talk to, and as whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// `None`: the service account of the pod this runs in.
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InformerConfig {
+    /// The first rule that matches a resource decides.
+    pub rules: Vec<ResourceRule>,
+    pub idle_timeout: Duration,
+    pub max_informers: usize,
+}
+
+/// How a read that asks for the newest state is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Forwarded.
+    Upstream,
+    /// From the cache, once it is proven to be at the apiserver's revision.
+    Probe,
+    /// From the cache as it is.
+    Cache,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadModes {
+    pub get: ReadMode,
+    pub list: ReadMode,
+    pub watch: ReadMode,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadsConfig {
+    pub modes: ReadModes,
+    /// How long a read waits for a resourceVersion.
+    pub freshness_timeout: Duration,
+    /// How long a read waits for an informer that is not synced.
+    pub wait: Duration,
+    pub then: Then,
+}
+
+/// What happens to a read whose informer did not get synced in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Forward,
+    /// 429 with Retry-After.
+    Refuse,
+}
+
+/// The sliding window of events, per informer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowConfig {
+    pub min_age: Duration,
+    pub max_events: usize,
+    pub max_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainConfig {
+    /// The soft deadline. The ends of watches are spread over a shorter time, which is in the HTTP settings.
+    pub timeout: Duration,
+}

@@ -1,0 +1,216 @@
+//! The registry of all settings: the one place where a setting's name, default, unit and meaning stand.
+
+use std::sync::LazyLock;
+
+/// What a setting's value is; it decides how flags repeat and what the file may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One text. The string names its form, such as `path` or `duration`.
+    One(&'static str),
+    /// Several: a flag that repeats, a sequence in the file, commas in the environment.
+    Many(&'static str),
+    /// The rules of `resources`: a sequence of mappings in the file, the same as YAML text elsewhere.
+    Rules,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The key in the file, with dots between levels: `consistentReads.get`.
+    pub key: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty where there is none.
+    pub default: &'static str,
+    /// What it does, for the help and the documentation; no line breaks.
+    pub help: &'static str,
+}
+
+/// `config` itself is no file key; everything else is.
+pub const CONFIG: Setting = Setting {
+    key: "config",
+    kind: Kind::One("path"),
+    default: "",
+    help: "YAML file with settings; only as a flag or in the environment",
+};
+
+const fn one(key: &'static str, form: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { key, kind: Kind::One(form), default, help }
+}
+
+const fn many(key: &'static str, form: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { key, kind: Kind::Many(form), default, help }
+}
+
+/// Every setting, in the order of the documentation.
+pub const SETTINGS: &[Setting] = &[
+    CONFIG,
+    one(
+        "kubeconfig",
+        "path",
+        "",
+        "kubeconfig of the kube-apiserver; without it the service account of the pod is used",
+    ),
+    one("context", "name", "", "context of the kubeconfig; without it its current context"),
+    many(
+        "listen",
+        "address",
+        "http://127.0.0.1:8001",
+        "where clients are served: http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH; port 0 takes a free one",
+    ),
+    one("admin", "address", "127.0.0.1:8002", "where health, metrics and cache introspection are served, ADDRESS:PORT"),
+    one(
+        "stateDir",
+        "path",
+        "",
+        "directory of the self-issued CA of https listeners; without it informerd below $XDG_STATE_HOME, ~/.local/state or /var/lib",
+    ),
+    one("unixMode", "octal mode", "0600", "permissions of unix sockets"),
+    one("tls.certFile", "path", "", "certificate chain of the https listeners, PEM, read again when it changes"),
+    one("tls.keyFile", "path", "", "private key of the https listeners, PEM, read again when it changes"),
+    many("tls.names", "name", "", "DNS names and addresses in a self-issued certificate besides the listen addresses"),
+    many("allowedHosts", "name", "", "names a Host header may carry besides localhost and loopback addresses"),
+    one(
+        "lendIdentity",
+        "all|reads|none",
+        "",
+        "which requests without credentials of their own are forwarded with ours; without it all with a kubeconfig, reads with a service account",
+    ),
+    Setting {
+        key: "resources",
+        kind: Kind::Rules,
+        default: "",
+        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads",
+    },
+    one(
+        "consistentReads.get",
+        "upstream|probe|cache",
+        "upstream",
+        "how a get that asks for the newest state is answered",
+    ),
+    one(
+        "consistentReads.list",
+        "upstream|probe|cache",
+        "upstream",
+        "how a list that asks for the newest state is answered",
+    ),
+    one(
+        "consistentReads.watch",
+        "upstream|probe|cache",
+        "probe",
+        "how the initial events of a watch that asks for the newest state are answered",
+    ),
+    one("consistentReads.timeout", "duration", "3s", "how long a read waits for a resourceVersion"),
+    one("notSynced.wait", "duration", "5s", "how long a read waits for an informer that is not synced"),
+    one("notSynced.then", "forward|429", "forward", "what happens to a read after that wait"),
+    one("idleTimeout", "duration", "10m", "an informer without readers for this long is stopped"),
+    one("window.minAge", "duration", "75s", "events younger than this are kept while the two maxima allow"),
+    one("window.maxEvents", "count", "102400", "events kept per informer at most"),
+    one("window.maxBytes", "size", "128Mi", "memory of the events kept per informer at most"),
+    one("drain.timeout", "duration", "25s", "how long open requests may take to end after the first signal"),
+    one("drain.spread", "duration", "3s", "over how long the ends of open watches are spread when draining"),
+    one("limits.maxConnections", "count", "10000", "connections served at once; one more is closed at once"),
+    one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),
+    one(
+        "limits.headerTimeout",
+        "duration",
+        "90s",
+        "how long a client may take for a request's headers, and idle between requests",
+    ),
+    one(
+        "limits.handshakeTimeout",
+        "duration",
+        "30s",
+        "how long a client may take for its first bytes and the TLS handshake",
+    ),
+    one("limits.writeStallTimeout", "duration", "5m", "a client that takes no byte for this long is disconnected"),
+    one("threads", "count", "0", "threads that serve traffic; 0 takes as many as the process may use processors"),
+    one(
+        "log.level",
+        "filter",
+        "info",
+        "off, error, warn, info, debug or trace, also per target: info,informerd::cache=debug",
+    ),
+    one("log.format", "text|json", "text", "form of the log lines on standard error"),
+];
+
+// === impl Setting ===
+
+impl Setting {
+    pub fn find(key: &str) -> Option<&'static Self> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// Without the dashes in front: `consistent-reads-get`.
+    pub fn flag(&self) -> &'static str {
+        static FLAGS: LazyLock<Vec<String>> =
+            LazyLock::new(|| SETTINGS.iter().map(|setting| setting.words('-').to_lowercase()).collect());
+        let position = SETTINGS.iter().position(|setting| setting.key == self.key);
+        position.and_then(|position| FLAGS.get(position)).map_or("", String::as_str)
+    }
+
+    /// `INFORMERD_CONSISTENT_READS_GET`.
+    pub fn variable(&self) -> String {
+        format!("INFORMERD_{}", self.words('_').to_uppercase())
+    }
+
+    /// What stands for the value in a help text.
+    pub fn form(&self) -> &'static str {
+        match self.kind {
+            Kind::One(form) | Kind::Many(form) => form,
+            Kind::Rules => "YAML",
+        }
+    }
+
+    /// Whether it may stand in the file.
+    pub fn in_file(&self) -> bool {
+        self.key != CONFIG.key
+    }
+
+    fn words(&self, separator: char) -> String {
+        let mut words = String::new();
+        for c in self.key.chars() {
+            if c == '.' {
+                words.push(separator);
+            } else {
+                if c.is_uppercase() {
+                    words.push(separator);
+                }
+                words.push(c);
+            }
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_follow_from_the_key() {
+        let setting = Setting::find("consistentReads.get").unwrap();
+        assert_eq!(setting.flag(), "consistent-reads-get");
+        assert_eq!(setting.variable(), "INFORMERD_CONSISTENT_READS_GET");
+    }
+
+    #[test]
+    fn names_are_unique_and_help_is_one_line() {
+        let flags: BTreeSet<_> = SETTINGS.iter().map(Setting::flag).collect();
+        assert_eq!(flags.len(), SETTINGS.len());
+        for setting in SETTINGS {
+            assert!(!setting.help.is_empty() && !setting.help.contains('\n'), "{}", setting.key);
+        }
+    }
+
+    /// A Service named informerd makes the kubelet set INFORMERD_SERVICE_HOST, INFORMERD_PORT and their like in every
+    /// pod of its namespace.
+    #[test]
+    fn no_variable_collides_with_service_links() {
+        for setting in SETTINGS {
+            let name = setting.variable();
+            assert!(!name.starts_with("INFORMERD_SERVICE_") && !name.starts_with("INFORMERD_PORT"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::source::MadeUp;
+use super::*;
+use crate::passthrough::LendIdentity;
+
+const FILE: &str = "/etc/informerd.yaml";
+
+fn flags(flags: &[(&'static str, &[&str])]) -> Flags {
+    flags.iter().map(|(key, texts)| (*key, texts.iter().map(|&text| text.to_owned()).collect())).collect()
+}
+
+fn from_file(text: &str) -> Result<Loaded, Mistakes> {
+    load(&flags(&[("config", &[FILE])]), &MadeUp::default().file(FILE, text))
+}
+
+fn mistakes(result: Result<Loaded, Mistakes>) -> Vec<String> {
+    result.expect_err("there are mistakes").0.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn defaults() {
+    let config = load(&Flags::new(), &MadeUp::default()).unwrap().config;
+    assert_eq!(config.http.listen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.1:8001"]);
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:8002");
+    assert_eq!(config.lend_identity, LendIdentity::Reads, "a service account lends reads only");
+    assert_eq!(
+        config.reads.modes,
+        ReadModes { get: ReadMode::Upstream, list: ReadMode::Upstream, watch: ReadMode::Probe }
+    );
+    assert_eq!((config.reads.wait, config.reads.then), (Duration::from_secs(5), Then::Forward));
+    assert_eq!(config.window.min_age, Duration::from_secs(75));
+    assert_eq!(config.informer.idle_timeout, Duration::from_secs(600));
+    assert_eq!(config.state_dir, PathBuf::from("/var/lib/informerd"));
+    assert_eq!(config.http.unix_mode, 0o600);
+    assert_eq!(config.threads, None);
+}
+
+#[test]
+fn flags_win_over_environment_over_file() {
+    let world = MadeUp::default()
+        .variable("INFORMERD_CONFIG", FILE)
+        .variable("INFORMERD_IDLE_TIMEOUT", "2m")
+        .variable("INFORMERD_THREADS", "2")
+        .variable("INFORMERD_LISTEN", "http://127.0.0.1:1, unix:///a")
+        .file(FILE, "idleTimeout: 1m\nthreads: 1\nwindow:\n  minAge: 10s\nlisten: ['http://127.0.0.1:9']\n");
+    let loaded = load(&flags(&[("idleTimeout", &["3m"])]), &world).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.informer.idle_timeout, Duration::from_secs(180), "flag");
+    assert_eq!(config.threads, Some(2), "environment");
+    assert_eq!(config.window.min_age, Duration::from_secs(10), "file");
+    assert_eq!(config.http.listen.len(), 2, "a list is taken whole from the layer that wins");
+    let effective: Vec<_> = loaded.effective.iter().map(ToString::to_string).collect();
+    assert!(effective.contains(&"idleTimeout=3m (--idle-timeout)".to_owned()), "{effective:?}");
+    assert!(effective.contains(&"threads=2 (INFORMERD_THREADS)".to_owned()), "{effective:?}");
+    assert!(effective.contains(&format!("window.minAge=10s ({FILE}:4: window.minAge)")), "{effective:?}");
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_origin() {
+    let world = MadeUp::default().variable("INFORMERD_NOT_SYNCED_WAIT", "5").file(
+        FILE,
+        "lissen: x\nwindow:\n  minAge: old\n  maxage: 1s\nconsistentReads: cache\nresources:\n- pin: maybe\n",
+    );
+    let flags =
+        flags(&[("config", &[FILE]), ("admin", &["0.0.0.0:8002"]), ("listen", &["http://10.0.0.1:1", "ftp://x"])]);
+    let found = mistakes(load(&flags, &world));
+    let starts = [
+        "/etc/informerd.yaml:1: lissen: there is no such setting; did you mean listen?",
+        "/etc/informerd.yaml:4: window.maxage: there is no such setting; did you mean window.minAge?",
+        "/etc/informerd.yaml:5: consistentReads: want a mapping",
+        "--listen: http://10.0.0.1:1 can be reached from other machines",
+        "--listen: \"ftp://x\" is no listen address",
+        "--admin: 0.0.0.0:8002 can be reached from other machines",
+        "/etc/informerd.yaml:7: resources[0].pin: \"maybe\" is none of true, false",
+        "/etc/informerd.yaml:7: resources[0]: names no resource",
+        "INFORMERD_NOT_SYNCED_WAIT: \"5\" is no duration",
+        "/etc/informerd.yaml:3: window.minAge: \"old\" is no duration",
+    ];
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(start), "{found}\nwanted {start}");
+    }
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    assert!(found.iter().all(|mistake| !mistake.contains('\n')), "one line each");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_parsed() {
+    let found = mistakes(load(&flags(&[("config", &["/nowhere"])]), &MadeUp::default()));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("--config: /nowhere: "), "{found:?}");
+
+    for (text, line) in [("threads: [1\n", ":"), ("threads: 1\nthreads: 2\n", ":2"), ("- a\n", ":1")] {
+        let found = mistakes(from_file(text));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("{FILE}{line}")), "{found:?}");
+    }
+    for text in ["", "# nothing\n", "window:\n", "threads:\n"] {
+        assert!(from_file(text).is_ok(), "{text}");
+    }
+    assert_eq!(mistakes(from_file("config: /other\n")).len(), 1, "a file names no other file");
+    assert_eq!(mistakes(from_file("threads: [1, 2]\n")).len(), 1);
+    assert_eq!(mistakes(from_file("threads: {a: 1}\n")).len(), 1);
+}
+
+#[test]
+fn resources() {
+    let text = "
+resources:
+- resource: pods
+  pin: true
+  fieldSelector: spec.nodeName=$(NODE_NAME)
+- resource: configmaps
+  namespaces: [kube-system, default]
+  consistentReads: {get: cache}
+- resource: deployments.apps
+  labelSelector: app in (a,b)
+- resource: '*.example.com'
+  exclude: true
+- resource: '*'
+";
+    let world = MadeUp::default().variable("NODE_NAME", "node-1").variable("INFORMERD_CONFIG", FILE).file(FILE, text);
+    let config = load(&Flags::new(), &world).unwrap().config;
+    let rules = &config.informer.rules;
+    assert_eq!(rules.len(), 5);
+    assert_eq!(rules[0].field_selector, "spec.nodeName=node-1");
+    assert!(rules[0].pin);
+    assert_eq!(rules[1].namespaces, ["kube-system", "default"]);
+    let modes = rules[1].modes.over(config.reads.modes);
+    assert_eq!((modes.get, modes.list), (ReadMode::Cache, ReadMode::Upstream));
+    assert_eq!((rules[2].pattern.resource.as_str(), rules[2].pattern.group.as_str()), ("deployments", "apps"));
+    assert!(rules[3].exclude);
+    assert_eq!((rules[4].pattern.resource.as_str(), rules[4].pattern.group.as_str()), ("*", "*"));
+}
+
+#[test]
+fn resources_as_a_flag_or_a_variable() {
+    let yaml = "[{resource: pods, pin: true, fieldSelector: 'spec.nodeName=$(NODE_NAME)'}]";
+    let world = MadeUp::default().variable("NODE_NAME", "n").variable("INFORMERD_RESOURCES", yaml);
+    let config = load(&Flags::new(), &world).unwrap().config;
+    assert_eq!(config.informer.rules[0].field_selector, "spec.nodeName=n");
+    let found = mistakes(load(&flags(&[("resources", &["[{resource: pods, pinn: true}]"])]), &world));
+    assert_eq!(found, ["--resources: [0].pinn: there is no such setting; did you mean pin?"]);
+}
+
+#[test]
+fn mistakes_in_resources() {
+    let one = |rule: &str| {
+        let found = mistakes(from_file(&format!("resources:\n- {rule}\n")));
+        assert_eq!(found.len(), 1, "{rule}: {found:?}");
+        found.into_iter().next().unwrap()
+    };
+    assert!(one("pods").contains("want a mapping, not a single value"));
+    assert!(one("{resource: Pods}").contains("names no resource"));
+    assert!(one("{resource: '*', pin: true}").contains("only a resource that is named can be pinned"));
+    assert!(one("{resource: pods, exclude: true, namespaces: [a]}").contains("would have no effect"));
+    assert!(one("{resource: pods, namespaces: []}").contains("is empty"));
+    assert!(one("{resource: pods, namespaces: [A_b]}").contains("no name of a namespace"));
+    assert!(one("{resource: pods, fieldSelector: a=b, labelSelector: c=d}").contains("not both"));
+    assert!(one("{resource: pods, labelSelector: 'a in b'}").contains("resources[0].labelSelector"));
+    assert!(one("{resource: pods, fieldSelector: 'spec.nodeName=$(NODE_NAME)'}").contains("NODE_NAME is not set"));
+    assert!(one("{resource: pods, consistentReads: {list: fresh}}").contains("none of upstream, probe, cache"));
+    let found = mistakes(from_file("resources:\n- resource: '*'\n- resource: pods\n"));
+    assert_eq!(found, [format!("{FILE}:3: resources[1].resource: can never apply, rule * decides first")]);
+    assert_eq!(mistakes(from_file("resources: pods\n")).len(), 1);
+}
+
+#[test]
+fn settings_that_depend_on_each_other() {
+    let found = mistakes(from_file("tls: {certFile: /a}\ndrain: {timeout: 1s}\ncontext: c\n"));
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found.iter().any(|found| found.contains("tls.certFile: needs tls.keyFile")));
+    assert!(found.iter().any(|found| found.contains("drain.spread: is longer than drain.timeout")));
+    assert!(found.iter().any(|found| found.contains("context: is of no use without a kubeconfig")));
+    let twice = load(&flags(&[("listen", &["unix:///a", "unix:///a"])]), &MadeUp::default());
+    assert_eq!(mistakes(twice), ["--listen: unix:///a is there twice"]);
+    let twice = load(&flags(&[("listen", &["http://127.0.0.1:0", "http://127.0.0.1:0"])]), &MadeUp::default());
+    assert_eq!(twice.unwrap().config.http.listen.len(), 2, "two free ports");
+}
+
+#[test]
+fn a_persons_kubeconfig_lends_everything() {
+    let lent = |text: &str| from_file(text).unwrap().config.lend_identity;
+    assert_eq!(lent("kubeconfig: /k\n"), LendIdentity::All);
+    assert_eq!(lent("kubeconfig: /k\nlendIdentity: none\n"), LendIdentity::None);
+    assert_eq!(lent("lendIdentity: all\n"), LendIdentity::All);
+}
+
+#[test]
+fn state_directory() {
+    let state = |world: MadeUp| load(&Flags::new(), &world).unwrap().config.state_dir;
+    let home = MadeUp::default().variable("HOME", "/home/a");
+    assert_eq!(state(home.clone()), PathBuf::from("/home/a/.local/state/informerd"));
+    assert_eq!(state(home.variable("XDG_STATE_HOME", "/s")), PathBuf::from("/s/informerd"));
+}
+
+#[test]
+fn misspelt_variables_are_warned_of() {
+    let world = MadeUp::default()
+        .variable("INFORMERD_LISEN", "x")
+        .variable("INFORMERD_SERVICE_HOST", "10.0.0.1")
+        .variable("INFORMERD_PORT_8001_TCP", "tcp://10.0.0.1:8001")
+        .variable("INFORMERD_CACHE", "/c");
+    let warnings = load(&Flags::new(), &world).unwrap().warnings;
+    assert_eq!(warnings, ["INFORMERD_LISEN: there is no such setting; did you mean INFORMERD_LISTEN?"]);
+}
+
+/// The default that the documentation shows is the one that is used.
+#[test]
+fn every_default_parses() {
+    let rooms_own = crate::http::HttpConfig::new(Vec::new(), PathBuf::new());
+    let http = load(&Flags::new(), &MadeUp::default()).unwrap().config.http;
+    assert_eq!(http.max_connections, rooms_own.max_connections);
+    assert_eq!(http.write_stall_timeout, rooms_own.write_stall_timeout);
+    assert_eq!(http.header_read_timeout, rooms_own.header_read_timeout);
+    assert_eq!(http.handshake_timeout, rooms_own.handshake_timeout);
+    assert_eq!(http.drain_spread, rooms_own.drain_spread);
+    for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
+        let world = MadeUp::default().variable(&setting.variable(), setting.default);
+        let loaded = load(&Flags::new(), &world).unwrap_or_else(|mistakes| panic!("{}: {mistakes}", setting.key));
+        let default = load(&Flags::new(), &MadeUp::default()).unwrap();
+        assert_eq!(format!("{:?}", loaded.config), format!("{:?}", default.config), "{}", setting.key);
+    }
+}
+
+/// A setting that can be written but is read by nobody would be found here: its nonsense would go unnoticed.
+#[test]
+fn every_setting_is_read() {
+    let free_text = ["config", "kubeconfig", "context", "stateDir", "tls.certFile", "tls.keyFile"];
+    for setting in SETTINGS.iter().filter(|setting| !free_text.contains(&setting.key)) {
+        let world = MadeUp::default().variable(&setting.variable(), "@ nonsense @");
+        let found = mistakes(load(&Flags::new(), &world));
+        assert!(found[0].starts_with(&setting.variable()), "{}: {found:?}", setting.key);
+    }
+}

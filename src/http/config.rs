@@ -1,0 +1,160 @@
+//! What the HTTP side may be told.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    pub listen: Vec<ListenAddr>,
+    pub tls: TlsConfig,
+    /// Names that a `Host` header may carry besides localhost and loopback addresses.
+    pub hosts: Vec<String>,
+    /// Connections served at once over all listeners; one more is accepted and closed. Default 10,000.
+    pub max_connections: usize,
+    /// A connection that has bytes to take and takes none for this long is closed. Default 5 min.
+    pub write_stall_timeout: Duration,
+    /// How long a client may take for a request's headers. It also bounds how long an HTTP/1.1 connection may be idle
+    /// between requests, because both are one clock in the HTTP library: hence 90 s, the apiserver's idle timeout.
+    pub header_read_timeout: Duration,
+    /// How long a client may take for its first bytes, and for the TLS handshake. Default 30 s.
+    pub handshake_timeout: Duration,
+    /// Over how long the ends of open watches are spread when a drain starts. Default 3 s.
+    pub drain_spread: Duration,
+    /// Permissions of Unix sockets. Default 0600.
+    pub unix_mode: u32,
+}
+
+/// Where the certificate of the `https` listeners comes from.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// PEM files, read again when they change. Without them a certificate is issued by a CA of our own.
+    pub files: Option<CertificateFiles>,
+    /// Holds the self-issued CA (`ca.crt`, `ca.key`).
+    pub state_dir: PathBuf,
+    /// DNS names or addresses to put into a self-issued certificate besides localhost and the listen addresses.
+    pub names: Vec<String>,
+    /// How often the files are looked at for a change. Default 10 s.
+    pub reload_interval: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and its chain.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// One listener: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` or `unix:///PATH`. Port 0 takes a free one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddr {
+    Http(SocketAddr),
+    Https(SocketAddr),
+    Unix(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListenAddrError {
+    #[error("{0:?} is no listen address: want http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH")]
+    Scheme(String),
+    #[error("{0:?} is no listen address: want an IP address or localhost, and a port")]
+    Address(String),
+    #[error("{0:?} is no listen address: the path of a Unix socket must be absolute")]
+    Path(String),
+}
+
+// === impl HttpConfig ===
+
+impl HttpConfig {
+    pub fn new(listen: Vec<ListenAddr>, state_dir: PathBuf) -> Self {
+        Self {
+            listen,
+            tls: TlsConfig { files: None, state_dir, names: Vec::new(), reload_interval: Duration::from_secs(10) },
+            hosts: Vec::new(),
+            max_connections: 10_000,
+            write_stall_timeout: Duration::from_secs(300),
+            header_read_timeout: Duration::from_secs(90),
+            handshake_timeout: Duration::from_secs(30),
+            drain_spread: Duration::from_secs(3),
+            unix_mode: 0o600,
+        }
+    }
+}
+
+// === impl ListenAddr ===
+
+impl ListenAddr {
+    /// The address of a TLS listener.
+    pub fn tls_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Https(address) => Some(address.ip()),
+            Self::Http(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether only processes of this machine can reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Http(address) | Self::Https(address) => address.ip().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl FromStr for ListenAddr {
+    type Err = ListenAddrError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| ListenAddrError::Scheme(text.into()))?;
+        match scheme {
+            "http" => Ok(Self::Http(socket_address(text, rest)?)),
+            "https" => Ok(Self::Https(socket_address(text, rest)?)),
+            "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::Unix(rest.into())),
+            "unix" => Err(ListenAddrError::Path(text.into())),
+            _ => Err(ListenAddrError::Scheme(text.into())),
+        }
+    }
+}
+
+fn socket_address(text: &str, rest: &str) -> Result<SocketAddr, ListenAddrError> {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if let Some(port) = rest.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    rest.parse().map_err(|_| ListenAddrError::Address(text.into()))
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(address) => write!(f, "http://{address}"),
+            Self::Https(address) => write!(f, "https://{address}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_addresses() {
+        for (text, shown, local) in [
+            ("http://127.0.0.1:8001", "http://127.0.0.1:8001", true),
+            ("http://localhost:0/", "http://127.0.0.1:0", true),
+            ("https://[::1]:6443", "https://[::1]:6443", true),
+            ("https://0.0.0.0:6443", "https://0.0.0.0:6443", false),
+            ("unix:///run/informerd.sock", "unix:///run/informerd.sock", true),
+        ] {
+            let address: ListenAddr = text.parse().unwrap();
+            assert_eq!((address.to_string().as_str(), address.is_local()), (shown, local));
+        }
+        for text in ["", "127.0.0.1:1", "http://", "http://x:1", "http://127.0.0.1", "unix://a", "unix:///", "ftp://a"]
+        {
+            assert!(text.parse::<ListenAddr>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The one place where failures become HTTP: every room's error as the Status a client of the apiserver understands.
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::body::{Body, full};
+use super::guard::GuardError;
+use crate::codec::Slices;
+use crate::meta::Status;
+use crate::passthrough::ForwardError;
+
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// What the apiserver says of every answer to an authenticated request.
+pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The answer that says this Status, in the compact JSON form.
+pub fn respond(status: &Status) -> Response<Body> {
+    let mut text = status.to_json();
+    text.push('\n');
+    let mut response = Response::new(full(Slices::from(bytes::Bytes::from(text))));
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    if status.retry_after_seconds() > 0 {
+        headers.insert(RETRY_AFTER, status.retry_after_seconds().into());
+    }
+    if status.code == 403 {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// What new watches hear while the process drains: opening and closing one within a second would make clients start
+/// from nothing.
+pub fn draining() -> Status {
+    Status::failure(429, "TooManyRequests", "informerd is shutting down, please try again later").with_retry_after(1)
+}
+
+impl From<&GuardError> for Status {
+    fn from(error: &GuardError) -> Self {
+        match error {
+            GuardError::NoHost => Self::failure(400, "BadRequest", error.to_string()),
+            GuardError::Host(_) | GuardError::CrossOrigin => {
+                Self::failure(403, "Forbidden", format!("informerd refuses the request: {error}"))
+            }
+        }
+    }
+}
+
+impl From<&ForwardError> for Status {
+    fn from(error: &ForwardError) -> Self {
+        let message = error.to_string();
+        match error {
+            ForwardError::NoCredentials => Self::failure(401, "Unauthorized", message),
+            ForwardError::NotLent(_) => Self::failure(403, "Forbidden", message),
+            ForwardError::BadRequest(_) => Self::failure(400, "BadRequest", message),
+            // Nothing was sent, so the request may be repeated whatever it is.
+            ForwardError::Unreachable { .. } => Self::failure(503, "ServiceUnavailable", message).with_retry_after(1),
+            ForwardError::Broken { .. } => Self::failure(503, "ServiceUnavailable", message),
+            ForwardError::Busy { .. } => Self::failure(429, "TooManyRequests", message).with_retry_after(1),
+            ForwardError::Timeout { .. } => Self::failure(504, "Timeout", message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_status_is_said_as_the_apiserver_says_it() {
+        let response = respond(&draining());
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(response.headers()[CACHE_CONTROL], "no-cache, private");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(
+            body,
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"informerd is shutting down, please try again later","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#
+                .to_owned() + "\n"
+        );
+    }
+
+    #[test]
+    fn refusals_have_their_codes() {
+        let at = "https://10.0.0.1:6443".to_owned();
+        for (error, code, reason) in [
+            (ForwardError::NoCredentials, 401, "Unauthorized"),
+            (ForwardError::NotLent("writes"), 403, "Forbidden"),
+            (ForwardError::Unreachable { authority: at.clone(), error: "refused".into() }, 503, "ServiceUnavailable"),
+            (ForwardError::Broken { authority: at.clone(), error: "reset".into() }, 503, "ServiceUnavailable"),
+            (ForwardError::Busy { authority: at.clone() }, 429, "TooManyRequests"),
+            (ForwardError::Timeout { authority: at.clone() }, 504, "Timeout"),
+        ] {
+            let status = Status::from(&error);
+            assert_eq!((status.code, status.reason.as_str()), (code, reason), "{error}");
+        }
+        let status = Status::from(&ForwardError::Timeout { authority: at });
+        assert!(status.message.contains("informerd") && status.message.contains("10.0.0.1:6443"), "{}", status.message);
+        assert_eq!(Status::from(&GuardError::CrossOrigin).code, 403);
+    }
+}

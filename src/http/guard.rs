@@ -1,0 +1,215 @@
+//! Who may speak to an unauthenticated loopback listener: programs of this machine, and no web page.
+//!
+//! A page in a browser can reach loopback addresses in two ways: under a name of its own that it lets point here (DNS
+//! rebinding), which the `Host` header betrays, and across origins, which `Origin` and `Sec-Fetch-Site` betray.
+
+use std::net::IpAddr;
+
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::request::Parts;
+use http::uri::Authority;
+
+use super::config::ListenAddr;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Why a request is refused before anything else is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuardError {
+    #[error("the request names no host, or more than one")]
+    NoHost,
+    #[error("host {0:?} is not a name of this listener")]
+    Host(String),
+    #[error("cross-origin requests of browsers are refused")]
+    CrossOrigin,
+}
+
+/// The names a listener answers to.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    names: Vec<String>,
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// `names` are accepted besides `localhost` and loopback addresses.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        Self { names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect() }
+    }
+
+    /// Checks a request. A Unix socket is out of a browser's reach: anything goes there.
+    pub fn check(&self, request: &Parts, listener: &ListenAddr) -> Result<(), GuardError> {
+        let address = match listener {
+            ListenAddr::Http(address) | ListenAddr::Https(address) => address,
+            ListenAddr::Unix(_) => return Ok(()),
+        };
+        let named = host(request)?;
+        if let Some(named) = &named
+            && !self.is_ours(named.host(), address.ip())
+        {
+            return Err(GuardError::Host(named.host().to_owned()));
+        }
+        if is_cross_site(&request.headers) || !self.is_same_origin(&request.headers, named.as_ref()) {
+            return Err(GuardError::CrossOrigin);
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, host: &str, listening: IpAddr) -> bool {
+        // An address in the URL cannot be rebound, so any loopback one is as good as ours.
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            return ip.is_loopback() || ip == listening || self.names.iter().any(|name| name == bare);
+        }
+        let host = host.strip_suffix('.').unwrap_or(host);
+        host.eq_ignore_ascii_case("localhost") || self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+
+    /// Programs send no `Origin`, or the one of the server they speak to (WebSocket libraries).
+    fn is_same_origin(&self, headers: &HeaderMap, named: Option<&Authority>) -> bool {
+        let mut origins = headers.get_all(ORIGIN).iter();
+        match (origins.next(), origins.next(), named) {
+            (None, ..) => true,
+            (Some(origin), None, Some(named)) => same_host_and_port(origin, named),
+            _ => false,
+        }
+    }
+}
+
+/// The one host a request names: its `:authority` or absolute target, or its `Host` header. Where both stand they must
+/// agree. HTTP/1.0 may name none.
+fn host(request: &Parts) -> Result<Option<Authority>, GuardError> {
+    let mut headers = request.headers.get_all(HOST).iter();
+    let (header, None) = (headers.next(), headers.next()) else { return Err(GuardError::NoHost) };
+    let header = match header {
+        None => None,
+        Some(value) => Some(Authority::try_from(value.as_bytes()).map_err(|_| GuardError::NoHost)?),
+    };
+    if header.as_ref().or(request.uri.authority()).is_some_and(|named| named.as_str().contains('@')) {
+        return Err(GuardError::NoHost);
+    }
+    match (request.uri.authority(), header) {
+        (Some(target), Some(header)) if !target.as_str().eq_ignore_ascii_case(header.as_str()) => {
+            Err(GuardError::NoHost)
+        }
+        (Some(target), _) => Ok(Some(target.clone())),
+        (None, Some(header)) => Ok(Some(header)),
+        (None, None) if request.version <= http::Version::HTTP_10 => Ok(None),
+        (None, None) => Err(GuardError::NoHost),
+    }
+}
+
+/// Browsers say where a request comes from even where they send no `Origin` (images, links, forms).
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
+}
+
+fn same_host_and_port(origin: &HeaderValue, named: &Authority) -> bool {
+    let Some((scheme, authority)) = origin.to_str().ok().and_then(|origin| origin.split_once("://")) else {
+        return false;
+    };
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let default = match scheme {
+        "http" | "ws" => 80,
+        "https" | "wss" => 443,
+        _ => return false,
+    };
+    authority.host().eq_ignore_ascii_case(named.host())
+        && authority.port_u16().unwrap_or(default) == named.port_u16().unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn check(headers: &[(&str, &str)]) -> Result<(), GuardError> {
+        check_target("/api", headers, "http://127.0.0.1:8001")
+    }
+
+    fn check_target(target: &str, headers: &[(&str, &str)], listener: &str) -> Result<(), GuardError> {
+        let mut request = Request::builder().uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let guard = Guard::new(["informerd.local".to_owned(), "10.1.2.3".to_owned()]);
+        guard.check(&request.body(()).unwrap().into_parts().0, &listener.parse().unwrap())
+    }
+
+    #[test]
+    fn hosts() {
+        for host in [
+            "localhost",
+            "LOCALHOST:8001",
+            "localhost.",
+            "127.0.0.1",
+            "127.0.0.1:9",
+            "127.8.8.8",
+            "[::1]",
+            "[::1]:8001",
+            "informerd.local:443",
+            "Informerd.LOCAL",
+            "10.1.2.3:80",
+        ] {
+            assert_eq!(check(&[("host", host)]), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "notlocalhost"] {
+            assert_eq!(check(&[("host", host)]).map_err(|e| matches!(e, GuardError::Host(_))), Err(true), "{host}");
+        }
+        assert_eq!(check(&[]), Err(GuardError::NoHost));
+        assert_eq!(check(&[("host", "localhost"), ("host", "localhost")]), Err(GuardError::NoHost));
+        assert_eq!(check(&[("host", "local host")]), Err(GuardError::NoHost));
+        assert!(check(&[("host", "user@localhost")]).is_err());
+    }
+
+    #[test]
+    fn absolute_targets_and_headers_must_agree() {
+        let listener = "http://127.0.0.1:8001";
+        assert_eq!(check_target("http://localhost/api", &[], listener), Ok(()));
+        assert_eq!(check_target("http://localhost/api", &[("host", "LocalHost")], listener), Ok(()));
+        for (target, host) in [("http://evil.example/", "localhost"), ("http://localhost/", "evil.example")] {
+            assert_eq!(check_target(target, &[("host", host)], listener), Err(GuardError::NoHost));
+        }
+        assert!(matches!(check_target("http://evil.example/", &[], listener), Err(GuardError::Host(_))));
+    }
+
+    #[test]
+    fn a_unix_socket_takes_any_name() {
+        assert_eq!(check_target("/", &[("host", "x"), ("origin", "http://y")], "unix:///run/s"), Ok(()));
+    }
+
+    #[test]
+    fn origins() {
+        let ours = ("host", "127.0.0.1:8001");
+        for origin in ["http://127.0.0.1:8001", "https://127.0.0.1:8001", "ws://127.0.0.1:8001"] {
+            assert_eq!(check(&[ours, ("origin", origin)]), Ok(()), "{origin}");
+        }
+        for origin in [
+            "null",
+            "",
+            "http://evil.example",
+            "http://127.0.0.1",
+            "http://127.0.0.1:8002",
+            "http://localhost:8001",
+            "file://127.0.0.1:8001",
+            "127.0.0.1:8001",
+        ] {
+            assert_eq!(check(&[ours, ("origin", origin)]), Err(GuardError::CrossOrigin), "{origin}");
+        }
+        assert_eq!(check(&[("host", "localhost"), ("origin", "http://localhost")]), Ok(()));
+        assert_eq!(check(&[("host", "localhost"), ("origin", "http://localhost:80")]), Ok(()));
+        let twice = ("origin", "http://127.0.0.1:8001");
+        assert_eq!(check(&[ours, twice, twice]), Err(GuardError::CrossOrigin));
+    }
+
+    #[test]
+    fn requests_of_pages_without_an_origin_header() {
+        for (site, allowed) in
+            [("same-origin", true), ("none", true), ("cross-site", false), ("same-site", false), ("x", false)]
+        {
+            assert_eq!(check(&[("host", "localhost"), ("sec-fetch-site", site)]).is_ok(), allowed, "{site}");
+        }
+    }
+}

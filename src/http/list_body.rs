@@ -1,0 +1,214 @@
+//! Lists, written while they are sent: head, items as shared slices in batches, tail.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::body::BoxError;
+use super::metrics::HttpMetrics;
+use super::read::{ListAnswer, ObjectSource};
+use crate::codec::Slices;
+use crate::codec::json::{self, Form, ListMetaOut, Shape};
+use crate::meta::Object;
+
+/// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
+const BATCH: usize = 63;
+
+/// Writes one list.
+pub struct ListWriter {
+    form: Arc<Form>,
+    shape: Shape,
+    meta: ListMetaOut,
+    items: Box<dyn ObjectSource>,
+    batch: Vec<Arc<Object>>,
+    /// Held back until it is known whether another follows: the last one has no comma.
+    held: Option<Arc<Object>>,
+    state: State,
+    objects: u64,
+}
+
+/// One step of writing.
+pub enum Step {
+    Frame(Slices),
+    /// Nothing yet: a selective list looked through a part of the cache in vain.
+    Again,
+    End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Items,
+    Done,
+}
+
+/// The rest of a list whose beginning is already made.
+pub struct ListBody {
+    first: Option<Slices>,
+    leash: Arc<Leash>,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// Lets go of lists whose clients have stopped to take them: an unfinished list keeps a snapshot of its cache alive.
+#[derive(Clone, Default)]
+pub struct Leashes {
+    all: Arc<Mutex<Vec<Weak<Leash>>>>,
+}
+
+struct Leash {
+    inner: Mutex<Leashed>,
+}
+
+struct Leashed {
+    /// `None` once given up or at the end.
+    writer: Option<ListWriter>,
+    polled: Instant,
+    stalled: bool,
+}
+
+// === impl ListWriter ===
+
+impl ListWriter {
+    pub fn new(answer: ListAnswer) -> Self {
+        Self {
+            form: answer.form,
+            shape: answer.shape,
+            meta: answer.meta,
+            items: answer.items,
+            batch: Vec::with_capacity(BATCH),
+            held: None,
+            state: State::Head,
+            objects: 0,
+        }
+    }
+
+    /// How many objects have been written.
+    pub fn objects(&self) -> u64 {
+        self.objects
+    }
+
+    pub fn step(&mut self) -> Step {
+        if self.state == State::Done {
+            return Step::End;
+        }
+        let more = self.items.next(BATCH, &mut self.batch);
+        if more && self.batch.is_empty() {
+            return Step::Again;
+        }
+        let mut out = Slices::new();
+        let empty = self.state == State::Head && self.batch.is_empty();
+        if self.state == State::Head {
+            out.push(json::list_head(&self.form, self.shape, &self.meta, empty));
+            self.state = State::Items;
+        }
+        for object in self.batch.drain(..) {
+            self.objects += 1;
+            if let Some(held) = self.held.replace(object) {
+                out.append(json::list_item(&self.form, &held, self.shape, false));
+            }
+        }
+        if !more {
+            if let Some(last) = self.held.take() {
+                out.append(json::list_item(&self.form, &last, self.shape, true));
+            }
+            out.push(json::list_tail(&self.form, self.shape, &self.meta, empty));
+            self.state = State::Done;
+        }
+        Step::Frame(out)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+}
+
+// === impl ListBody ===
+
+impl ListBody {
+    /// Continues a list after its first frame.
+    pub fn new(first: Slices, writer: ListWriter, leashes: &Leashes, metrics: &Arc<HttpMetrics>) -> Self {
+        let leashed = Leashed { writer: Some(writer), polled: Instant::now(), stalled: false };
+        let leash = Arc::new(Leash { inner: Mutex::new(leashed) });
+        leashes.all.lock().push(Arc::downgrade(&leash));
+        Self { first: (!first.is_empty()).then_some(first), leash, metrics: Arc::clone(metrics) }
+    }
+}
+
+impl Body for ListBody {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let this = &mut *self;
+        let mut leashed = this.leash.inner.lock();
+        leashed.polled = Instant::now();
+        if leashed.stalled {
+            return Poll::Ready(Some(Err("list given up: its client had stopped to take it".into())));
+        }
+        if let Some(first) = this.first.take() {
+            this.metrics.list_bytes.add(first.len() as u64);
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let Some(writer) = &mut leashed.writer else { return Poll::Ready(None) };
+        let before = writer.objects();
+        let step = writer.step();
+        this.metrics.list_objects.add(writer.objects() - before);
+        match step {
+            Step::Frame(frame) => {
+                if writer.is_done() {
+                    leashed.writer = None;
+                }
+                this.metrics.list_bytes.add(frame.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(frame))))
+            }
+            // Others get their turn between the parts of a long search.
+            Step::Again => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Step::End => {
+                leashed.writer = None;
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+// === impl Leashes ===
+
+impl Leashes {
+    /// Gives up, for ever and four times per `timeout`, the lists that were not asked for more for that long.
+    pub async fn watch(self, timeout: Duration, metrics: Arc<HttpMetrics>) {
+        loop {
+            tokio::time::sleep(timeout / 4).await;
+            metrics.lists_stalled.add(self.sweep(timeout));
+        }
+    }
+
+    fn sweep(&self, timeout: Duration) -> u64 {
+        let mut stalled = 0;
+        let now = Instant::now();
+        // Snapshots can be large; they are dropped outside of the lock.
+        let mut given_up = Vec::new();
+        self.all.lock().retain(|leash| {
+            let Some(leash) = leash.upgrade() else { return false };
+            let mut leashed = leash.inner.lock();
+            if leashed.writer.is_some() && now - leashed.polled >= timeout {
+                leashed.stalled = true;
+                given_up.extend(leashed.writer.take());
+                stalled += 1;
+            }
+            leashed.writer.is_some()
+        });
+        stalled
+    }
+}
+
+#[cfg(test)]
+#[path = "list_body_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Sockets that are listened on: TCP and Unix.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use super::config::ListenAddr;
+
+const BACKLOG: u32 = 1024;
+/// A dead peer on an idle connection is noticed after the idle time and five unanswered probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 5;
+
+#[derive(Debug)]
+pub enum Listener {
+    Tcp { socket: TcpListener, tls: bool, address: SocketAddr },
+    Unix { socket: UnixListener, file: SocketFile },
+}
+
+#[derive(Debug)]
+pub enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("listening on {address}: {error}")]
+    Socket { address: ListenAddr, error: io::Error },
+    #[error("listening on {0}: there is a file that is no socket")]
+    NotASocket(ListenAddr),
+    #[error("listening on {0}: another process listens there")]
+    InUse(ListenAddr),
+    #[error("certificate of the https listeners: {0}")]
+    Tls(#[from] super::tls::TlsError),
+}
+
+/// A socket in the file system; removed with its listener, if it is still the same one.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// The address is in use or not ours, or the path of a Unix socket holds something else than a stale socket.
+    pub fn bind(address: &ListenAddr, unix_mode: u32) -> Result<Self, BindError> {
+        let failed = |error| BindError::Socket { address: address.clone(), error };
+        match address {
+            ListenAddr::Http(at) | ListenAddr::Https(at) => {
+                let socket = bind_tcp(*at).map_err(failed)?;
+                let bound = socket.local_addr().map_err(failed)?;
+                Ok(Self::Tcp { socket, tls: matches!(address, ListenAddr::Https(_)), address: bound })
+            }
+            ListenAddr::Unix(path) => {
+                remove_stale(address, path)?;
+                let socket = UnixListener::bind(path).map_err(failed)?;
+                let inode = fs::symlink_metadata(path).map_err(failed)?.ino();
+                let file = SocketFile { path: path.clone(), inode };
+                fs::set_permissions(path, fs::Permissions::from_mode(unix_mode)).map_err(failed)?;
+                Ok(Self::Unix { socket, file })
+            }
+        }
+    }
+
+    /// Where it really listens: with the port that was taken.
+    pub fn address(&self) -> ListenAddr {
+        match self {
+            Self::Tcp { tls: true, address, .. } => ListenAddr::Https(*address),
+            Self::Tcp { address, .. } => ListenAddr::Http(*address),
+            Self::Unix { file, .. } => ListenAddr::Unix(file.path.clone()),
+        }
+    }
+
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { tls: true, .. })
+    }
+
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp { socket, .. } => {
+                let (stream, peer) = socket.accept().await?;
+                tune(&stream);
+                Ok(Accepted::Tcp(stream, peer))
+            }
+            Self::Unix { socket, .. } => Ok(Accepted::Unix(socket.accept().await?.0)),
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
+    // A restart must not wait for the old connections to leave the kernel.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Small frames must not wait for acknowledgements, and peers that vanished must be noticed. A socket that cannot be
+/// tuned works all the same.
+fn tune(stream: &TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    if let Err(error) =
+        stream.set_nodelay(true).and_then(|()| socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive))
+    {
+        tracing::debug!(%error, "socket options not set");
+    }
+}
+
+/// A socket that nobody listens on is what a crashed process left.
+fn remove_stale(address: &ListenAddr, path: &Path) -> Result<(), BindError> {
+    let failed = |error| BindError::Socket { address: address.clone(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => Err(BindError::NotASocket(address.clone())),
+        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Err(BindError::InUse(address.clone())),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
+            Err(error) => Err(failed(error)),
+        },
+    }
+}
+
+// === impl SocketFile ===
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_unix_socket_is_private_and_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let address = ListenAddr::Unix(path.clone());
+        let listener = Listener::bind(&address, 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(Listener::bind(&address, 0o600), Err(BindError::InUse(_))));
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "left behind");
+        let address = ListenAddr::Unix(path.clone());
+        let listener = Listener::bind(&address, 0o600).unwrap();
+        // Another one in its place is not ours to remove.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "x").unwrap();
+        drop(listener);
+        assert!(path.exists());
+        assert!(matches!(Listener::bind(&address, 0o600), Err(BindError::NotASocket(_))));
+    }
+
+    #[tokio::test]
+    async fn port_zero_is_told() {
+        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), 0o600).unwrap();
+        let ListenAddr::Http(address) = listener.address() else { panic!("http") };
+        assert_ne!(address.port(), 0);
+        assert!(matches!(Listener::bind(&listener.address(), 0o600), Err(BindError::Socket { .. })));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the HTTP side counts: plain atomics, read by the admin side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Counters since start and gauges of now. Shared; every field is updated with relaxed order.
+#[derive(Debug, Default)]
+pub struct HttpMetrics {
+    pub connections_open: Gauge,
+    pub connections_total: Counter,
+    /// Connections closed at once because the bound was reached.
+    pub connections_refused: Counter,
+    /// Failed accepts (out of file descriptors and the like).
+    pub accept_errors: Counter,
+    pub tls_handshake_errors: Counter,
+    /// Connections that ended with an error of the protocol, the socket or a timeout.
+    pub connection_errors: Counter,
+    /// Requests answered from a cache.
+    pub requests_served: Counter,
+    /// Requests handed to the apiserver.
+    pub requests_forwarded: Counter,
+    /// Requests answered with a Status of ours.
+    pub requests_refused: Counter,
+    pub upgrades_open: Gauge,
+    pub watches_open: Gauge,
+    pub watches_total: Counter,
+    pub watch_events: Counter,
+    pub watch_bytes: Counter,
+    /// Watches ended because of a drain.
+    pub watches_drained: Counter,
+    /// Watches that ended with an ERROR event.
+    pub watches_failed: Counter,
+    pub list_objects: Counter,
+    pub list_bytes: Counter,
+    pub get_bytes: Counter,
+    /// List bodies given up because the client stopped taking them.
+    pub lists_stalled: Counter,
+}
+
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+/// Raises a gauge of the metrics while it lives.
+#[derive(Debug)]
+pub struct Raised {
+    metrics: Arc<HttpMetrics>,
+    gauge: fn(&HttpMetrics) -> &Gauge,
+}
+
+// === impl HttpMetrics ===
+
+impl HttpMetrics {
+    /// Raises the gauge until the returned value is dropped.
+    pub fn raise(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Raised {
+        gauge(self).0.fetch_add(1, Ordering::Relaxed);
+        Raised { metrics: Arc::clone(self), gauge }
+    }
+}
+
+// === impl Counter ===
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Gauge ===
+
+impl Gauge {
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Raised ===
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        (self.gauge)(&self.metrics).0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

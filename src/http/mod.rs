@@ -1,0 +1,24 @@
+//! The HTTP side: listeners, what requests ask for, and the reads said in the apiserver's words.
+
+pub mod body;
+mod cached;
+pub mod config;
+pub mod error;
+pub mod guard;
+mod io;
+mod list_body;
+pub mod listener;
+pub mod metrics;
+pub mod read;
+pub mod server;
+pub mod service;
+#[cfg(test)]
+mod testing;
+pub mod tls;
+mod watch_body;
+
+pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
+pub use guard::Guard;
+pub use metrics::HttpMetrics;
+pub use server::{BoxFuture, Connection, Handler, Server};
+pub use service::{Service, ServiceParts};

@@ -1,0 +1,266 @@
+//! The seam to the read path: which requests go there, what is asked, and what comes back. Everything the HTTP side
+//! knows of reads stands here.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Method;
+use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
+use http::request::Parts;
+
+use super::server::BoxFuture;
+use crate::codec::json::{Form, ListMetaOut, Shape};
+use crate::codec::negotiate::{self, Negotiated, ReadKind};
+use crate::meta::{ListOptions, Object, Query, RequestInfo, Status, Verb};
+
+pub use crate::reads::{ForwardReason, ReadRequest, WatcherEvent};
+
+/// Answers reads from the caches, or says that they are to be forwarded.
+pub trait ReadHandler: Send + Sync + 'static {
+    fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>>;
+    fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>>;
+    fn watch(&self, request: ReadRequest) -> BoxFuture<Outcome<WatchAnswer>>;
+
+    /// Counts a read that was forwarded before the read path was asked.
+    fn forwarded(&self, reason: ForwardReason);
+}
+
+/// What a request is to the read path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    Read(Box<ReadRequest>),
+    /// A read of objects that only the apiserver can answer as it would.
+    Forward(ForwardReason),
+    /// No plain read of objects.
+    Other,
+}
+
+pub enum Outcome<T> {
+    Serve(T),
+    Forward,
+    Refuse(Box<Status>),
+}
+
+pub struct GetAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    pub object: Arc<Object>,
+}
+
+pub struct ListAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    pub meta: ListMetaOut,
+    pub items: Box<dyn ObjectSource>,
+}
+
+pub struct WatchAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    pub events: Box<dyn EventSource>,
+}
+
+/// The objects of a list, in order, while they are written.
+pub trait ObjectSource: Send {
+    /// Appends up to `max` more objects; it may append fewer, even none, to bound the work of one call. False once
+    /// there are no more.
+    fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool;
+}
+
+/// The events of a watch. Dropping it ends the watch.
+pub trait EventSource: Send {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>>;
+
+    /// Asks for the end: what there is, then a last bookmark if the client takes bookmarks, then nothing. To be polled
+    /// after this.
+    fn end(&mut self);
+
+    /// A bookmark object of this type as the apiserver writes it.
+    fn bookmark_template(&self) -> Option<Bytes>;
+}
+
+/// What a request asks of the read path.
+pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
+    let headers = &request.headers;
+    let plain = request.method == Method::GET
+        && info.is_plain_read()
+        // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
+        && !headers.contains_key(UPGRADE)
+        && !headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+    if !plain {
+        return Parsed::Other;
+    }
+    let query_text = request.uri.query().unwrap_or_default();
+    let query = Query::parse(query_text);
+    let kind = match info.verb {
+        Verb::Get => ReadKind::Get,
+        Verb::List => ReadKind::List,
+        Verb::Watch => ReadKind::Watch,
+        _ => return Parsed::Other,
+    };
+    let Some(shape) = shape(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
+    let options = match kind {
+        ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
+        ReadKind::Get => ListOptions::decode_get(query_text),
+        // What does not decode is refused by the apiserver in its own words.
+        ReadKind::List | ReadKind::Watch => match ListOptions::decode(query_text) {
+            Ok(options) => options,
+            Err(_) => return Parsed::Forward(ForwardReason::Invalid),
+        },
+    };
+    // The request deadline's parameter; it is not looked at where there is no deadline.
+    if kind != ReadKind::Watch && query.text("timeout").is_some_and(|timeout| !is_duration(&timeout)) {
+        return Parsed::Forward(ForwardReason::Invalid);
+    }
+    Parsed::Read(Box::new(ReadRequest {
+        gvr: info.gvr(),
+        namespace: info.scope().map(Into::into),
+        name: (!info.name.is_empty()).then(|| info.name.as_str().into()),
+        options,
+        shape,
+        legacy_watch: info.legacy_watch,
+    }))
+}
+
+/// The JSON shape to answer with; `None` for other encodings, and where the apiserver would indent.
+fn shape(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Shape> {
+    let mut lines = headers.get_all(ACCEPT).iter();
+    let accept = match (lines.next(), lines.next()) {
+        (None, _) => "",
+        (Some(line), None) => line.to_str().ok()?,
+        (Some(_), Some(_)) => return None,
+    };
+    let (shape, pretty) = match negotiate::accept(accept, kind) {
+        Negotiated::Json { shape, pretty_param } => (shape, pretty_param),
+        // Whoever takes JSON too gets it, so that typed Go informers share the JSON cache.
+        Negotiated::Protobuf { json_fallback, .. } => (json_fallback?, false),
+        Negotiated::Other => return None,
+    };
+    let indented = kind != ReadKind::Watch && (pretty || is_pretty(headers, query));
+    (!indented).then_some(shape)
+}
+
+/// The apiserver indents for a `pretty` parameter that is true, and without one for clients that people look through.
+fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.text("pretty").filter(|value| !value.is_empty()) {
+        Some(value) => matches!(&*value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        None => headers.get(USER_AGENT).is_some_and(|agent| {
+            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.as_bytes().starts_with(prefix))
+        }),
+    }
+}
+
+/// Whether Go would parse this as a duration (`6m16s`, `1.5h`, `-0`).
+fn is_duration(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned == "0" {
+        return true;
+    }
+    let mut rest = unsigned;
+    while !rest.is_empty() {
+        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let (digits, unit_on) = rest.split_at(number);
+        let one_point = digits.matches('.').count() <= 1 && digits.bytes().any(|byte| byte.is_ascii_digit());
+        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().filter(|unit| unit_on.starts_with(**unit));
+        let Some(unit) = unit.max_by_key(|unit| unit.len()) else { return false };
+        if !one_point {
+            return false;
+        }
+        rest = &unit_on[unit.len()..];
+    }
+    !unsigned.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn parsed(target: &str, headers: &[(&str, &str)]) -> Parsed {
+        let mut request = Request::get(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let head = request.body(()).unwrap().into_parts().0;
+        let info = RequestInfo::parse("GET", head.uri.path(), head.uri.query().unwrap_or_default());
+        parse(&head, &info)
+    }
+
+    fn read(target: &str, headers: &[(&str, &str)]) -> Option<ReadRequest> {
+        match parsed(target, headers) {
+            Parsed::Read(request) => Some(*request),
+            Parsed::Forward(_) | Parsed::Other => None,
+        }
+    }
+
+    #[test]
+    fn what_is_asked() {
+        let request = read("/api/v1/namespaces/a/pods/p?resourceVersion=0&limit=x", &[]).unwrap();
+        assert_eq!((request.namespace.as_deref(), request.name.as_deref()), (Some("a"), Some("p")));
+        assert_eq!(request.options.resource_version, "0");
+        let request = read("/api/v1/namespaces/a", &[]).unwrap();
+        assert_eq!((request.namespace.as_deref(), request.name.as_deref()), (None, Some("a")));
+        let request = read("/apis/apps/v1/watch/namespaces/a/deployments/d", &[]).unwrap();
+        assert!(request.legacy_watch && request.name.as_deref() == Some("d"));
+        let request = read("/api/v1/pods?&watch=True&timeoutSeconds=5&timeout=6x", &[]).unwrap();
+        assert_eq!((request.options.watch, request.options.timeout_seconds), (true, Some(5)));
+    }
+
+    #[test]
+    fn what_is_left_to_the_apiserver() {
+        for (target, reason) in [
+            ("/api/v1/pods?limit=x", ForwardReason::Invalid),
+            ("/api/v1/pods?timeout=abc", ForwardReason::Invalid),
+            ("/api/v1/pods?pretty=1", ForwardReason::Encoding),
+            ("/api/v1/namespaces/a/pods/p?export=true", ForwardReason::Unsupported),
+        ] {
+            assert_eq!(parsed(target, &[]), Parsed::Forward(reason), "{target}");
+        }
+        for header in [
+            ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            ("accept", "application/yaml"),
+            ("accept", "application/vnd.kubernetes.protobuf"),
+            ("user-agent", "curl/8"),
+        ] {
+            assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Encoding), "{header:?}");
+        }
+        let twice = [("accept", "application/json"), ("accept", "*/*")];
+        assert_eq!(parsed("/api/v1/pods", &twice), Parsed::Forward(ForwardReason::Encoding));
+        for target in ["/api/v1/namespaces/a/pods/p/log", "/api/v1//pods", "/version"] {
+            assert_eq!(parsed(target, &[]), Parsed::Other, "{target}");
+        }
+        for header in [("upgrade", "websocket"), ("impersonate-user", "x")] {
+            assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Other, "{header:?}");
+        }
+        let head = Request::head("/api/v1/pods").body(()).unwrap().into_parts().0;
+        assert_eq!(parse(&head, &RequestInfo::parse("HEAD", "/api/v1/pods", "")), Parsed::Other);
+    }
+
+    #[test]
+    fn what_is_not() {
+        for (target, header) in [
+            ("/api/v1/pods", ("accept", "*/*")),
+            ("/api/v1/pods", ("accept", "application/vnd.kubernetes.protobuf,application/json")),
+            ("/api/v1/pods?timeout=6m16s", ("x", "y")),
+            ("/api/v1/pods?pretty=false", ("user-agent", "curl/8")),
+            ("/api/v1/pods?pretty=maybe", ("x", "y")),
+            ("/api/v1/pods?watch=1&pretty=1", ("user-agent", "curl/8")),
+        ] {
+            assert!(read(target, &[header]).is_some(), "{target} {header:?}");
+        }
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        assert_eq!(read("/api/v1/pods", &[("accept", metadata)]).unwrap().shape, Shape::PartialObjectMetadata);
+    }
+
+    #[test]
+    fn durations() {
+        for text in ["0", "-0", "32s", "6m16s", "1.5h", ".5s", "1.s", "+5ms", "10us", "10µs", "1h2m3s4ms"] {
+            assert!(is_duration(text), "{text}");
+        }
+        for text in ["", "-", "5", "s", ".s", "1.2.3s", "5 s", "5x", "1h5", "--1s"] {
+            assert!(!is_duration(text), "{text}");
+        }
+    }
+}

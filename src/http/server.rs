@@ -1,0 +1,283 @@
+//! Accept loops and connections: one task each, every wait bounded, all of them part of the drain.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::body::Body;
+use super::config::{HttpConfig, ListenAddr};
+use super::io::Bounded;
+use super::listener::{Accepted, BindError, Listener};
+use super::metrics::{HttpMetrics, Raised};
+use super::tls::Certificates;
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+
+/// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
+const MAX_CONCURRENT_STREAMS: u32 = 2000;
+const WINDOW: u32 = 1 << 20;
+const MAX_HEADER_LIST: u32 = 1 << 20;
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// What one HTTP/2 stream may hold of a body the client does not take.
+const MAX_SEND_BUFFER: usize = 128 << 10;
+/// A client that drops all its watches at once resets this many streams before they are looked at.
+const MAX_PENDING_RESETS: usize = 256;
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Answers requests. A failure is an answer too.
+pub trait Handler: Send + Sync + 'static {
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>>;
+}
+
+/// What is known of the connection a request came by.
+#[derive(Debug)]
+pub struct Connection {
+    pub listener: ListenAddr,
+    /// `None` on a Unix socket.
+    pub peer: Option<SocketAddr>,
+    upgraded: Arc<AtomicBool>,
+    _place: Option<Place>,
+}
+
+/// Counts a connection, also as a pipe after an upgrade: whoever keeps the [`Connection`] keeps its place.
+#[derive(Debug)]
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    _open: Raised,
+}
+
+/// Bound sockets that do not accept yet.
+#[derive(Debug)]
+pub struct Server {
+    config: HttpConfig,
+    listeners: Vec<Listener>,
+    certificates: Option<Arc<Certificates>>,
+    metrics: Arc<HttpMetrics>,
+}
+
+struct Shared {
+    handler: Arc<dyn Handler>,
+    builder: auto::Builder<StreamExecutor>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    connections: Arc<Semaphore>,
+    handshake_timeout: Duration,
+    write_stall_timeout: Duration,
+    metrics: Arc<HttpMetrics>,
+    drain: DrainWatch,
+}
+
+/// Runs what an HTTP/2 connection spawns: one future per stream.
+#[derive(Clone, Copy, Debug)]
+struct StreamExecutor;
+
+// === impl Server ===
+
+impl Server {
+    /// Binds every listener and loads the certificate if one of them needs it.
+    ///
+    /// # Errors
+    /// The first listener that cannot be bound, or a certificate that cannot be had.
+    pub fn bind(config: HttpConfig, metrics: Arc<HttpMetrics>) -> Result<Self, BindError> {
+        let listeners =
+            config.listen.iter().map(|at| Listener::bind(at, config.unix_mode)).collect::<Result<Vec<_>, _>>()?;
+        let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
+        let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
+        Ok(Self { config, listeners, certificates, metrics })
+    }
+
+    /// Where it listens, with the ports that were taken, in the order of the configuration.
+    pub fn addresses(&self) -> Vec<ListenAddr> {
+        self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// The CA that clients of a self-issued certificate are to trust.
+    pub fn ca_file(&self) -> Option<PathBuf> {
+        self.certificates.as_ref().and_then(|certificates| certificates.ca_file()).map(Into::into)
+    }
+
+    /// Starts to accept. Listeners close when the drain starts; connections end with their last request then.
+    pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) {
+        let tls = self.certificates.as_ref().map(|certificates| certificates.server_config().into());
+        if let Some(certificates) = self.certificates {
+            spawn_supervised("certificates", certificates.keep_fresh(), fatal);
+        }
+        let shared = Arc::new(Shared {
+            handler,
+            builder: builder(&self.config),
+            tls,
+            connections: Arc::new(Semaphore::new(self.config.max_connections)),
+            handshake_timeout: self.config.handshake_timeout,
+            write_stall_timeout: self.config.write_stall_timeout,
+            metrics: self.metrics,
+            drain: drain.clone(),
+        });
+        for listener in self.listeners {
+            spawn_supervised("accept", Arc::clone(&shared).accept(listener), fatal);
+        }
+    }
+}
+
+fn builder(config: &HttpConfig) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(StreamExecutor);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(config.header_read_timeout);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_send_buf_size(MAX_SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_header_list_size(MAX_HEADER_LIST);
+    builder
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Accepts until the drain starts.
+    async fn accept(self: Arc<Self>, listener: Listener) {
+        let address = listener.address();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.drain.draining() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let accepted = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.metrics.accept_errors.inc();
+                    // One peer's fault needs no pause. Ours (no file descriptors left) would come again at once.
+                    if !is_of_one_connection(&error) {
+                        tracing::warn!(%error, listener = %address, "cannot accept connections");
+                        tokio::time::sleep(ACCEPT_BACKOFF).await;
+                    }
+                    continue;
+                }
+            };
+            self.metrics.connections_total.inc();
+            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+                self.metrics.connections_refused.inc();
+                continue;
+            };
+            let shared = Arc::clone(&self);
+            let (address, tls) = (address.clone(), listener.is_tls());
+            let place = Place { _permit: permit, _open: self.metrics.raise(|metrics| &metrics.connections_open) };
+            spawn("connection", async move { shared.connection(accepted, address, tls, place).await });
+        }
+    }
+
+    async fn connection(&self, accepted: Accepted, listener: ListenAddr, tls: bool, place: Place) {
+        let peer = match &accepted {
+            Accepted::Tcp(_, peer) => Some(*peer),
+            Accepted::Unix(_) => None,
+        };
+        let connection = Arc::new(Connection { listener, peer, upgraded: Arc::default(), _place: Some(place) });
+        match (accepted, &self.tls) {
+            (Accepted::Tcp(stream, _), Some(acceptor)) if tls => {
+                match tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => self.http(stream, connection).await,
+                    Ok(Err(error)) => self.handshake_failed(&connection, &error),
+                    Err(_) => self.handshake_failed(&connection, &"timed out"),
+                }
+            }
+            (Accepted::Tcp(stream, _), _) => self.http(stream, connection).await,
+            (Accepted::Unix(stream), _) => self.http(stream, connection).await,
+        }
+    }
+
+    fn handshake_failed(&self, connection: &Connection, error: &dyn std::fmt::Display) {
+        self.metrics.tls_handshake_errors.inc();
+        tracing::debug!(peer = ?connection.peer, %error, "tls handshake failed");
+    }
+
+    async fn http<S>(&self, stream: S, connection: Arc<Connection>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let _guard = self.drain.guard();
+        let upgraded = Arc::clone(&connection.upgraded);
+        let stream = Bounded::new(stream, self.handshake_timeout, self.write_stall_timeout, upgraded);
+        let service = service_fn(|request| {
+            let response = self.handler.handle(request, &connection);
+            async move { Ok::<_, Infallible>(response.await) }
+        });
+        let mut http = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let result = tokio::select! {
+            result = http.as_mut() => result,
+            () = self.drain.draining() => {
+                // HTTP/2 sends GOAWAY; HTTP/1.1 closes after the running request.
+                http.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = http => result,
+                    () = self.drain.forced() => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            self.metrics.connection_errors.inc();
+            tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
+        }
+    }
+}
+
+/// Errors that concern the connection that was to be accepted, not the listener.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// A connection that is not counted.
+    pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
+        Self { listener, peer, upgraded: Arc::default(), _place: None }
+    }
+
+    /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.
+    pub fn set_upgraded(&self) {
+        self.upgraded.store(true, Ordering::Relaxed);
+    }
+}
+
+// === impl StreamExecutor ===
+
+impl<F> hyper::rt::Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        spawn("stream", future);
+    }
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

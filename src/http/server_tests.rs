@@ -1,0 +1,320 @@
+//! Over real sockets, so with the real clock: waits are for events, and the time bounds are generous.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{mpsc, watch};
+
+use super::*;
+use crate::codec::Slices;
+use crate::http::body::full;
+use crate::lifecycle::drain::{self, Drain, DrainEnd};
+
+type Respond = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>> + Send + Sync;
+
+struct Scripted(Box<Respond>);
+
+impl Handler for Scripted {
+    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        (self.0)(request)
+    }
+}
+
+struct Running {
+    address: ListenAddr,
+    ca_file: Option<PathBuf>,
+    metrics: Arc<HttpMetrics>,
+    drain: Drain,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    fn tcp(&self) -> SocketAddr {
+        match &self.address {
+            ListenAddr::Http(address) | ListenAddr::Https(address) => *address,
+            ListenAddr::Unix(_) => panic!("a tcp listener"),
+        }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.tcp()).await.unwrap()
+    }
+}
+
+fn start(listen: &str, change: impl FnOnce(&mut HttpConfig), respond: Box<Respond>) -> Running {
+    let directory = tempfile::tempdir().unwrap();
+    let listen = listen.replace("DIR", directory.path().to_str().unwrap());
+    let mut config = HttpConfig::new(vec![listen.parse().unwrap()], directory.path().join("state"));
+    change(&mut config);
+    let metrics = Arc::new(HttpMetrics::default());
+    let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
+    let (address, ca_file) = (server.addresses().remove(0), server.ca_file());
+    let (drain, watch) = drain::channel();
+    server.serve(Arc::new(Scripted(respond)), &watch, &Fatal::new());
+    Running { address, ca_file, metrics, drain, _directory: directory }
+}
+
+fn plain(respond: Box<Respond>) -> Running {
+    start("http://127.0.0.1:0", |_| {}, respond)
+}
+
+fn hello() -> Box<Respond> {
+    Box::new(|_| Box::pin(async { Response::new(full(Bytes::from_static(b"hello"))) }))
+}
+
+/// Bodies that say one line and stay open until the sender says otherwise.
+fn open_until(closed: &watch::Sender<bool>) -> Box<Respond> {
+    let closed = closed.clone();
+    Box::new(move |_| {
+        let mut closed = closed.subscribe();
+        Box::pin(async move {
+            let (sender, receiver) = mpsc::channel(1);
+            spawn("body", async move {
+                sender.send(Bytes::from_static(b"open\n")).await.ok();
+                closed.wait_for(|closed| *closed).await.ok();
+            });
+            Response::new(streamed(receiver))
+        })
+    })
+}
+
+fn streamed(receiver: mpsc::Receiver<Bytes>) -> Body {
+    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        let part = receiver.recv().await?;
+        Some((Ok(http_body::Frame::data(Slices::from(part))), receiver))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// Whether nothing more comes and the end is a proper one. (HTTP/2 ends with an empty frame.)
+async fn ends_clean(body: &mut Incoming) -> bool {
+    body.collect().await.is_ok_and(|rest| rest.to_bytes().is_empty())
+}
+
+fn get(uri: &str) -> Request<Empty<Bytes>> {
+    Request::get(uri).header("host", "localhost").body(Empty::new()).unwrap()
+}
+
+/// Sends raw bytes and reads until the server closes.
+async fn raw(server: &Running, request: &str) -> String {
+    let mut stream = server.connect().await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_thousand_streams_on_one_connection() {
+    let closed = watch::Sender::new(false);
+    let server = plain(open_until(&closed));
+    let io = TokioIo::new(server.connect().await);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    spawn("client", connection);
+    let mut bodies = Vec::new();
+    for _ in 0..1200 {
+        let mut sender = sender.clone();
+        sender.ready().await.unwrap();
+        let mut body = sender.send_request(get("http://localhost/")).await.unwrap().into_body();
+        // The head and the first line come though the body stays open.
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
+        bodies.push(body);
+    }
+    assert_eq!(server.metrics.connections_open.get(), 1);
+    closed.send_replace(true);
+    for mut body in bodies {
+        assert!(ends_clean(&mut body).await);
+    }
+}
+
+#[tokio::test]
+async fn five_hundred_connections_held_open() {
+    let closed = watch::Sender::new(false);
+    let server = plain(open_until(&closed));
+    let mut bodies = Vec::new();
+    for _ in 0..500 {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
+        spawn("client", connection);
+        let mut body = sender.send_request(get("/")).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
+        bodies.push((sender, body));
+    }
+    assert_eq!(server.metrics.connections_open.get(), 500);
+    closed.send_replace(true);
+    for (_, body) in &mut bodies {
+        assert!(ends_clean(body).await);
+    }
+}
+
+#[tokio::test]
+async fn tls_offers_both_protocols() {
+    use rustls::pki_types::pem::PemObject;
+    let server = start("https://127.0.0.1:0", |_| {}, hello());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    for protocols in [vec![b"h2".to_vec()], vec![b"http/1.1".to_vec()], vec![]] {
+        let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.clone();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), protocols.first().map(Vec::as_slice));
+        let io = TokioIo::new(stream);
+        let response = if protocols.first().is_some_and(|protocol| protocol == b"h2") {
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            spawn("client", connection);
+            sender.send_request(get("https://localhost/")).await.unwrap()
+        } else {
+            let (mut sender, connection) = http1::handshake(io).await.unwrap();
+            spawn("client", connection);
+            sender.send_request(get("/")).await.unwrap()
+        };
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+    }
+    // Plain HTTP on a TLS port fails in the handshake and is counted.
+    raw(&server, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(server.metrics.tls_handshake_errors.get(), 1);
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves() {
+    let server = start("unix://DIR/s", |_| {}, hello());
+    let ListenAddr::Unix(path) = &server.address else { panic!("unix") };
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(UnixStream::connect(path).await.unwrap())).await.unwrap();
+    spawn("client", connection);
+    let response = sender.send_request(get("/")).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed() {
+    let server = start("http://127.0.0.1:0", |config| config.max_connections = 1, hello());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
+    spawn("client", connection);
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+    assert_eq!(raw(&server, "").await, "", "closed without a word");
+    assert_eq!(server.metrics.connections_refused.get(), 1);
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200, "the first one lives on");
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_reading_is_cut() {
+    let endless: Box<Respond> = Box::new(|_| {
+        Box::pin(async {
+            let (sender, receiver) = mpsc::channel(1);
+            spawn("body", async move { while sender.send(Bytes::from(vec![b'x'; 64 << 10])).await.is_ok() {} });
+            Response::new(streamed(receiver))
+        })
+    });
+    let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), endless);
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    // The kernel's buffers fill up, then nothing moves.
+    while server.metrics.connection_errors.get() == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.metrics.connections_open.get(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_cut() {
+    let server = start("http://127.0.0.1:0", |config| config.handshake_timeout = Duration::from_millis(200), hello());
+    assert_eq!(raw(&server, "").await, "");
+    assert_eq!(raw(&server, "PRI * HTT").await, "");
+    let slow = start("http://127.0.0.1:0", |config| config.header_read_timeout = Duration::from_millis(200), hello());
+    assert_eq!(raw(&slow, "GET / HTTP/1.1\r\nx: ").await, "");
+}
+
+#[tokio::test]
+async fn ambiguous_requests_are_refused() {
+    let server = plain(hello());
+    for request in [
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: a\r\n folded: x\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: a\x00b\r\n\r\n",
+    ] {
+        let answer = raw(&server, request).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{request:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_length_beside_chunks_does_not_smuggle() {
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let server = plain(Box::new(move |request| {
+        let record = Arc::clone(&record);
+        Box::pin(async move {
+            let path = request.uri().path().to_owned();
+            let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            record.lock().push((path, body));
+            Response::new(full(Bytes::new()))
+        })
+    }));
+    raw(
+        &server,
+        "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n",
+    )
+    .await;
+    let seen = seen.lock();
+    assert!(seen.iter().all(|(path, _)| path != "/smuggled"), "{seen:?}");
+    assert!(seen.iter().all(|(_, body)| body.is_empty()), "chunks win over the length: {seen:?}");
+}
+
+#[tokio::test]
+async fn a_drain_lets_running_requests_end() {
+    let closed = watch::Sender::new(false);
+    let server = plain(open_until(&closed));
+    let (mut one, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
+    spawn("client", connection);
+    let (mut two, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await)).await.unwrap();
+    spawn("client", connection);
+    let mut first = one.send_request(get("/")).await.unwrap().into_body();
+    let mut second = two.send_request(get("http://localhost/")).await.unwrap().into_body();
+    for body in [&mut first, &mut second] {
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
+    }
+    // An idle connection ends at once.
+    let (mut idle, connection) =
+        http1::handshake::<_, Empty<Bytes>>(TokioIo::new(server.connect().await)).await.unwrap();
+    let idle_end = spawn("client", connection);
+    idle.ready().await.unwrap();
+    while server.metrics.connections_open.get() < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    server.drain.start(Duration::from_secs(30));
+    idle_end.await.unwrap().ok();
+    while TcpStream::connect(server.tcp()).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.drain.guards(), 2);
+    closed.send_replace(true);
+    assert!(ends_clean(&mut first).await && ends_clean(&mut second).await);
+    assert_eq!(server.drain.completed().await, DrainEnd::Clean);
+}
+
+#[tokio::test]
+async fn past_the_deadline_the_rest_is_cut() {
+    let closed = watch::Sender::new(false);
+    let server = plain(open_until(&closed));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
+    spawn("client", connection);
+    let mut body = sender.send_request(get("/")).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    server.drain.start(Duration::from_millis(100));
+    assert_eq!(server.drain.completed().await, DrainEnd::Forced { left: 0 });
+    assert!(body.frame().await.unwrap().is_err(), "no clean end");
+}

@@ -1,0 +1,231 @@
+//! From a request to an answer: guard, read path, or the apiserver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::body::{self, Body};
+use super::error::{AUDIT_ID, JSON, NO_CACHE, draining, respond};
+use super::guard::Guard;
+use super::list_body::{Leashes, ListBody, ListWriter, Step};
+use super::metrics::HttpMetrics;
+use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer};
+use super::server::{BoxFuture, Connection, Handler};
+use super::watch_body::WatchBody;
+use crate::codec::{Slices, json};
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+use crate::meta::{RequestInfo, Status, Verb};
+use crate::passthrough::{Forward, Tunnel};
+
+/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
+const SHORT: usize = 2048;
+
+/// Answers every request of the listeners.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    guard: Guard,
+    reads: Arc<dyn ReadHandler>,
+    forward: Forward,
+    drain: DrainWatch,
+    drain_spread: Duration,
+    leashes: Leashes,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// What the service is made of.
+pub struct ServiceParts {
+    pub guard: Guard,
+    pub reads: Arc<dyn ReadHandler>,
+    pub forward: Forward,
+    pub drain: DrainWatch,
+    /// Over how long the ends of open watches are spread when a drain starts.
+    pub drain_spread: Duration,
+    /// A list whose client takes nothing of it for this long is given up.
+    pub stall_timeout: Duration,
+    pub metrics: Arc<HttpMetrics>,
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Must be called inside a runtime: it starts the task that looks after stalled lists.
+    pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
+        let leashes = Leashes::default();
+        let watch = leashes.clone().watch(parts.stall_timeout, Arc::clone(&parts.metrics));
+        spawn_supervised("stalled-lists", watch, fatal);
+        Self {
+            inner: Arc::new(Inner {
+                guard: parts.guard,
+                reads: parts.reads,
+                forward: parts.forward,
+                drain: parts.drain,
+                drain_spread: parts.drain_spread,
+                leashes,
+                metrics: parts.metrics,
+            }),
+        }
+    }
+}
+
+impl Handler for Service {
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let (inner, connection) = (Arc::clone(&self.inner), Arc::clone(connection));
+        Box::pin(async move { inner.answer(request, &connection).await })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    async fn answer(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let audit_id = audit_id(&head);
+        if let Err(error) = self.guard.check(&head, &connection.listener) {
+            return self.refuse(&Status::from(&error), audit_id);
+        }
+        let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
+        if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
+            return self.refuse(&draining(), audit_id);
+        }
+        match read::parse(&head, &info) {
+            Parsed::Read(read) => {
+                if let Some(response) = self.read(*read, info.verb, &audit_id).await {
+                    return response;
+                }
+            }
+            Parsed::Forward(reason) => self.reads.forwarded(reason),
+            Parsed::Other => {}
+        }
+        self.forward(Request::from_parts(head, body), &info, connection, audit_id).await
+    }
+
+    /// The read path's answer; `None` where the request is to be forwarded.
+    async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> Option<Response<Body>> {
+        let body = match verb {
+            Verb::Get => self.reads.get(request).await.map(|answer| self.object(&answer)),
+            Verb::List => self.reads.list(request).await.map(|answer| self.list(answer)),
+            _ => self.reads.watch(request).await.map(|answer| self.watch(answer)),
+        };
+        match body {
+            Outcome::Forward => None,
+            Outcome::Refuse(status) => Some(self.refuse(&status, audit_id.clone())),
+            Outcome::Serve(body) => {
+                self.metrics.requests_served.inc();
+                let mut response = Response::new(body);
+                let headers = response.headers_mut();
+                headers.insert(AUDIT_ID, audit_id.clone());
+                headers.insert(CACHE_CONTROL, NO_CACHE);
+                headers.insert(CONTENT_TYPE, JSON);
+                Some(response)
+            }
+        }
+    }
+
+    fn object(&self, answer: &GetAnswer) -> Body {
+        let body = json::object_body(&answer.form, &answer.object, answer.shape);
+        self.metrics.get_bytes.add(body.len() as u64);
+        sized_if_short(body)
+    }
+
+    fn list(&self, answer: ListAnswer) -> Body {
+        let mut writer = ListWriter::new(answer);
+        // A frame holds all of a short list; a search that finds nothing at first goes on while the body is sent.
+        let first = match writer.step() {
+            Step::Frame(first) => first,
+            Step::Again | Step::End => Slices::new(),
+        };
+        self.metrics.list_objects.add(writer.objects());
+        if writer.is_done() {
+            self.metrics.list_bytes.add(first.len() as u64);
+            return sized_if_short(first);
+        }
+        ListBody::new(first, writer, &self.leashes, &self.metrics).boxed_unsync()
+    }
+
+    fn watch(&self, answer: WatchAnswer) -> Body {
+        WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync()
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+        info: &RequestInfo,
+        connection: &Arc<Connection>,
+        audit_id: HeaderValue,
+    ) -> Response<Body> {
+        match self.forward.forward(request, info).await {
+            Ok(answer) => {
+                self.metrics.requests_forwarded.inc();
+                if let Some(tunnel) = answer.tunnel {
+                    self.run(tunnel, Arc::clone(connection));
+                }
+                answer.response.map(body::relayed)
+            }
+            Err(error) => self.refuse(&Status::from(&error), audit_id),
+        }
+    }
+
+    /// A session lives until its sides end it, or until a drain is forced.
+    fn run(&self, tunnel: Tunnel, connection: Arc<Connection>) {
+        connection.set_upgraded();
+        let (open, guard) = (self.metrics.raise(|metrics| &metrics.upgrades_open), self.drain.guard());
+        let drain = self.drain.clone();
+        spawn("tunnel", async move {
+            let _kept = (open, guard, connection);
+            tokio::select! {
+                result = tunnel.run() => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "upgraded connection broke");
+                    }
+                }
+                () = drain.forced() => {}
+            }
+        });
+    }
+
+    fn refuse(&self, status: &Status, audit_id: HeaderValue) -> Response<Body> {
+        self.metrics.requests_refused.inc();
+        let mut response = respond(status);
+        response.headers_mut().insert(AUDIT_ID, audit_id);
+        response
+    }
+}
+
+// === impl Outcome ===
+
+impl<T> Outcome<T> {
+    fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Self::Serve(answer) => Outcome::Serve(make(answer)),
+            Self::Forward => Outcome::Forward,
+            Self::Refuse(status) => Outcome::Refuse(status),
+        }
+    }
+}
+
+/// The client's own, or a new one.
+fn audit_id(request: &Parts) -> HeaderValue {
+    let given = request.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+    given.unwrap_or_else(|| {
+        let id = uuid::Uuid::new_v4().to_string();
+        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("unknown"))
+    })
+}
+
+fn sized_if_short(body: Slices) -> Body {
+    if body.len() <= SHORT { body::full(body) } else { body::chunked(body) }
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+use super::*;
+
+fn config(directory: &Path) -> TlsConfig {
+    TlsConfig {
+        files: None,
+        state_dir: directory.join("state"),
+        names: vec!["cluster.example".into()],
+        reload_interval: Duration::from_secs(10),
+    }
+}
+
+/// Shakes hands and returns the negotiated protocol, or the client's complaint.
+async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result<Vec<u8>, io::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca).unwrap()).unwrap();
+    let mut client = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let (near, far) = duplex(64 * 1024);
+    let acceptor = tokio_rustls::TlsAcceptor::from(certificates.server_config());
+    let server = crate::lifecycle::spawn("server", async move {
+        let mut stream = acceptor.accept(far).await?;
+        stream.write_all(b"x").await?;
+        stream.shutdown().await
+    });
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    let mut stream = connector.connect(ServerName::try_from(name.to_owned()).unwrap(), near).await?;
+    assert_eq!(stream.read_u8().await?, b'x');
+    server.await.unwrap()?;
+    Ok(stream.get_ref().1.alpn_protocol().unwrap_or_default().to_vec())
+}
+
+#[tokio::test]
+async fn a_self_issued_certificate_is_trusted_through_its_ca() {
+    let directory = tempfile::tempdir().unwrap();
+    let certificates = Certificates::load(&config(directory.path()), &["10.0.0.7".parse().unwrap()]).unwrap();
+    let ca = fs::read(certificates.ca_file().unwrap()).unwrap();
+    for name in ["localhost", "informerd.local", "127.0.0.1", "::1", "10.0.0.7", "cluster.example"] {
+        assert_eq!(handshake(&certificates, &ca, name).await.unwrap(), b"h2", "{name}");
+    }
+    assert!(handshake(&certificates, &ca, "evil.example").await.is_err());
+}
+
+#[tokio::test]
+async fn the_ca_outlives_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Certificates::load(&config(directory.path()), &[]).unwrap();
+    let ca = fs::read(first.ca_file().unwrap()).unwrap();
+    let second = Certificates::load(&config(directory.path()), &[]).unwrap();
+    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
+    assert!(second.refresh().unwrap(), "a new certificate from the same authority");
+    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
+}
+
+#[test]
+fn the_key_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    Certificates::load(&config(directory.path()), &[]).unwrap();
+    let mode = |name| fs::metadata(directory.path().join("state").join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode(CA_KEY)), (0o700, 0o600));
+}
+
+#[test]
+fn an_authority_of_two_halves_is_refused() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directory in [&one, &other] {
+        Certificates::load(&config(directory.path()), &[]).unwrap();
+    }
+    let path = |directory: &tempfile::TempDir| directory.path().join("state").join(CA_KEY);
+    fs::copy(path(&one), path(&other)).unwrap();
+    let error = Certificates::load(&config(other.path()), &[]).unwrap_err();
+    assert!(matches!(error, TlsError::Mismatch(_)), "{error}");
+}
+
+#[tokio::test]
+async fn files_are_read_again_when_they_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let files =
+        CertificateFiles { certificate: directory.path().join("tls.crt"), key: directory.path().join("tls.key") };
+    let write = |which: &str| {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+        if which != "key" {
+            fs::write(&files.certificate, certificate.pem()).unwrap();
+        }
+        if which != "certificate" {
+            fs::write(&files.key, key.serialize_pem()).unwrap();
+        }
+        certificate.pem().into_bytes()
+    };
+    let first = write("both");
+    let config = TlsConfig { files: Some(files.clone()), ..config(directory.path()) };
+    let certificates = Certificates::load(&config, &[]).unwrap();
+    assert!(certificates.ca_file().is_none() && !config.state_dir.exists());
+    assert!(!certificates.refresh().unwrap());
+    assert_eq!(handshake(&certificates, &first, "localhost").await.unwrap(), b"h2");
+
+    write("certificate");
+    assert!(certificates.refresh().is_err(), "half a change is no pair");
+    assert_eq!(handshake(&certificates, &first, "localhost").await.unwrap(), b"h2");
+
+    let second = write("both");
+    assert!(certificates.refresh().unwrap());
+    assert_eq!(handshake(&certificates, &second, "localhost").await.unwrap(), b"h2");
+    assert!(handshake(&certificates, &first, "localhost").await.is_err());
+}

@@ -1,0 +1,135 @@
+//! Watches: a body that polls its watcher. What has gathered goes out in one frame, one event alone at once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame};
+use rand::Rng;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::BoxError;
+use super::metrics::{HttpMetrics, Raised};
+use super::read::{EventSource, WatchAnswer, WatcherEvent};
+use crate::codec::Slices;
+use crate::codec::json::{self, Form, Shape};
+use crate::lifecycle::drain::DrainWatch;
+
+/// A frame ends with the event that takes it over either of these.
+const FRAME_BYTES: usize = 64 << 10;
+const FRAME_EVENTS: usize = 64;
+/// Clients take a watch that ends within a second without an event for a failure and start from nothing.
+const SHORTEST: Duration = Duration::from_millis(1200);
+
+pub struct WatchBody {
+    form: Arc<Form>,
+    shape: Shape,
+    /// `None` once the watch is over.
+    events: Option<Box<dyn EventSource>>,
+    drain: Draining,
+    opened: Instant,
+    spread: Duration,
+    metrics: Arc<HttpMetrics>,
+    _open: Raised,
+}
+
+/// How far the end of the process has come for this watch.
+enum Draining {
+    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// Ends at its own moment, so that the clients do not all come back at once.
+    Until(Pin<Box<Sleep>>),
+    Asked,
+}
+
+// === impl WatchBody ===
+
+impl WatchBody {
+    /// `spread`: within how long after the start of a drain the watch ends.
+    pub fn new(answer: WatchAnswer, drain: &DrainWatch, spread: Duration, metrics: &Arc<HttpMetrics>) -> Self {
+        metrics.watches_total.inc();
+        let drain = drain.clone();
+        Self {
+            form: answer.form,
+            shape: answer.shape,
+            events: Some(answer.events),
+            drain: Draining::Waiting(Box::pin(async move { drain.draining().await })),
+            opened: Instant::now(),
+            spread,
+            metrics: Arc::clone(metrics),
+            _open: metrics.raise(|metrics| &metrics.watches_open),
+        }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>) {
+        if let Draining::Waiting(draining) = &mut self.drain
+            && draining.as_mut().poll(cx).is_ready()
+        {
+            let moment = Instant::now() + self.spread.mul_f64(rand::rng().random::<f64>());
+            self.drain = Draining::Until(Box::pin(sleep_until(moment.max(self.opened + SHORTEST))));
+        }
+        if let Draining::Until(moment) = &mut self.drain
+            && moment.as_mut().poll(cx).is_ready()
+        {
+            self.drain = Draining::Asked;
+            self.metrics.watches_drained.inc();
+            if let Some(events) = &mut self.events {
+                events.end();
+            }
+        }
+    }
+
+    fn write(&self, item: &WatcherEvent, events: &dyn EventSource) -> Slices {
+        match item {
+            WatcherEvent::Event { kind, object, rv } => json::event_frame(&self.form, *kind, object, *rv, self.shape),
+            WatcherEvent::Bookmark { rv, initial_end } => {
+                let template = events.bookmark_template();
+                json::bookmark_frame(&self.form, template.as_ref(), *rv, *initial_end, self.shape).into()
+            }
+            WatcherEvent::Error(status) => json::error_frame(status).into(),
+        }
+    }
+}
+
+impl Body for WatchBody {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let this = &mut *self;
+        this.poll_drain(cx);
+        let Some(mut events) = this.events.take() else { return Poll::Ready(None) };
+        let mut frame = Slices::new();
+        let mut count = 0;
+        let mut over = false;
+        while !over && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
+            match events.poll_next(cx) {
+                Poll::Pending => break,
+                Poll::Ready(None) => over = true,
+                Poll::Ready(Some(item)) => {
+                    frame.append(this.write(&item, &*events));
+                    count += 1;
+                    // Nothing is ever written after an error.
+                    if matches!(item, WatcherEvent::Error(_)) {
+                        this.metrics.watches_failed.inc();
+                        over = true;
+                    }
+                }
+            }
+        }
+        if !over {
+            this.events = Some(events);
+        }
+        if frame.is_empty() {
+            return if over { Poll::Ready(None) } else { Poll::Pending };
+        }
+        this.metrics.watch_events.add(count as u64);
+        this.metrics.watch_bytes.add(frame.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(frame))))
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_body_tests.rs"]
+mod tests;

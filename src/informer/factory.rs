@@ -1,0 +1,344 @@
+//! The factory: finds or starts the informer that covers a request, and stops the ones nobody needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::cache::{self, CacheConfig};
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::{self, Fatal};
+use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Scope};
+use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
+use crate::upstream::client::Upstream;
+use crate::upstream::discovery::Discovery;
+use crate::upstream::progress::ProgressProbe;
+use crate::upstream::reflector::{Reflector, ReflectorConfig};
+use crate::upstream::{ListerWatcher, UpstreamError};
+
+use super::{Informer, InformerKey, InformerScope, Rules};
+
+/// Settings of the factory.
+#[derive(Clone, Debug)]
+pub struct FactoryConfig {
+    pub rules: Rules,
+    /// An informer without readers for this long is stopped.
+    pub idle_timeout: Duration,
+    /// More informers than this are not started on demand; requests then pass through.
+    pub max_informers: usize,
+    pub cache: CacheConfig,
+    pub reflector: ReflectorConfig,
+}
+
+/// The shared informers of this daemon. Cloning shares them.
+#[derive(Clone)]
+pub struct Factory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: FactoryConfig,
+    upstream: Upstream,
+    discovery: Discovery,
+    fatal: Fatal,
+    drain: DrainWatch,
+    informers: Mutex<HashMap<InformerKey, Arc<Informer>>>,
+}
+
+/// Whether a request lies inside an informer's scope.
+#[derive(Debug)]
+pub enum Coverage {
+    /// Synced or on its way there.
+    By(Arc<Informer>),
+    None(NoCoverage),
+}
+
+/// Why no informer covers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCoverage {
+    Excluded,
+    NotReadable,
+    OutOfScope,
+    Forbidden,
+    /// The bound on informers is reached.
+    TooMany,
+}
+
+// === impl Factory ===
+
+impl Factory {
+    pub fn new(
+        config: FactoryConfig,
+        upstream: Upstream,
+        discovery: Discovery,
+        fatal: Fatal,
+        drain: DrainWatch,
+    ) -> Self {
+        let inner = Inner { config, upstream, discovery, fatal, drain, informers: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What discovery knows of a resource, as it was last if the apiserver cannot tell now: readers go on.
+    pub async fn resource(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        self.inner.discovery.resolve_or_last(gvr).await
+    }
+
+    async fn resolve(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        self.inner.discovery.resolve(&gvr.group, &gvr.version, &gvr.resource).await
+    }
+
+    /// Whether the configuration lets this resource be cached at all.
+    pub fn excludes(&self, gvr: &Gvr) -> bool {
+        self.inner.config.rules.excludes(gvr)
+    }
+
+    /// The informer that covers `predicate`, started if it does not run yet.
+    pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
+        let gvr = &resource.gvr;
+        if self.excludes(gvr) {
+            return Coverage::None(NoCoverage::Excluded);
+        }
+        if !(resource.verbs.list && resource.verbs.watch) {
+            return Coverage::None(NoCoverage::NotReadable);
+        }
+        let configured = self.inner.config.rules.scopes(gvr);
+        if !configured.is_empty() {
+            for scope in configured {
+                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
+                    return self.get_or_start(resource, scope, encoding);
+                }
+            }
+            return Coverage::None(NoCoverage::OutOfScope);
+        }
+        let everywhere = match self.get_or_start(resource, InformerScope::default(), encoding) {
+            Coverage::By(informer) if informer.reflector.is_forbidden() || !informer.cache.is_ready() => informer,
+            other => return other,
+        };
+        let forbidden = everywhere.reflector.is_forbidden();
+        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
+        let Some(namespace) = namespace else {
+            return if forbidden { Coverage::None(NoCoverage::Forbidden) } else { Coverage::By(everywhere) };
+        };
+        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
+        if !forbidden {
+            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
+            return Coverage::By(self.running_and_ready(resource, scope, encoding).unwrap_or(everywhere));
+        }
+        // Not allowed everywhere: perhaps in the request's own namespace.
+        match self.get_or_start(resource, scope, encoding) {
+            Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
+            other => other,
+        }
+    }
+
+    /// A forwarded answer has shown a resource at `rv`: its caches are brought there in the background.
+    pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion) {
+        for informer in self.inner.informers.lock().values() {
+            let gvr = &informer.key.gvr;
+            if &*gvr.group == group && &*gvr.resource == resource && informer.cache.resource_version() < rv {
+                let informer = informer.clone();
+                lifecycle::spawn("advance", async move { informer.advance(rv).await });
+            }
+        }
+    }
+
+    fn running_and_ready(
+        &self,
+        resource: &Resource,
+        scope: InformerScope,
+        encoding: Encoding,
+    ) -> Option<Arc<Informer>> {
+        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+        let informer = self.inner.informers.lock().get(&key).filter(|informer| informer.cache.is_ready()).cloned()?;
+        informer.touch();
+        Some(informer)
+    }
+
+    /// Every informer that runs, in the order of their keys.
+    pub fn informers(&self) -> Vec<Arc<Informer>> {
+        let mut all: Vec<_> = self.inner.informers.lock().values().cloned().collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    /// Whether requests still find this informer.
+    pub fn runs(&self, informer: &Arc<Informer>) -> bool {
+        self.inner.informers.lock().get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer))
+    }
+
+    /// Starts what the configuration pins. Names that discovery does not know are tried again by [`Self::tend`].
+    pub async fn start_pinned(&self) -> Vec<Arc<Informer>> {
+        let mut started = Vec::new();
+        let pinned: Vec<_> = self.inner.config.rules.pinned().cloned().collect();
+        for rule in pinned {
+            let Ok(Some(resource)) = self.inner.discovery.find(&rule.group, &rule.resource).await else {
+                tracing::warn!(
+                    group = rule.group,
+                    resource = rule.resource,
+                    "pinned resource is not known to the apiserver"
+                );
+                continue;
+            };
+            let mut scopes: Vec<_> = rule.scopes.iter().map(InformerScope::from).collect();
+            if scopes.is_empty() {
+                scopes.push(InformerScope::default());
+            }
+            for scope in scopes {
+                if let Coverage::By(informer) = self.get_or_start(&resource, scope, Encoding::Json) {
+                    started.push(informer);
+                }
+            }
+        }
+        started
+    }
+
+    /// What the configuration pins and the apiserver does not know, as in `deployments.apps`.
+    pub async fn unknown_pins(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        for rule in self.inner.config.rules.pinned() {
+            if !matches!(self.inner.discovery.find(&rule.group, &rule.resource).await, Ok(Some(_))) {
+                unknown.push(Gvr::new(&rule.group, "", &rule.resource).group_resource());
+            }
+        }
+        unknown
+    }
+
+    /// Runs until the drain starts: stops idle informers, and those whose definition changed or went away.
+    pub async fn tend(self) {
+        let mut definitions = self.inner.discovery.changes();
+        let mut tick = tokio::time::interval(Duration::from_secs(15).min(self.inner.config.idle_timeout));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut unsure = false;
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {
+                    self.stop_idle();
+                    if unsure {
+                        unsure = !self.recheck_definitions().await;
+                    }
+                    self.start_pinned().await;
+                }
+                changed = definitions.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    definitions.borrow_and_update();
+                    unsure = !self.recheck_definitions().await;
+                }
+                () = self.inner.drain.draining() => return,
+            }
+        }
+    }
+
+    /// Stops every informer. Their watchers end cleanly; nothing is served from a cache any more.
+    pub fn stop(&self) {
+        for informer in self.informers() {
+            self.remove(&informer);
+        }
+    }
+
+    fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
+        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+        let mut informers = self.inner.informers.lock();
+        if let Some(informer) = informers.get(&key) {
+            informer.touch();
+            return Coverage::By(informer.clone());
+        }
+        if informers.len() >= self.inner.config.max_informers {
+            return Coverage::None(NoCoverage::TooMany);
+        }
+        let informer = self.start(key.clone(), resource.clone());
+        informers.insert(key, informer.clone());
+        Coverage::By(informer)
+    }
+
+    fn start(&self, key: InformerKey, resource: Arc<Resource>) -> Arc<Informer> {
+        let inner = &self.inner;
+        let table = selector::field_table(&resource);
+        let (writer, cache) =
+            cache::new(CacheConfig { resource: key.gvr.clone(), trigger: table.trigger, ..inner.config.cache.clone() });
+        let source = ListerWatcher {
+            resource: resource.clone(),
+            namespace: key.scope.namespace.clone(),
+            field_selector: key.scope.field_selector.to_string(),
+            label_selector: key.scope.label_selector.to_string(),
+            table: table.clone(),
+        };
+        let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
+        let probe = ProgressProbe::new(inner.upstream.clone(), source, reflector.progress_sender());
+        let pinned = inner.config.rules.pins(&key.gvr);
+        let informer = Arc::new(Informer::new(key, resource, table, cache.clone(), reflector.handle(), probe, pinned));
+        tracing::info!(informer = %informer.key, "starting informer");
+
+        let stop = informer.stop.clone();
+        let dispatch = cache.run_dispatcher();
+        let dispatcher = async move {
+            tokio::select! { () = dispatch => {}, () = stop.cancelled() => {} }
+        };
+        lifecycle::spawn_supervised("dispatcher", dispatcher, &inner.fatal);
+        let stop = informer.stop.clone();
+        let factory = self.clone();
+        let ended = Arc::downgrade(&informer);
+        let run = async move {
+            let end = tokio::select! { end = reflector.run() => end, () = stop.cancelled() => return };
+            if let Some(informer) = ended.upgrade() {
+                tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
+                // Discovery may have told of it longer than it was served.
+                factory.inner.discovery.mark_stale();
+                factory.remove(&informer);
+            }
+        };
+        lifecycle::spawn_supervised("reflector", run, &inner.fatal);
+        informer
+    }
+
+    /// Takes the informer out, so that the next request starts a new one, and ends its watchers cleanly.
+    fn remove(&self, informer: &Arc<Informer>) {
+        let mut informers = self.inner.informers.lock();
+        if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
+            informers.remove(&informer.key);
+        }
+        drop(informers);
+        informer.cache.end_watchers(false);
+        informer.stop.cancel();
+    }
+
+    fn stop_idle(&self) {
+        for informer in self.informers() {
+            if !informer.pinned && informer.idle_for() >= self.inner.config.idle_timeout {
+                tracing::info!(informer = %informer.key, "stopping idle informer");
+                self.remove(&informer);
+            }
+        }
+    }
+
+    /// A CRD or an APIService changed: informers whose resource is another now, or none, are stopped. False if the
+    /// apiserver could not say it of all of them: what runs is kept until it can.
+    async fn recheck_definitions(&self) -> bool {
+        let mut sure = true;
+        for informer in self.informers() {
+            match self.resolve(&informer.key.gvr).await {
+                Ok(Some(now)) if now == informer.resource => {}
+                Ok(_) => {
+                    tracing::info!(informer = %informer.key, "resource definition changed, informer stopped");
+                    self.remove(&informer);
+                }
+                Err(error) => {
+                    tracing::debug!(informer = %informer.key, %error, "definition not checked");
+                    sure = false;
+                }
+            }
+        }
+        sure
+    }
+}
+
+/// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
+fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
+    let labels = LabelSelector::parse(&scope.label_selector).ok()?;
+    let table = selector::field_table(resource);
+    let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;
+    let space = Scope { namespace: scope.namespace.clone(), name: None };
+    Some(Predicate::new(space, Arc::new(labels), Arc::new(fields)))
+}

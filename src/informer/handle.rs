@@ -1,0 +1,139 @@
+//! One running informer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::WatchCache;
+use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
+use crate::upstream::progress::ProgressProbe;
+use crate::upstream::reflector::Handle;
+
+/// What part of a resource an informer holds: everything, or one namespace, or what one selector matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InformerScope {
+    pub namespace: Option<Arc<str>>,
+    pub field_selector: Arc<str>,
+    pub label_selector: Arc<str>,
+}
+
+/// Informers with equal keys are one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InformerKey {
+    pub gvr: Gvr,
+    pub scope: InformerScope,
+    pub encoding: Encoding,
+}
+
+/// A running informer: one upstream watch, one cache, any number of readers.
+pub struct Informer {
+    pub key: InformerKey,
+    pub resource: Arc<Resource>,
+    pub table: FieldTable,
+    pub cache: WatchCache,
+    pub reflector: Handle,
+    pub probe: ProgressProbe,
+    pub(super) pinned: bool,
+    pub(super) stop: CancellationToken,
+    /// A proof for nobody in particular is under way.
+    advancing: AtomicBool,
+    /// Milliseconds from `started` to the last request.
+    last_used: AtomicU64,
+    started: Instant,
+}
+
+/// How long a proof for nobody in particular may take.
+const ADVANCE_TIMEOUT: Duration = Duration::from_secs(6);
+
+// === impl Informer ===
+
+impl fmt::Debug for Informer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Informer {
+    pub(super) fn new(
+        key: InformerKey,
+        resource: Arc<Resource>,
+        table: FieldTable,
+        cache: WatchCache,
+        reflector: Handle,
+        probe: ProgressProbe,
+        pinned: bool,
+    ) -> Self {
+        Self {
+            key,
+            resource,
+            table,
+            cache,
+            reflector,
+            probe,
+            pinned,
+            stop: CancellationToken::new(),
+            advancing: AtomicBool::new(false),
+            last_used: AtomicU64::new(0),
+            started: Instant::now(),
+        }
+    }
+
+    /// A request is about to read: the idle clock starts anew.
+    pub fn touch(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_used.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Brings the cache of a quiet resource up to `rv`, which somebody was shown: reads of any version that come later
+    /// then need not wait for a proof, nor for an apiserver that has gone away meanwhile. One proof runs at a time.
+    pub(super) async fn advance(&self, rv: ResourceVersion) {
+        if !self.cache.is_ready() || self.cache.resource_version() >= rv || self.advancing.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let proved = self.probe.prove(&self.cache, rv, Instant::now() + ADVANCE_TIMEOUT).await;
+        self.advancing.store(false, Ordering::Release);
+        if let Err(error) = proved {
+            tracing::debug!(informer = %self.key, %error, "cache not advanced");
+        }
+    }
+
+    /// Started by configuration, and never stopped for idleness.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// How long nobody has asked for anything. Zero while a watch is open.
+    pub(super) fn idle_for(&self) -> Duration {
+        if self.cache.stats().watchers > 0 {
+            self.touch();
+        }
+        let last = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last)
+    }
+}
+
+impl InformerScope {
+    pub fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for InformerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.gvr)?;
+        if let Some(namespace) = &self.scope.namespace {
+            write!(f, " in {namespace}")?;
+        }
+        for (what, selector) in [("fields", &self.scope.field_selector), ("labels", &self.scope.label_selector)] {
+            if !selector.is_empty() {
+                write!(f, " with {what} {selector}")?;
+            }
+        }
+        Ok(())
+    }
+}

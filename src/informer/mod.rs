@@ -1,0 +1,9 @@
+//! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
+
+mod factory;
+mod handle;
+mod rules;
+
+pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
+pub use handle::{Informer, InformerKey, InformerScope};
+pub use rules::{ResourceRule, Rules, ScopeRule};

@@ -1,0 +1,117 @@
+//! Which resources may be cached, and in which scopes: the configured rules, first match wins.
+
+use std::sync::Arc;
+
+use crate::meta::Gvr;
+
+use super::InformerScope;
+
+/// One configured rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRule {
+    /// `*` for every group; "" is the core group.
+    pub group: String,
+    /// `*` for every resource of the group; the plural name otherwise.
+    pub resource: String,
+    pub exclude: bool,
+    /// Start at once and never stop for idleness. Needs a named resource.
+    pub pin: bool,
+    /// Empty: every namespace, no selector.
+    pub scopes: Vec<ScopeRule>,
+}
+
+/// One configured scope of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopeRule {
+    pub namespace: Option<String>,
+    pub field_selector: String,
+    pub label_selector: String,
+}
+
+/// The rules in the order of the configuration.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    rules: Arc<[ResourceRule]>,
+}
+
+// === impl Rules ===
+
+impl Rules {
+    pub fn new(rules: Vec<ResourceRule>) -> Self {
+        Self { rules: rules.into() }
+    }
+
+    /// The first rule that names the resource.
+    pub fn find(&self, gvr: &Gvr) -> Option<&ResourceRule> {
+        self.rules.iter().find(|rule| rule.names(gvr))
+    }
+
+    /// Excluded by a rule. Secrets are, unless a rule names them: whoever reaches an unauthenticated listener may
+    /// read what is cached.
+    pub fn excludes(&self, gvr: &Gvr) -> bool {
+        let by_default = gvr.group.is_empty() && &*gvr.resource == "secrets";
+        match self.find(gvr) {
+            Some(rule) if rule.exclude => true,
+            Some(rule) => by_default && rule.resource == "*",
+            None => by_default,
+        }
+    }
+
+    /// The scopes an informer of this resource may have; empty where only "everything" is configured.
+    pub fn scopes(&self, gvr: &Gvr) -> Vec<InformerScope> {
+        self.find(gvr).map(|rule| rule.scopes.iter().map(InformerScope::from).collect()).unwrap_or_default()
+    }
+
+    pub fn pins(&self, gvr: &Gvr) -> bool {
+        self.find(gvr).is_some_and(|rule| rule.pin && !rule.exclude)
+    }
+
+    /// Rules that are to be started at once.
+    pub fn pinned(&self) -> impl Iterator<Item = &ResourceRule> {
+        self.rules.iter().filter(|rule| rule.pin && !rule.exclude)
+    }
+}
+
+// === impl ResourceRule ===
+
+impl ResourceRule {
+    fn names(&self, gvr: &Gvr) -> bool {
+        (self.group == "*" || self.group == *gvr.group) && (self.resource == "*" || self.resource == *gvr.resource)
+    }
+}
+
+// === impl InformerScope ===
+
+impl From<&ScopeRule> for InformerScope {
+    fn from(rule: &ScopeRule) -> Self {
+        Self {
+            namespace: rule.namespace.as_deref().map(Arc::from),
+            field_selector: rule.field_selector.as_str().into(),
+            label_selector: rule.label_selector.as_str().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(group: &str, resource: &str) -> ResourceRule {
+        ResourceRule { group: group.into(), resource: resource.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn secrets_are_excluded_unless_a_rule_names_them() {
+        let secrets = Gvr::new("", "v1", "secrets");
+        assert!(Rules::new(vec![]).excludes(&secrets));
+        assert!(Rules::new(vec![rule("*", "*")]).excludes(&secrets));
+        assert!(!Rules::new(vec![rule("", "secrets")]).excludes(&secrets));
+        assert!(!Rules::new(vec![]).excludes(&Gvr::new("", "v1", "pods")));
+    }
+
+    #[test]
+    fn first_match_wins() {
+        let rules = Rules::new(vec![ResourceRule { exclude: true, ..rule("apps", "*") }, rule("apps", "deployments")]);
+        assert!(rules.excludes(&Gvr::new("apps", "v1", "deployments")));
+    }
+}

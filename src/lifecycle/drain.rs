@@ -1,0 +1,218 @@
+//! The drain: told once to everybody, finished when the last guard is dropped, forced at its deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long forced work may take to let go of its guards before it is left behind.
+const FORCE_GRACE: Duration = Duration::from_secs(1);
+
+/// The side that starts the drain and waits for its end.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    shared: Arc<Shared>,
+}
+
+/// The side that works until it is told to stop.
+#[derive(Clone, Debug)]
+pub struct DrainWatch {
+    shared: Arc<Shared>,
+}
+
+/// While it is held, the drain is not complete.
+#[derive(Debug)]
+pub struct DrainGuard {
+    shared: Arc<Shared>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// Every guard was dropped before the soft deadline.
+    Clean,
+    /// The deadline passed; this many guards were still held when the force was over.
+    Forced { left: usize },
+}
+
+#[derive(Debug)]
+struct Shared {
+    phase: watch::Sender<Phase>,
+    /// Whether the phase is another than the first: looked at too often for a lock. Set before the phase.
+    draining: AtomicBool,
+    guards: watch::Sender<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Draining { deadline: Instant },
+    Forced,
+}
+
+/// The two sides of one drain. Dropping [`Drain`] starts nothing.
+pub fn channel() -> (Drain, DrainWatch) {
+    let shared = Arc::new(Shared {
+        phase: watch::Sender::new(Phase::Running),
+        draining: AtomicBool::new(false),
+        guards: watch::Sender::new(0),
+    });
+    (Drain { shared: Arc::clone(&shared) }, DrainWatch { shared })
+}
+
+// === impl Drain ===
+
+impl Drain {
+    /// Tells everybody to finish within `soft`. Only the first call counts.
+    pub fn start(&self, soft: Duration) {
+        let deadline = Instant::now() + soft;
+        self.shared.draining.store(true, Ordering::Release);
+        self.shared.phase.send_if_modified(|phase| {
+            let first = *phase == Phase::Running;
+            if first {
+                *phase = Phase::Draining { deadline };
+            }
+            first
+        });
+    }
+
+    /// Tells everybody to drop their work now.
+    pub fn force(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+        self.shared.phase.send_replace(Phase::Forced);
+    }
+
+    /// Waits for the drain to be started and then for the last guard; past the soft deadline it forces, and waits one
+    /// more second at most.
+    pub async fn completed(&self) -> DrainEnd {
+        let watch = self.watch();
+        watch.draining().await;
+        let deadline = watch.deadline().unwrap_or_else(Instant::now);
+        if timeout_at(deadline, self.unguarded()).await.is_ok() {
+            return DrainEnd::Clean;
+        }
+        self.force();
+        // Whether the rest let go in time is told by how many are left.
+        timeout(FORCE_GRACE, self.unguarded()).await.ok();
+        DrainEnd::Forced { left: self.guards() }
+    }
+
+    pub fn watch(&self) -> DrainWatch {
+        DrainWatch { shared: Arc::clone(&self.shared) }
+    }
+
+    /// How many guards are held now.
+    pub fn guards(&self) -> usize {
+        *self.shared.guards.borrow()
+    }
+
+    async fn unguarded(&self) {
+        // The sender lives in `self`, so the wait cannot fail.
+        self.shared.guards.subscribe().wait_for(|guards| *guards == 0).await.ok();
+    }
+}
+
+// === impl DrainWatch ===
+
+impl DrainWatch {
+    /// A drain that never starts, for tools and tests.
+    pub fn never() -> Self {
+        channel().1
+    }
+
+    /// Waits until the drain has started.
+    pub async fn draining(&self) {
+        self.shared.phase.subscribe().wait_for(|phase| *phase != Phase::Running).await.ok();
+    }
+
+    /// Waits until the soft deadline has passed and work is to be dropped.
+    pub async fn forced(&self) {
+        self.shared.phase.subscribe().wait_for(|phase| *phase == Phase::Forced).await.ok();
+    }
+
+    /// Takes no lock.
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Acquire)
+    }
+
+    /// When a drain that has started will be forced; `None` while running.
+    pub fn deadline(&self) -> Option<Instant> {
+        match *self.shared.phase.borrow() {
+            Phase::Running => None,
+            Phase::Draining { deadline } => Some(deadline),
+            Phase::Forced => Some(Instant::now()),
+        }
+    }
+
+    /// Delays the drain's completion until the guard is dropped.
+    pub fn guard(&self) -> DrainGuard {
+        self.shared.guards.send_modify(|guards| *guards += 1);
+        DrainGuard { shared: Arc::clone(&self.shared) }
+    }
+}
+
+// === impl DrainGuard ===
+
+impl Drop for DrainGuard {
+    fn drop(&mut self) {
+        self.shared.guards.send_modify(|guards| *guards -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::spawn;
+
+    #[tokio::test(start_paused = true)]
+    async fn completes_when_the_last_guard_is_dropped() {
+        let (drain, watch) = channel();
+        let guards = [watch.guard(), watch.guard()];
+        let task = spawn("worker", async move {
+            watch.draining().await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            drop(guards);
+        });
+        let started = Instant::now();
+        drain.start(Duration::from_secs(10));
+        assert_eq!(drain.completed().await, DrainEnd::Clean);
+        assert_eq!(started.elapsed(), Duration::from_secs(3));
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forces_at_the_deadline_and_leaves_the_deaf_behind() {
+        let (drain, watch) = channel();
+        let deaf = watch.guard();
+        let listening = watch.guard();
+        let task = spawn("worker", async move {
+            watch.forced().await;
+            drop(listening);
+        });
+        let started = Instant::now();
+        drain.start(Duration::from_secs(10));
+        assert_eq!(drain.completed().await, DrainEnd::Forced { left: 1 });
+        assert_eq!(started.elapsed(), Duration::from_secs(11));
+        task.await.unwrap();
+        drop(deaf);
+        assert_eq!(drain.guards(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_start_sets_the_deadline() {
+        let (drain, watch) = channel();
+        assert!(!watch.is_draining() && watch.deadline().is_none());
+        drain.start(Duration::from_secs(5));
+        let deadline = watch.deadline();
+        drain.start(Duration::from_secs(50));
+        assert!(watch.is_draining() && watch.deadline() == deadline);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_starter_starts_nothing() {
+        let watch = DrainWatch::never();
+        assert!(timeout(Duration::from_secs(60), watch.draining()).await.is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! Named readiness latches: ready when every latch is released, and able to say which are not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The latches of the process. Cloning shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    inner: Arc<Mutex<Inner>>,
+}
+
+/// Must be released for the process to be ready. Dropped unreleased, it is failed for good: readiness never comes
+/// from a task that died.
+#[derive(Debug)]
+#[must_use = "a latch that is dropped at once has failed"]
+pub struct Latch {
+    registry: Registry,
+    id: u64,
+    released: bool,
+}
+
+/// One latch that keeps the process from being ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub name: String,
+    pub state: PendingState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingState {
+    /// Not released yet.
+    Waiting,
+    /// Dropped without being released.
+    Failed,
+    /// Readiness was withdrawn for the rest of the process's life.
+    Withdrawn,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    /// By id, so that they are listed in the order of their making.
+    pending: BTreeMap<u64, Pending>,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a latch; the process is not ready until it is released.
+    pub fn latch(&self, name: impl Into<String>) -> Latch {
+        let id = self.add(name.into(), PendingState::Waiting);
+        Latch { registry: self.clone(), id, released: false }
+    }
+
+    /// Makes the process not ready for good, with the reason as the name (at the start of a drain).
+    pub fn withdraw(&self, reason: impl Into<String>) {
+        self.add(reason.into(), PendingState::Withdrawn);
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.inner.lock().pending.is_empty()
+    }
+
+    /// What readiness waits for, oldest first.
+    pub fn pending(&self) -> Vec<Pending> {
+        self.inner.lock().pending.values().cloned().collect()
+    }
+
+    fn add(&self, name: String, state: PendingState) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.next += 1;
+        let id = inner.next;
+        inner.pending.insert(id, Pending { name, state });
+        id
+    }
+}
+
+// === impl Latch ===
+
+impl Latch {
+    pub fn release(mut self) {
+        self.released = true;
+        self.registry.inner.lock().pending.remove(&self.id);
+    }
+}
+
+impl Drop for Latch {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        if let Some(pending) = self.registry.inner.lock().pending.get_mut(&self.id) {
+            pending.state = PendingState::Failed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_when_every_latch_is_released() {
+        let registry = Registry::new();
+        assert!(registry.is_ready());
+        let (pods, nodes) = (registry.latch("informer pods"), registry.latch("informer nodes"));
+        pods.release();
+        assert_eq!(
+            registry.pending(),
+            [Pending { name: "informer nodes".into(), state: PendingState::Waiting }],
+            "the released one is gone"
+        );
+        nodes.release();
+        assert!(registry.is_ready());
+    }
+
+    #[test]
+    fn a_dropped_latch_has_failed_for_good() {
+        let registry = Registry::new();
+        drop(registry.latch("listener"));
+        registry.latch("other").release();
+        assert!(!registry.is_ready());
+        assert_eq!(registry.pending()[0].state, PendingState::Failed);
+    }
+
+    #[test]
+    fn readiness_can_be_withdrawn() {
+        let registry = Registry::new();
+        registry.withdraw("draining");
+        assert!(!registry.is_ready());
+        assert_eq!(registry.pending()[0], Pending { name: "draining".into(), state: PendingState::Withdrawn });
+    }
+}

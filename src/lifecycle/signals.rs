@@ -1,0 +1,115 @@
+//! SIGTERM and SIGINT: the first one drains, a second one aborts.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::drain::{Drain, DrainEnd};
+use super::spawn;
+
+/// The termination signals as they arrive.
+#[derive(Debug)]
+pub struct Signals {
+    received: mpsc::Receiver<&'static str>,
+}
+
+/// How the process is to end after its first signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    Drained(DrainEnd),
+    /// A second signal came before the drain was complete.
+    Aborted,
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// Takes over SIGTERM, SIGINT and SIGHUP (the terminal is gone). Fails when the handlers cannot be installed.
+    pub fn install() -> io::Result<Self> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        // Two are enough: a third signal means nothing that the second did not.
+        let (sender, received) = mpsc::channel(2);
+        spawn("signals", async move {
+            loop {
+                let name = tokio::select! {
+                    Some(()) = terminate.recv() => "SIGTERM",
+                    Some(()) = interrupt.recv() => "SIGINT",
+                    Some(()) = hangup.recv() => "SIGHUP",
+                    else => return,
+                };
+                if sender.try_send(name).is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(_))) {
+                    return;
+                }
+            }
+        });
+        Ok(Self { received })
+    }
+
+    /// Signals out of a channel instead of the operating system, for tests and embedders.
+    pub fn from_channel(received: mpsc::Receiver<&'static str>) -> Self {
+        Self { received }
+    }
+
+    /// The next signal's name; never returns when there can be no more.
+    pub async fn recv(&mut self) -> &'static str {
+        match self.received.recv().await {
+            Some(name) => name,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Starts the drain with this soft deadline at the first signal, and waits for its end or the second signal.
+    pub async fn drain(mut self, drain: &Drain, soft: Duration) -> Shutdown {
+        let name = self.recv().await;
+        tracing::info!(signal = name, soft_deadline = ?soft, "draining");
+        drain.start(soft);
+        self.finish(drain).await
+    }
+
+    /// Waits for the end of a drain that was started otherwise, or for a signal to abort it.
+    pub async fn finish(&mut self, drain: &Drain) -> Shutdown {
+        tokio::select! {
+            end = drain.completed() => Shutdown::Drained(end),
+            name = self.recv() => {
+                tracing::warn!(signal = name, "second signal, aborting the drain");
+                drain.force();
+                Shutdown::Aborted
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::drain;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_signal_drains() {
+        let (drain, watch) = drain::channel();
+        let (sender, received) = mpsc::channel(2);
+        sender.send("SIGTERM").await.unwrap();
+        let end = Signals::from_channel(received).drain(&drain, Duration::from_secs(5)).await;
+        assert_eq!(end, Shutdown::Drained(DrainEnd::Clean));
+        assert!(watch.is_draining());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_aborts() {
+        let (drain, watch) = drain::channel();
+        let guard = watch.guard();
+        let (sender, received) = mpsc::channel(2);
+        sender.send("SIGTERM").await.unwrap();
+        sender.send("SIGINT").await.unwrap();
+        let started = tokio::time::Instant::now();
+        let end = Signals::from_channel(received).drain(&drain, Duration::from_secs(5)).await;
+        assert_eq!(end, Shutdown::Aborted);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        watch.forced().await;
+        drop(guard);
+    }
+}

@@ -1,0 +1,204 @@
+//! The only place that spawns tasks: every task has a name, and none dies unnoticed.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Panics of spawned tasks since the process started.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Where critical tasks report their death, and where the app waits for it. Cloning is cheap; the first report wins.
+#[derive(Clone, Debug)]
+pub struct Fatal {
+    failure: Arc<watch::Sender<Option<Failure>>>,
+}
+
+/// Which task ended the process, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub task: &'static str,
+    pub reason: &'static str,
+}
+
+/// Stands on the task's stack and tells an end, a panic and an abort apart when it is dropped.
+struct Witness {
+    name: &'static str,
+    ended: bool,
+    on_panic: Option<Fatal>,
+    on_end: Option<Fatal>,
+}
+
+/// Spawns a task whose death concerns nobody but itself. A panic is logged and counted.
+pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    watched(Witness { name, ended: false, on_panic: None, on_end: None }, future)
+}
+
+/// Spawns a task the process cannot live without: when it ends or panics, `fatal` is told. Aborting it through the
+/// handle is no failure.
+pub fn spawn_critical<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let fatal = Some(fatal.clone());
+    watched(Witness { name, ended: false, on_panic: fatal.clone(), on_end: fatal }, future)
+}
+
+/// Spawns a task that may end when its work is done, but whose panic must stop the process (the reflector of an
+/// informer that stops when idle).
+pub fn spawn_supervised<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
+}
+
+/// How many spawned tasks have panicked since the process started.
+pub fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+fn watched<F>(witness: Witness, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // In a box, because an async block keeps room for what it captures besides what it awaits: twice the future.
+    let future = Box::pin(future);
+    tokio::spawn(async move {
+        let output = future.await;
+        witness.end();
+        output
+    })
+}
+
+// === impl Fatal ===
+
+impl Fatal {
+    pub fn new() -> Self {
+        Self { failure: Arc::new(watch::Sender::new(None)) }
+    }
+
+    /// Reports a failure; only the first is kept.
+    pub fn report(&self, failure: Failure) {
+        self.failure.send_if_modified(|kept| {
+            if kept.is_some() {
+                return false;
+            }
+            *kept = Some(failure);
+            true
+        });
+    }
+
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure.borrow().clone()
+    }
+
+    /// Waits, possibly for ever, until a critical task has died.
+    pub async fn wait(&self) -> Failure {
+        let mut failures = self.failure.subscribe();
+        loop {
+            if let Some(failure) = failures.borrow_and_update().clone() {
+                return failure;
+            }
+            if failures.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Default for Fatal {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl Failure ===
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {} {}", self.task, self.reason)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+// === impl Witness ===
+
+impl Witness {
+    /// Takes the whole witness, so that a task's future captures it whole and not field by field.
+    fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let (fatal, reason) = if self.ended {
+            (self.on_end.take(), "ended")
+        } else if std::thread::panicking() {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(task = self.name, "task panicked");
+            (self.on_panic.take(), "panicked")
+        } else {
+            return;
+        };
+        if let Some(fatal) = fatal {
+            fatal.report(Failure { task: self.name, reason });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_critical_task_that_ends_is_fatal() {
+        let fatal = Fatal::new();
+        spawn_critical("reflector", async {}, &fatal);
+        assert_eq!(fatal.wait().await, Failure { task: "reflector", reason: "ended" });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_fatal_and_counted() {
+        let fatal = Fatal::new();
+        let before = panics();
+        let task = spawn_supervised("dispatcher", async { panic!("on purpose") }, &fatal);
+        assert_eq!(fatal.wait().await.to_string(), "task dispatcher panicked");
+        assert!(task.await.unwrap_err().is_panic());
+        assert!(panics() > before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_supervised_end_and_an_abort_are_no_failures() {
+        let fatal = Fatal::new();
+        spawn_supervised("reflector", async {}, &fatal).await.unwrap();
+        let task = spawn_critical("dispatcher", std::future::pending::<()>(), &fatal);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        assert_eq!(fatal.failure(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_report_wins() {
+        let fatal = Fatal::new();
+        fatal.report(Failure { task: "a", reason: "ended" });
+        fatal.report(Failure { task: "b", reason: "ended" });
+        assert_eq!(fatal.wait().await.task, "a");
+    }
+}

@@ -1,0 +1,30 @@
+//! The vocabulary every room speaks: resources, keys, resource versions, objects, events, options and Status.
+
+mod continue_token;
+pub mod errors;
+mod event;
+mod fields;
+mod go_json;
+mod key;
+mod list_options;
+mod object;
+mod query;
+mod request_info;
+mod resource;
+mod rv;
+mod scope;
+pub mod status;
+pub mod strconv;
+
+pub use continue_token::ContinueToken;
+pub use event::{EventType, WatchCacheEvent};
+pub use fields::{FieldLabel, FieldTable, FieldValue};
+pub use key::ObjectKey;
+pub use list_options::{ListOptions, ListRevision};
+pub use object::{Attributes, AttributesBuilder, Object, Raw};
+pub use query::Query;
+pub use request_info::{RequestInfo, Verb};
+pub use resource::{Encoding, Gvk, Gvr, Origin, Resource, SelectableField, Verbs};
+pub use rv::ResourceVersion;
+pub use scope::Scope;
+pub use status::{Status, StatusCause, StatusDetails};

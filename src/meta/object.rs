@@ -1,0 +1,199 @@
+//! One object of a cache: its bytes as the apiserver sent them, and the few attributes reads need without parsing.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{ObjectKey, ResourceVersion};
+
+/// An object at rest. Immutable: a change is a new object.
+#[derive(Debug)]
+pub struct Object {
+    pub key: ObjectKey,
+    pub rv: ResourceVersion,
+    pub attributes: Attributes,
+    raw: Raw,
+}
+
+/// uid, labels and selectable field values in one allocation of text and one of offsets: a pod with ten labels costs
+/// two small allocations instead of forty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    text: Box<str>,
+    /// End offsets into `text`: uid, then key and value of each label sorted by key, then the field values.
+    ends: Box<[u32]>,
+    labels: u16,
+}
+
+/// Builds [`Attributes`]; strings are appended in the order uid, labels, fields.
+#[derive(Debug, Default)]
+pub struct AttributesBuilder {
+    text: String,
+    ends: Vec<u32>,
+    labels: u16,
+}
+
+/// The object's bytes in the one form that every cache keeps, and where the parts reads need stand in them.
+///
+/// JSON of a built-in type is kept without its `kind` and `apiVersion` members (the form of list items); JSON of a
+/// custom resource is kept whole. One comma follows the closing brace, so that a list of items is a sequence of these
+/// buffers without anything between them.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    /// The item followed by one comma.
+    bytes: Bytes,
+    /// The value of the `metadata` member, from brace to brace.
+    metadata: Range<u32>,
+    /// The characters of `metadata.resourceVersion`, without the quotes.
+    rv: Range<u32>,
+}
+
+// === impl Object ===
+
+impl Object {
+    pub fn new(key: ObjectKey, rv: ResourceVersion, attributes: Attributes, raw: Raw) -> Self {
+        Self { key, rv, attributes, raw }
+    }
+
+    /// The only way to an object's bytes; their form at rest may change behind it.
+    pub fn raw(&self) -> &Raw {
+        &self.raw
+    }
+
+    /// Bytes this object holds in memory, its share of the tree aside.
+    pub fn size(&self) -> usize {
+        self.raw.bytes.len()
+            + self.attributes.text.len()
+            + self.attributes.ends.len() * 4
+            + self.key.as_str().len()
+            + std::mem::size_of::<Self>()
+    }
+}
+
+// === impl Raw ===
+
+impl Raw {
+    /// `bytes` is the item followed by one comma; the ranges are positions in it.
+    pub fn new(bytes: Bytes, metadata: Range<u32>, rv: Range<u32>) -> Self {
+        Self { bytes, metadata, rv }
+    }
+
+    /// The item, without the comma.
+    pub fn item(&self) -> Bytes {
+        self.bytes.slice(..self.bytes.len().saturating_sub(1))
+    }
+
+    /// The item with the comma that parts it from the next.
+    pub fn item_and_comma(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The item's length without the comma.
+    pub fn len(&self) -> usize {
+        self.bytes.len().saturating_sub(1)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of the item, by positions in it.
+    pub fn slice(&self, range: Range<usize>) -> Bytes {
+        self.bytes.slice(range)
+    }
+
+    /// Positions of the `metadata` value, braces included.
+    pub fn metadata_range(&self) -> Range<usize> {
+        self.metadata.start as usize..self.metadata.end as usize
+    }
+
+    /// Positions of the digits of `metadata.resourceVersion`.
+    pub fn rv_range(&self) -> Range<usize> {
+        self.rv.start as usize..self.rv.end as usize
+    }
+
+    /// The `metadata` value, braces included.
+    pub fn metadata(&self) -> Bytes {
+        self.bytes.slice(self.metadata_range())
+    }
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    pub fn uid(&self) -> &str {
+        self.part(0)
+    }
+
+    /// Labels sorted by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        (0..usize::from(self.labels)).map(|i| (self.part(1 + 2 * i), self.part(2 + 2 * i)))
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    /// The value of the field with this index in the resource's field table, "" when the object was parsed with
+    /// another table.
+    pub fn field(&self, index: usize) -> &str {
+        self.part(1 + 2 * usize::from(self.labels) + index)
+    }
+
+    fn part(&self, index: usize) -> &str {
+        let Some(&end) = self.ends.get(index) else { return "" };
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        self.text.get(start as usize..end as usize).unwrap_or("")
+    }
+}
+
+// === impl AttributesBuilder ===
+
+impl AttributesBuilder {
+    pub fn new(uid: &str) -> Self {
+        let mut builder = Self::default();
+        builder.push(uid);
+        builder
+    }
+
+    /// Labels are to be added sorted by key, and before any field.
+    pub fn label(&mut self, key: &str, value: &str) {
+        self.push(key);
+        self.push(value);
+        self.labels += 1;
+    }
+
+    pub fn field(&mut self, value: &str) {
+        self.push(value);
+    }
+
+    pub fn build(self) -> Attributes {
+        Attributes { text: self.text.into_boxed_str(), ends: self.ends.into_boxed_slice(), labels: self.labels }
+    }
+
+    fn push(&mut self, part: &str) {
+        self.text.push_str(part);
+        // An object is bounded far below 4 GiB by the codec's limit.
+        self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_give_back_what_was_put_in() {
+        let mut builder = AttributesBuilder::new("u-1");
+        builder.label("app", "web");
+        builder.label("tier", "");
+        builder.field("node-1");
+        builder.field("");
+        let attributes = builder.build();
+        assert_eq!(attributes.uid(), "u-1");
+        assert_eq!(attributes.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
+        assert_eq!(attributes.label("tier"), Some(""));
+        assert_eq!(attributes.label("nope"), None);
+        assert_eq!((attributes.field(0), attributes.field(1), attributes.field(2)), ("node-1", "", ""));
+    }
+}

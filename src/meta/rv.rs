@@ -1,0 +1,47 @@
+//! `metadata.resourceVersion`: a decimal, comparable store revision (KEP-5504).
+
+use std::fmt;
+
+/// A store revision. Zero means "unset": no stored object carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceVersion(pub u64);
+
+impl ResourceVersion {
+    /// The revision before any write.
+    pub const ZERO: Self = Self(0);
+
+    /// Parses the decimal form that objects and lists carry. `None` for anything but ASCII digits that fit 64 bits.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        text.parse().ok().map(Self)
+    }
+
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_only_plain_decimals() {
+        assert_eq!(ResourceVersion::parse("12"), Some(ResourceVersion(12)));
+        for bad in ["", "+1", "-1", "1a", " 1", "18446744073709551616"] {
+            assert_eq!(ResourceVersion::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Equal reads that wait together share one upstream read, which started after the last of them had arrived.
+//!
+//! One read per key is under way; those that arrive meanwhile form one batch, whose read starts when the first has been
+//! answered. So however many clients ask, the apiserver sees one read at a time of each kind, and every answer is as
+//! fresh as if each had asked alone.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::{Shared, WeakShared};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The batches of all keys.
+pub struct Coalescer<K, T> {
+    lanes: Arc<Mutex<HashMap<K, Lane<T>>>>,
+}
+
+/// One key's turn-taking.
+struct Lane<T> {
+    /// One permit: the turn.
+    turn: Arc<Semaphore>,
+    /// The batch that has not started yet.
+    queued: Option<Batch<T>>,
+    /// Batches that exist, started or not; the lane goes with the last one.
+    batches: usize,
+}
+
+type Read<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+struct Batch<T> {
+    /// Weak: the read belongs to its members and goes with the last of them.
+    answer: WeakShared<Read<T>>,
+    members: Arc<AtomicUsize>,
+}
+
+/// Held by a read that has its turn: when it is dropped the next batch may start.
+pub struct Turn {
+    _permit: OwnedSemaphorePermit,
+    members: usize,
+}
+
+/// Counts a member of a batch while it waits.
+struct Member(Arc<AtomicUsize>);
+
+/// Takes a lane away with its last batch, however the batch ends.
+struct LaneGuard<K: Eq + Hash, T> {
+    lanes: Arc<Mutex<HashMap<K, Lane<T>>>>,
+    key: K,
+}
+
+// === impl Coalescer ===
+
+impl<K, T> Coalescer<K, T>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    pub fn new() -> Self {
+        Self { lanes: Arc::default() }
+    }
+
+    /// Joins the batch of this key that waits for its turn, or opens one with `read`.
+    ///
+    /// The batch's read is driven by whichever members still wait: a client that leaves takes nothing from the others,
+    /// and when all have left the read is dropped.
+    pub async fn read<F, R>(&self, key: K, read: F) -> T
+    where
+        F: FnOnce(Turn) -> R + Send + 'static,
+        R: Future<Output = T> + Send + 'static,
+    {
+        let (answer, member) = self.join(key, read);
+        let answer = answer.await;
+        drop(member);
+        answer
+    }
+
+    /// How many keys are being read.
+    #[cfg(test)]
+    fn lanes(&self) -> usize {
+        self.lanes.lock().len()
+    }
+
+    fn join<F, R>(&self, key: K, read: F) -> (Shared<Read<T>>, Member)
+    where
+        F: FnOnce(Turn) -> R + Send + 'static,
+        R: Future<Output = T> + Send + 'static,
+    {
+        let mut lanes = self.lanes.lock();
+        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane {
+            turn: Arc::new(Semaphore::new(1)),
+            queued: None,
+            batches: 0,
+        });
+        if let Some(batch) = &lane.queued
+            && let Some(answer) = batch.answer.upgrade()
+        {
+            batch.members.fetch_add(1, Ordering::AcqRel);
+            return (answer, Member(Arc::clone(&batch.members)));
+        }
+        let members = Arc::new(AtomicUsize::new(1));
+        lane.batches += 1;
+        let guard = LaneGuard { lanes: Arc::clone(&self.lanes), key };
+        let answer = batch(Arc::clone(&lane.turn), Arc::clone(&members), guard, read).boxed().shared();
+        lane.queued = answer.downgrade().map(|answer| Batch { answer, members: Arc::clone(&members) });
+        (answer, Member(members))
+    }
+}
+
+impl<K, T> Default for Coalescer<K, T>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+async fn batch<K, T, F, R>(turn: Arc<Semaphore>, members: Arc<AtomicUsize>, guard: LaneGuard<K, T>, read: F) -> T
+where
+    K: Eq + Hash,
+    F: FnOnce(Turn) -> R,
+    R: Future<Output = T>,
+{
+    // The semaphore is never closed; without a permit the read would merely be unordered.
+    let permit = turn.acquire_owned().await;
+    // From here on nobody joins: whoever comes later must see a later state.
+    let members = guard.start(&members);
+    match permit {
+        Ok(permit) => read(Turn { _permit: permit, members }).await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// How many clients this read is for.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+}
+
+// === impl Member ===
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === impl LaneGuard ===
+
+impl<K: Eq + Hash, T> LaneGuard<K, T> {
+    /// Closes the batch to newcomers and counts who is in it.
+    fn start(&self, members: &Arc<AtomicUsize>) -> usize {
+        let mut lanes = self.lanes.lock();
+        if let Some(lane) = lanes.get_mut(&self.key)
+            && lane.queued.as_ref().is_some_and(|queued| Arc::ptr_eq(&queued.members, members))
+        {
+            lane.queued = None;
+        }
+        members.load(Ordering::Acquire)
+    }
+}
+
+impl<K: Eq + Hash, T> Drop for LaneGuard<K, T> {
+    fn drop(&mut self) {
+        let mut lanes = self.lanes.lock();
+        let Some(lane) = lanes.get_mut(&self.key) else { return };
+        lane.batches -= 1;
+        if lane.batches == 0 {
+            lanes.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::lifecycle::spawn;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    type Log = Arc<Mutex<Vec<(usize, Instant)>>>;
+
+    /// A read that takes a second and answers its number; the log has its members and its start.
+    async fn ask(coalescer: Arc<Coalescer<&'static str, usize>>, key: &'static str, log: Log) -> usize {
+        coalescer
+            .read(key, move |turn| async move {
+                let number = {
+                    let mut log = log.lock();
+                    log.push((turn.members(), Instant::now()));
+                    log.len()
+                };
+                sleep(SECOND).await;
+                number
+            })
+            .await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_joiner_never_gets_a_read_that_started_before_it_came() {
+        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
+        let mut tasks = Vec::new();
+        for step in 0u32..40 {
+            let (coalescer, log) = (Arc::clone(&coalescer), Arc::clone(&log));
+            tasks.push(spawn("reader", async move {
+                sleep(step * SECOND / 7).await;
+                let arrived = Instant::now();
+                let number = ask(coalescer, "pods", Arc::clone(&log)).await;
+                let started = log.lock()[number - 1].1;
+                (arrived, started)
+            }));
+        }
+        for task in tasks {
+            let (arrived, started) = task.await.unwrap();
+            assert!(started >= arrived, "{started:?} {arrived:?}");
+            assert!(started - arrived <= SECOND, "waits for one read at most");
+        }
+        let log = log.lock();
+        assert_eq!(log.iter().map(|(members, _)| members).sum::<usize>(), 40);
+        assert!(log.len() <= 8, "six seconds of questions, one read a second: {}", log.len());
+        assert_eq!(coalescer.lanes(), 0, "nothing is left behind");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_together_share_one_read() {
+        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
+        let asked = (0..5).map(|_| ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        assert_eq!(futures_util::future::join_all(asked).await, [1, 2, 2, 2, 2], "the first starts at once");
+        let members: Vec<usize> = log.lock().iter().map(|(members, _)| *members).collect();
+        assert_eq!(members, [1, 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_do_not_wait_for_each_other() {
+        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
+        let started = Instant::now();
+        let asked = ["pods", "nodes"].map(|key| ask(Arc::clone(&coalescer), key, Arc::clone(&log)));
+        futures_util::future::join_all(asked).await;
+        assert_eq!(started.elapsed(), SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_takes_nothing_from_the_others() {
+        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
+        let running = spawn("running", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        let leader = spawn("leader", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        let follower = spawn("follower", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        assert_eq!(running.await.unwrap(), 1);
+        // The second read is under way, driven by either of the two.
+        sleep(SECOND / 2).await;
+        leader.abort();
+        assert_eq!(follower.await.unwrap(), 2);
+        assert_eq!(log.lock().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_all_have_left_is_gone() {
+        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
+        let running = spawn("running", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        sleep(SECOND / 4).await;
+        let queued = spawn("queued", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        sleep(SECOND / 4).await;
+        queued.abort();
+        assert!(queued.await.unwrap_err().is_cancelled());
+        let late = spawn("late", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        assert_eq!(running.await.unwrap(), 1);
+        assert_eq!(late.await.unwrap(), 2);
+        assert_eq!(log.lock()[1].0, 1, "the one who left is not counted");
+        let aborted = spawn("aborted", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
+        sleep(SECOND / 4).await;
+        aborted.abort();
+        assert!(aborted.await.is_err());
+        assert_eq!(coalescer.lanes(), 0);
+    }
+}

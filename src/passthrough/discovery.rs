@@ -1,0 +1,195 @@
+//! Discovery and OpenAPI documents: large, asked for by every client at its start, and seldom changed. Kept with their
+//! ETag and confirmed by the apiserver on every request, so an answer is never older than the apiserver's own.
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    RANGE,
+};
+use http::request::Parts;
+use http::{Method, StatusCode};
+
+use super::headers::has_prefixed;
+use crate::upstream::client::Identity;
+
+/// Larger documents pass unkept.
+pub const MAX_DOCUMENT: usize = 16 << 20;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Whose document in which form. Discovery may depend on the user: with own credentials it is kept per credential.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DocumentKey {
+    identity: Identity,
+    authorization: Option<HeaderValue>,
+    target: Box<str>,
+    accept: Option<HeaderValue>,
+    accept_encoding: Option<HeaderValue>,
+}
+
+/// A document as it was last confirmed.
+#[derive(Debug)]
+pub struct Document {
+    pub etag: HeaderValue,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+// === impl DocumentKey ===
+
+impl DocumentKey {
+    /// `None` for requests whose answer is not to be kept.
+    pub fn of(request: &Parts, identity: Identity) -> Option<Self> {
+        let headers = &request.headers;
+        let path = request.uri.path();
+        let unusual = headers.contains_key(RANGE)
+            || headers.contains_key(IF_MODIFIED_SINCE)
+            || has_prefixed(headers, "impersonate-")
+            // Several header lines of one name are too rare to be keyed by.
+            || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
+        if request.method != Method::GET || unusual || !is_document(path) {
+            return None;
+        }
+        let value = |name: HeaderName| headers.get(name).cloned();
+        Some(Self {
+            identity,
+            authorization: value(AUTHORIZATION),
+            target: request.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
+            accept: value(ACCEPT),
+            accept_encoding: value(ACCEPT_ENCODING),
+        })
+    }
+
+    pub fn size(&self) -> usize {
+        let of = |value: &Option<HeaderValue>| value.as_ref().map_or(0, HeaderValue::len);
+        size_of::<Self>() + self.target.len() + of(&self.authorization) + of(&self.accept) + of(&self.accept_encoding)
+    }
+}
+
+fn is_document(path: &str) -> bool {
+    let parts: Vec<&str> = path.trim_end_matches('/').split('/').skip(1).collect();
+    match parts.as_slice() {
+        ["api" | "apis" | "version"] | ["openapi", "v2"] | ["openapi", "v3", ..] => true,
+        ["api", version] => !version.is_empty(),
+        ["apis", group] => !group.is_empty(),
+        ["apis", group, version] => !group.is_empty() && !version.is_empty(),
+        _ => false,
+    }
+}
+
+// === impl Document ===
+
+impl Document {
+    /// The head that a client is answered with whose `If-None-Match` was this, and whether the body goes with it.
+    /// `confirmed` is the apiserver's own answer to this request.
+    pub fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
+        let mut headers = self.headers.clone();
+        if let Some(id) = confirmed.get(AUDIT_ID) {
+            headers.insert(AUDIT_ID, id.clone());
+        }
+        if asked.is_some_and(|asked| matches(asked, &self.etag)) {
+            for name in [http::header::CONTENT_LENGTH, http::header::CONTENT_TYPE, http::header::CONTENT_ENCODING] {
+                headers.remove(name);
+            }
+            return (StatusCode::NOT_MODIFIED, headers, false);
+        }
+        (StatusCode::OK, headers, true)
+    }
+
+    pub fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        size_of::<Self>() + self.body.len() + headers
+    }
+}
+
+/// The entity tag of an answer, if it is worth keeping.
+pub fn tag_of(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
+    (status == StatusCode::OK).then(|| headers.get(ETAG).cloned()).flatten()
+}
+
+/// Whether `If-None-Match` names this tag; weak and strong forms are the same for this (RFC 9110, 13.1.2).
+fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
+    fn opaque(tag: &str) -> &str {
+        tag.trim().strip_prefix("W/").unwrap_or(tag.trim())
+    }
+    let (Ok(asked), Ok(etag)) = (asked.to_str(), etag.to_str()) else { return false };
+    asked.split(',').any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
+}
+
+/// Asks whether the kept document is still the apiserver's.
+pub fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
+    headers.insert(IF_NONE_MATCH, kept.etag.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn key(method: &str, target: &str, headers: &[(&str, &str)]) -> Option<DocumentKey> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        DocumentKey::of(&request.body(()).unwrap().into_parts().0, Identity::Own)
+    }
+
+    #[test]
+    fn what_is_a_document() {
+        for target in [
+            "/api",
+            "/api/",
+            "/apis?timeout=32s",
+            "/api/v1",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/version",
+            "/version/",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openapi/v3/apis/apps/v1?hash=1",
+        ] {
+            assert!(key("GET", target, &[]).is_some(), "{target}");
+        }
+        for target in ["/", "/healthz", "/metrics", "/api/v1/pods", "/apis/apps/v1/deployments", "/openapi", "//api"] {
+            assert!(key("GET", target, &[]).is_none(), "{target}");
+        }
+        assert!(key("HEAD", "/api", &[]).is_none());
+        assert!(key("GET", "/api", &[("impersonate-user", "x")]).is_none());
+        assert!(key("GET", "/api", &[("range", "bytes=0-1")]).is_none());
+        assert!(key("GET", "/api", &[("accept", "a"), ("accept", "b")]).is_none());
+    }
+
+    #[test]
+    fn forms_and_users_are_kept_apart() {
+        let keys = [
+            key("GET", "/api", &[]),
+            key("GET", "/api?timeout=1s", &[]),
+            key("GET", "/api", &[("accept", "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io")]),
+            key("GET", "/api", &[("accept-encoding", "gzip")]),
+            key("GET", "/api", &[("authorization", "Bearer a")]),
+            key("GET", "/api", &[("authorization", "Bearer b")]),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            for other in &keys[i + 1..] {
+                assert_ne!(one, other);
+            }
+        }
+    }
+
+    #[test]
+    fn tags() {
+        let tag = HeaderValue::from_static("\"A1\"");
+        for (asked, expected) in [
+            ("\"A1\"", true),
+            ("W/\"A1\"", true),
+            ("\"B\", \"A1\"", true),
+            ("*", true),
+            ("\"B\"", false),
+            ("A1", false),
+        ] {
+            assert_eq!(matches(&HeaderValue::from_static(asked), &tag), expected, "{asked}");
+        }
+    }
+}

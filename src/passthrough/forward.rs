@@ -1,0 +1,383 @@
+//! The forwarder: which way a request goes, in whose name, and what is learnt from the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderMap, HeaderValue, IF_NONE_MATCH, UPGRADE};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::upgrade::OnUpgrade;
+use moka::future::Cache;
+
+use super::coalesce::Coalescer;
+use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
+use super::error::ForwardError;
+use super::headers::{strip_forwarded, strip_request, strip_response, wants_upgrade};
+use super::identity::{self, LendIdentity};
+use super::observe::{Observation, RevisionObserver};
+use super::shared::{Buffered, ReadKey, SharedBytes, SharedRead, collect};
+use super::tunnel::Tunnel;
+use super::{BoxError, ForwardBody};
+use crate::meta::{RequestInfo, Verb};
+use crate::upstream::client::{self, CallOptions, Identity, ReqBody, Upstream};
+use crate::upstream::{RequestVerb, UpstreamError};
+
+#[derive(Clone, Debug)]
+pub struct ForwardConfig {
+    pub lend: LendIdentity,
+    /// How long the head of the answer to a plain get or list may take. The apiserver gives itself 60 s.
+    pub read_timeout: Duration,
+    /// A shared read whose body is larger is not shared: every client then reads for itself. Default 32 MiB.
+    pub share_limit: usize,
+    /// Bytes that all shared reads together may hold. Default 256 MiB.
+    pub share_budget: usize,
+    /// Bytes of discovery and OpenAPI documents that are kept. Default 64 MiB.
+    pub documents: u64,
+}
+
+/// Counters since start.
+#[derive(Debug, Default)]
+pub struct ForwardMetrics {
+    /// Upstream reads that answered more than one client.
+    pub shared_reads: AtomicU64,
+    /// Clients that were answered by another one's read.
+    pub shared_followers: AtomicU64,
+    /// Shared reads whose body was too large to be shared.
+    pub shared_too_large: AtomicU64,
+    /// Documents confirmed unchanged by the apiserver.
+    pub documents_confirmed: AtomicU64,
+    /// Documents read anew.
+    pub documents_read: AtomicU64,
+    pub upgrades: AtomicU64,
+}
+
+/// Sends what is not served from a cache to the apiserver. Cloning shares it.
+#[derive(Clone)]
+pub struct Forward {
+    inner: Arc<Inner>,
+}
+
+/// The apiserver's answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub response: Response<ForwardBody>,
+    /// With a 101: what is to be run once the response is on its way.
+    pub tunnel: Option<Tunnel>,
+}
+
+struct Inner {
+    upstream: Upstream,
+    config: ForwardConfig,
+    observer: Arc<dyn RevisionObserver>,
+    reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
+    shared_bytes: SharedBytes,
+    documents: Cache<DocumentKey, Arc<Document>>,
+    metrics: ForwardMetrics,
+}
+
+// === impl Forward ===
+
+impl Forward {
+    pub fn new(config: ForwardConfig, upstream: Upstream, observer: Arc<dyn RevisionObserver>) -> Self {
+        let weight = |key: &DocumentKey, document: &Arc<Document>| {
+            u32::try_from(key.size() + document.size()).unwrap_or(u32::MAX)
+        };
+        let documents = Cache::builder()
+            .max_capacity(config.documents)
+            .weigher(weight)
+            .time_to_idle(Duration::from_secs(3600))
+            .build();
+        Self {
+            inner: Arc::new(Inner {
+                upstream,
+                shared_bytes: SharedBytes::new(config.share_budget),
+                config,
+                observer,
+                reads: Coalescer::new(),
+                documents,
+                metrics: ForwardMetrics::default(),
+            }),
+        }
+    }
+
+    pub fn metrics(&self) -> &ForwardMetrics {
+        &self.inner.metrics
+    }
+
+    /// Forwards a request; `info` was parsed from it. Plain gets and lists that are equal and wait together share one
+    /// upstream read; discovery is confirmed rather than read again; an upgrade becomes a tunnel.
+    ///
+    /// # Errors
+    /// The request may not be forwarded, or there is no answer.
+    pub async fn forward<B>(&self, mut request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
+            return Err(ForwardError::BadRequest("the target is no path"));
+        }
+        let upgrade = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        let (mut head, body) = request.into_parts();
+        let identity = identity::choose(self.inner.config.lend, info, &head)?;
+        let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
+        strip_request(&mut head.headers);
+        if identity == Identity::Own {
+            strip_forwarded(&mut head.headers);
+        }
+        if let Some(client) = upgrade {
+            for protocol in protocols {
+                head.headers.append(UPGRADE, protocol);
+            }
+            head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            return self.inner.upgrade(head, boxed(body), identity, info, client).await;
+        }
+        let response = if !body.is_end_stream() {
+            self.inner.fetch(head, boxed(body), identity, info).await
+        } else if let Some(key) = DocumentKey::of(&head, identity) {
+            self.inner.document(key, head, identity, info).await
+        } else if let Some(key) = ReadKey::of(&head, info, identity) {
+            self.shared(key, head, identity, info).await
+        } else {
+            self.inner.fetch(head, client::empty(), identity, info).await
+        };
+        Ok(Answer { response: response?, tunnel: None })
+    }
+
+    async fn shared(
+        &self,
+        key: ReadKey,
+        head: Parts,
+        identity: Identity,
+        info: &RequestInfo,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        let inner = Arc::clone(&self.inner);
+        let (first, its_info) = (head.clone(), info.clone());
+        let read = self.inner.reads.read(key, move |turn| async move {
+            let response = inner.fetch(first, client::empty(), identity, &its_info).await?;
+            if turn.members() == 1 {
+                // The turn ends here: a client that reads slowly does not hold up the others.
+                return Ok(SharedRead::alone(response));
+            }
+            inner.metrics.shared_reads.fetch_add(1, Ordering::Relaxed);
+            let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
+            inner.metrics.shared_followers.fetch_add(followers, Ordering::Relaxed);
+            match collect(response, inner.config.share_limit, &inner.shared_bytes).await {
+                Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
+                Ok(Buffered::TooLarge(response)) => {
+                    inner.metrics.shared_too_large.fetch_add(1, Ordering::Relaxed);
+                    Ok(SharedRead::alone(response))
+                }
+                Err(error) => Err(inner.broken(&error)),
+            }
+        });
+        match read.await? {
+            SharedRead::Whole(whole) => Ok(whole.response()),
+            // Whoever comes first has it, the others read for themselves: what they get started after they came.
+            SharedRead::Alone(response) => {
+                let first = response.lock().take();
+                match first {
+                    Some(response) => Ok(response),
+                    None => self.inner.fetch(head, client::empty(), identity, info).await,
+                }
+            }
+        }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// One exchange with the apiserver, observed.
+    async fn fetch(
+        &self,
+        head: Parts,
+        body: ReqBody,
+        identity: Identity,
+        info: &RequestInfo,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        let observation = Observation::begin(&self.observer, info, &head);
+        let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
+        if info.is_plain_read() && info.verb != Verb::Watch {
+            options = options.header_timeout(self.config.read_timeout);
+        }
+        match self.upstream.send_with(identity, rebuild(head, body), &options).await {
+            Ok(response) => {
+                let (mut head, body) = response.into_parts();
+                strip_response(&mut head.headers);
+                let mut body = ForwardBody::new(body.map_err(Into::into));
+                if let Some(observation) = observation {
+                    body = observation.answered(head.status, &head.headers, body);
+                }
+                Ok(answer(head.status, head.headers, body))
+            }
+            Err(error) => {
+                let error = self.failed(&error);
+                if let (Some(observation), ForwardError::Unreachable { .. } | ForwardError::Busy { .. }) =
+                    (observation, &error)
+                {
+                    observation.unsent();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn upgrade(
+        &self,
+        head: Parts,
+        body: ReqBody,
+        identity: Identity,
+        info: &RequestInfo,
+        client: OnUpgrade,
+    ) -> Result<Answer, ForwardError> {
+        let observation = Observation::begin(&self.observer, info, &head);
+        let request = rebuild(head, body);
+        let mut response = self.upstream.upgrade(identity, request).await.map_err(|error| self.failed(&error))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (mut head, body) = response.into_parts();
+            strip_response(&mut head.headers);
+            let mut body = ForwardBody::new(body.map_err(Into::into));
+            if let Some(observation) = observation {
+                body = observation.answered(head.status, &head.headers, body);
+            }
+            return Ok(Answer { response: answer(head.status, head.headers, body), tunnel: None });
+        }
+        self.metrics.upgrades.fetch_add(1, Ordering::Relaxed);
+        let upstream = hyper::upgrade::on(&mut response);
+        let (head, _) = response.into_parts();
+        let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
+        let mut headers = head.headers;
+        strip_response(&mut headers);
+        for protocol in protocols {
+            headers.append(UPGRADE, protocol);
+        }
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        let response = answer(StatusCode::SWITCHING_PROTOCOLS, headers, empty());
+        Ok(Answer {
+            response,
+            tunnel: Some(Tunnel { client, upstream, _observation: observation.map(Observation::upgraded) }),
+        })
+    }
+
+    async fn document(
+        &self,
+        key: DocumentKey,
+        mut head: Parts,
+        identity: Identity,
+        info: &RequestInfo,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        let asked = head.headers.get(IF_NONE_MATCH).cloned();
+        let kept = self.documents.get(&key).await;
+        if let Some(kept) = &kept {
+            discovery::ask_for_change(&mut head.headers, kept);
+        }
+        let response = self.fetch(head, client::empty(), identity, info).await?;
+        let document = match (response.status(), kept) {
+            (StatusCode::NOT_MODIFIED, Some(kept)) => {
+                self.metrics.documents_confirmed.fetch_add(1, Ordering::Relaxed);
+                return Ok(Self::say(&kept, asked.as_ref(), response.headers()));
+            }
+            (status, _) => match discovery::tag_of(status, response.headers()) {
+                None => return Ok(response),
+                Some(etag) => {
+                    self.metrics.documents_read.fetch_add(1, Ordering::Relaxed);
+                    match collect(response, MAX_DOCUMENT, &self.shared_bytes).await {
+                        Ok(Buffered::Whole(whole)) => {
+                            Document { etag, headers: whole.headers().clone(), body: whole.bytes() }
+                        }
+                        Ok(Buffered::TooLarge(response)) => return Ok(response),
+                        Err(error) => return Err(self.broken(&error)),
+                    }
+                }
+            },
+        };
+        let document = Arc::new(document);
+        self.documents.insert(key, Arc::clone(&document)).await;
+        Ok(Self::say(&document, asked.as_ref(), &document.headers))
+    }
+
+    fn say(document: &Document, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> Response<ForwardBody> {
+        let (status, headers, with_body) = document.answer(asked, confirmed);
+        let body = if with_body { full(document.body.clone()) } else { empty() };
+        answer(status, headers, body)
+    }
+
+    fn failed(&self, error: &UpstreamError) -> ForwardError {
+        let authority = self.upstream.authority().to_string();
+        match error {
+            UpstreamError::Timeout { .. } => ForwardError::Timeout { authority },
+            UpstreamError::Busy => ForwardError::Busy { authority },
+            UpstreamError::Connect { cause, .. } | UpstreamError::Tls { cause, .. } => {
+                ForwardError::Unreachable { authority, error: cause.to_string() }
+            }
+            UpstreamError::Config(_) | UpstreamError::Auth(_) => {
+                ForwardError::Unreachable { authority, error: error.to_string() }
+            }
+            error => ForwardError::Broken { authority, error: error.to_string() },
+        }
+    }
+
+    fn broken(&self, error: &BoxError) -> ForwardError {
+        ForwardError::Broken { authority: self.upstream.authority().to_string(), error: error.to_string() }
+    }
+}
+
+/// A new request with nothing of the client's connection: only method, target, headers and body.
+fn rebuild(head: Parts, body: ReqBody) -> Request<ReqBody> {
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method;
+    *request.uri_mut() = head.uri;
+    *request.headers_mut() = head.headers;
+    request
+}
+
+fn answer(status: StatusCode, headers: HeaderMap, body: ForwardBody) -> Response<ForwardBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// The name the request is counted under.
+fn resource_of(info: &RequestInfo) -> String {
+    if info.is_resource && info.plain { info.gvr().group_resource() } else { String::new() }
+}
+
+fn boxed<B>(body: B) -> ReqBody
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+fn full(bytes: Bytes) -> ForwardBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn empty() -> ForwardBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+// === impl ForwardConfig ===
+
+impl Default for ForwardConfig {
+    fn default() -> Self {
+        Self {
+            lend: LendIdentity::default(),
+            read_timeout: Duration::from_secs(70),
+            share_limit: 32 << 20,
+            share_budget: 256 << 20,
+            documents: 64 << 20,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "forward_tests.rs"]
+mod tests;

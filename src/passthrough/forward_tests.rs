@@ -1,0 +1,415 @@
+//! Against a scripted apiserver on a real socket.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::*;
+use crate::lifecycle::spawn;
+use crate::meta::ResourceVersion;
+
+type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl RevisionObserver for Recorder {
+    fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
+        self.0.lock().push(format!("wrote {} {rv}", info.resource));
+    }
+
+    fn wrote_unknown(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("wrote {} ?", info.resource));
+    }
+
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
+        self.0.lock().push(format!("showed {} {rv}", info.resource));
+    }
+
+    fn showed_unknown(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("showed {} ?", info.resource));
+    }
+}
+
+async fn serve(script: Script) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn("scripted", async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let script = Arc::clone(&script);
+            spawn("scripted-connection", async move {
+                let service = service_fn(move |request| {
+                    let response = script(request);
+                    async move { Ok::<_, Infallible>(response.await) }
+                });
+                auto::Builder::new(TokioExecutor::new())
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await
+                    .ok();
+            });
+        }
+    });
+    address
+}
+
+async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
+    let upstream =
+        Upstream::from_config(kube::Config::new(format!("http://{address}").parse().unwrap())).await.unwrap();
+    let recorder = Arc::new(Recorder::default());
+    (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
+}
+
+fn lend_all() -> ForwardConfig {
+    ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }
+}
+
+async fn ask<B>(forward: &Forward, request: Request<B>) -> Result<Response<ForwardBody>, ForwardError>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let uri = request.uri().clone();
+    let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query().unwrap_or_default());
+    forward.forward(request, &info).await.map(|answer| answer.response)
+}
+
+fn get(target: &str) -> Request<Empty<Bytes>> {
+    Request::get(target).body(Empty::new()).unwrap()
+}
+
+async fn text(response: Response<ForwardBody>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+fn json(body: impl Into<Bytes>) -> Response<ForwardBody> {
+    Response::builder().header("content-type", "application/json").body(full(body.into())).unwrap()
+}
+
+#[tokio::test]
+async fn bodies_stream_both_ways() {
+    let echo: Script = Arc::new(|request| {
+        Box::pin(async move { Response::new(ForwardBody::new(request.into_body().map_err(Into::into))) })
+    });
+    let (forward, _) = forward_to(serve(echo).await, lend_all()).await;
+    let (sender, receiver) = mpsc::channel::<Bytes>(1);
+    let body = StreamBody::new(stream::unfold(receiver, |mut receiver| async move {
+        Some((Ok::<_, Infallible>(Frame::data(receiver.recv().await?)), receiver))
+    }));
+    sender.send(Bytes::from_static(b"one")).await.unwrap();
+    let request = Request::post("/api/v1/namespaces/a/pods/p/exec").body(body).unwrap();
+    let mut echoed = ask(&forward, request).await.unwrap().into_body();
+    // Each part is there before the next is sent.
+    for part in ["one", "two", "three"] {
+        assert_eq!(echoed.frame().await.unwrap().unwrap().into_data().unwrap(), part);
+        let next = match part {
+            "one" => "two",
+            _ => "three",
+        };
+        if part != "three" {
+            sender.send(Bytes::from_static(next.as_bytes())).await.unwrap();
+        }
+    }
+    drop(sender);
+    assert!(echoed.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn headers_of_the_connection_stay_behind() {
+    let seen = Arc::new(Mutex::new(HeaderMap::new()));
+    let record = Arc::clone(&seen);
+    let script: Script = Arc::new(move |request| {
+        *record.lock() = request.headers().clone();
+        let mut response = json("{}");
+        response.headers_mut().insert("connection", HeaderValue::from_static("x-internal"));
+        response.headers_mut().insert("x-internal", HeaderValue::from_static("1"));
+        response.headers_mut().insert("audit-id", HeaderValue::from_static("a1"));
+        Box::pin(async move { response })
+    });
+    let address = serve(script).await;
+    let (forward, _) = forward_to(address, lend_all()).await;
+    let request = Request::get("/healthz")
+        .header("host", "localhost:8001")
+        .header("x-remote-user", "admin")
+        .header("x-forwarded-for", "1.1.1.1")
+        .header("user-agent", "kubectl/1")
+        .header("accept-encoding", "gzip")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let response = ask(&forward, request).await.unwrap();
+    assert!(!response.headers().contains_key("x-internal") && !response.headers().contains_key("connection"));
+    assert_eq!(response.headers()["audit-id"], "a1");
+    let seen = seen.lock().clone();
+    assert_eq!(seen["host"], address.to_string());
+    assert_eq!(
+        (&seen["user-agent"], &seen["accept-encoding"]),
+        (&"kubectl/1".parse().unwrap(), &"gzip".parse().unwrap())
+    );
+    assert!(!seen.contains_key("x-remote-user") && !seen.contains_key("x-forwarded-for"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_may_not_go_does_not() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let script: Script = Arc::new(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { json("{}") })
+    });
+    let (forward, _) = forward_to(serve(script).await, ForwardConfig::default()).await;
+    assert_eq!(ask(&forward, get("/api/v1/pods")).await.unwrap_err(), ForwardError::NoCredentials);
+    let connect = Request::connect("example.org:443").body(Empty::<Bytes>::new()).unwrap();
+    assert!(matches!(ask(&forward, connect).await, Err(ForwardError::BadRequest(_))));
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    let own = Request::get("/api/v1/pods").header("authorization", "Bearer x").body(Empty::<Bytes>::new()).unwrap();
+    assert_eq!(ask(&forward, own).await.unwrap().status(), 200);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_apiserver_that_is_not_there() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (forward, recorder) = forward_to(address, lend_all()).await;
+    let error = ask(&forward, get("/api/v1/pods")).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    let write = Request::delete("/api/v1/nodes/n").body(Empty::<Bytes>::new()).unwrap();
+    assert!(ask(&forward, write).await.is_err());
+    assert!(recorder.0.lock().is_empty(), "nothing was sent, so nothing was written");
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_come() {
+    let script: Script = Arc::new(|_| Box::pin(std::future::pending()));
+    let config = ForwardConfig { read_timeout: Duration::from_millis(100), ..lend_all() };
+    let (forward, _) = forward_to(serve(script).await, config).await;
+    let error = ask(&forward, get("/api/v1/pods")).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Timeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn writes_and_reads_are_observed() {
+    let script: Script = Arc::new(|request| {
+        let body = match request.method().as_str() {
+            "POST" => r#"{"kind":"Pod","metadata":{"resourceVersion":"5"}}"#,
+            "DELETE" => r#"{"kind":"Status","metadata":{}}"#,
+            _ => r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#,
+        };
+        Box::pin(async move { json(body) })
+    });
+    let (forward, recorder) = forward_to(serve(script).await, lend_all()).await;
+    for method in ["POST", "DELETE", "GET"] {
+        let request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(Empty::<Bytes>::new());
+        text(ask(&forward, request.unwrap()).await.unwrap()).await;
+    }
+    assert_eq!(*recorder.0.lock(), ["wrote pods 5", "wrote pods ?", "showed pods 9"]);
+}
+
+/// Counts reads; each waits for a permit and answers its number.
+async fn gated(limit: usize, pad: usize) -> (Forward, Arc<Recorder>, Arc<AtomicU64>, Arc<Semaphore>) {
+    let (reads, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, wait) = (Arc::clone(&reads), Arc::clone(&gate));
+    let script: Script = Arc::new(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        let wait = Arc::clone(&wait);
+        Box::pin(async move {
+            wait.acquire().await.unwrap().forget();
+            json(format!(r#"{{"metadata":{{"resourceVersion":"{number}"}}{}}}"#, " ".repeat(pad)))
+        })
+    });
+    let config = ForwardConfig { share_limit: limit, ..lend_all() };
+    let (forward, recorder) = forward_to(serve(script).await, config).await;
+    (forward, recorder, reads, gate)
+}
+
+async fn until(mut done: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("waited in vain");
+}
+
+#[tokio::test]
+async fn equal_reads_share_one_that_started_after_them() {
+    let (forward, recorder, reads, gate) = gated(1 << 20, 0).await;
+    let reader = |target: &'static str| {
+        let forward = forward.clone();
+        spawn("reader", async move { text(ask(&forward, get(target)).await.unwrap()).await })
+    };
+    let first = reader("/api/v1/pods?limit=500");
+    until(|| reads.load(Ordering::SeqCst) == 1).await;
+    let late: Vec<_> = (0..5).map(|_| reader("/api/v1/pods?limit=500")).collect();
+    let other = reader("/api/v1/pods?limit=501");
+    until(|| reads.load(Ordering::SeqCst) == 2).await;
+    gate.add_permits(3);
+    assert!(first.await.unwrap().contains(r#""1""#));
+    assert!(other.await.unwrap().contains(r#""2""#), "another target waits for nobody");
+    for task in late {
+        assert!(task.await.unwrap().contains(r#""3""#), "all late ones have the second read of theirs");
+    }
+    assert_eq!(reads.load(Ordering::SeqCst), 3);
+    assert_eq!(forward.metrics().shared_followers.load(Ordering::Relaxed), 4);
+    assert_eq!(*recorder.0.lock(), ["showed pods 1", "showed pods 2", "showed pods 3"]);
+}
+
+#[tokio::test]
+async fn a_body_too_large_to_share_is_read_by_each() {
+    let (forward, _, reads, gate) = gated(1000, 5000).await;
+    let reader = || {
+        let forward = forward.clone();
+        spawn("reader", async move { text(ask(&forward, get("/api/v1/pods")).await.unwrap()).await })
+    };
+    let first = reader();
+    until(|| reads.load(Ordering::SeqCst) == 1).await;
+    let late = [reader(), reader(), reader()];
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    gate.add_permits(100);
+    assert_eq!(first.await.unwrap().len(), 5000 + r#"{"metadata":{"resourceVersion":"1"}}"#.len());
+    let mut bodies = Vec::new();
+    for task in late {
+        bodies.push(task.await.unwrap().trim_end_matches(['}', ' ']).to_owned());
+    }
+    bodies.sort();
+    bodies.dedup();
+    assert_eq!((bodies.len(), reads.load(Ordering::SeqCst)), (3, 4), "{bodies:?}");
+    assert_eq!(forward.metrics().shared_too_large.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_shared_failure_is_everybodys() {
+    let (forward, _, reads, gate) = gated(1 << 20, 0).await;
+    let own = |token: &'static str| {
+        let forward = forward.clone();
+        let request = Request::get("/api/v1/pods").header("authorization", token).body(Empty::<Bytes>::new()).unwrap();
+        spawn("reader", async move { ask(&forward, request).await.map(drop) })
+    };
+    let tasks = [own("Bearer a"), own("Bearer b")];
+    until(|| reads.load(Ordering::SeqCst) == 2).await;
+    gate.close();
+    for task in tasks {
+        // Two users never share, and the script panics without an answer.
+        assert!(matches!(task.await.unwrap(), Err(ForwardError::Broken { .. })));
+    }
+}
+
+#[tokio::test]
+async fn discovery_is_confirmed_with_every_request() {
+    let (version, asked) = (Arc::new(AtomicU64::new(1)), Arc::new(Mutex::new(Vec::new())));
+    let (current, record) = (Arc::clone(&version), Arc::clone(&asked));
+    let script: Script = Arc::new(move |request| {
+        let tag = format!("\"v{}\"", current.load(Ordering::SeqCst));
+        let presented = request.headers().get(IF_NONE_MATCH).map(|tag| tag.to_str().unwrap().to_owned());
+        record.lock().push(presented.clone());
+        let mut response = json(format!("document {tag}"));
+        if presented.as_deref() == Some(&tag) {
+            response = Response::builder().status(304).header("audit-id", "fresh").body(empty()).unwrap();
+        }
+        response.headers_mut().insert("etag", tag.parse().unwrap());
+        Box::pin(async move { response })
+    });
+    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
+    assert_eq!(text(ask(&forward, get("/apis")).await.unwrap()).await, "document \"v1\"");
+    let again = ask(&forward, get("/apis")).await.unwrap();
+    assert_eq!((again.status(), again.headers()["audit-id"].to_str().unwrap()), (StatusCode::OK, "fresh"));
+    assert_eq!(text(again).await, "document \"v1\"");
+
+    let with_tag = |tag: &str| Request::get("/apis").header(IF_NONE_MATCH, tag).body(Empty::<Bytes>::new()).unwrap();
+    let unchanged = ask(&forward, with_tag("\"v1\"")).await.unwrap();
+    assert_eq!(unchanged.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(unchanged.headers()["etag"], "\"v1\"");
+    assert_eq!(text(unchanged).await, "");
+
+    version.store(2, Ordering::SeqCst);
+    assert_eq!(text(ask(&forward, with_tag("\"v1\"")).await.unwrap()).await, "document \"v2\"");
+    let known = [None, Some("\"v1\""), Some("\"v1\""), Some("\"v1\"")].map(|tag| tag.map(str::to_owned));
+    assert_eq!(*asked.lock(), known);
+    assert_eq!(forward.metrics().documents_confirmed.load(Ordering::Relaxed), 2);
+}
+
+/// A front server that forwards everything, upgrades included.
+async fn front(forward: Forward) -> SocketAddr {
+    serve(Arc::new(move |request: Request<Incoming>| {
+        let forward = forward.clone();
+        Box::pin(async move {
+            let uri = request.uri().clone();
+            let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query().unwrap_or_default());
+            let answer = forward.forward(request, &info).await.unwrap();
+            if let Some(tunnel) = answer.tunnel {
+                spawn("tunnel", tunnel.run());
+            }
+            answer.response
+        })
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn an_upgrade_becomes_a_pipe_with_half_close() {
+    let script: Script = Arc::new(|mut request| {
+        assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
+        let upgrade = hyper::upgrade::on(&mut request);
+        spawn("session", async move {
+            let mut stream = TokioIo::new(upgrade.await.unwrap());
+            let mut said = String::new();
+            // The client has said everything and still listens.
+            stream.read_to_string(&mut said).await.unwrap();
+            stream.write_all(format!("you said {said}").as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        });
+        let response = Response::builder()
+            .status(101)
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .header("x-stream-protocol-version", "v4.channel.k8s.io");
+        Box::pin(async move { response.body(empty()).unwrap() })
+    });
+    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
+    let mut client = TcpStream::connect(front(forward).await).await.unwrap();
+    client
+        .write_all(b"POST /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    assert!(head.starts_with("http/1.1 101") && head.contains("x-stream-protocol-version: v4"), "{head}");
+    client.write_all(b"hello").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "you said hello");
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_is_an_ordinary_answer() {
+    let script: Script = Arc::new(|_| {
+        let mut refused = json(r#"{"kind":"Status","code":403}"#);
+        *refused.status_mut() = StatusCode::FORBIDDEN;
+        Box::pin(async move { refused })
+    });
+    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
+    let mut client = TcpStream::connect(front(forward).await).await.unwrap();
+    client
+        .write_all(b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nhost: localhost\r\nconnection: close, Upgrade\r\nupgrade: websocket\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with(r#"{"kind":"Status","code":403}"#), "{answer}");
+}

@@ -1,0 +1,139 @@
+//! Which headers cross the proxy.
+
+use http::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Headers that concern one connection only. `TE` is dropped too: the trailers that gRPC would ask for do not occur in
+/// the Kubernetes API.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Whether the client asks for another protocol, by the apiserver's rule: `Connection` has the token `upgrade`.
+pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(UPGRADE) && connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
+}
+
+/// Makes a client's headers fit for the apiserver: nothing of the connection, and nothing that a proxy in front of an
+/// apiserver would vouch with.
+pub fn strip_request(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    // The target's own are set when the request is sent. The body is sent without waiting to be asked for.
+    headers.remove(HOST);
+    headers.remove(EXPECT);
+    remove_prefixed(headers, "x-remote-");
+}
+
+/// Takes out what would tell of others: our identity's requests come from us.
+pub fn strip_forwarded(headers: &mut HeaderMap) {
+    headers.remove(FORWARDED);
+    headers.remove(X_REAL_IP);
+    remove_prefixed(headers, "x-forwarded-");
+}
+
+/// Makes the apiserver's headers fit for the client.
+pub fn strip_response(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+}
+
+pub fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(prefix))
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = connection_tokens(headers).filter_map(|token| token.parse().ok()).collect();
+    for name in listed.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in entries {
+            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_a_request_keeps() {
+        let mut headers = map(&[
+            ("host", "localhost"),
+            ("connection", "close, X-Mine"),
+            ("connection", "keep-alive"),
+            ("x-mine", "1"),
+            ("keep-alive", "1"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("proxy-authorization", "x"),
+            ("X-Remote-User", "admin"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-extra-scopes", "x"),
+            ("authorization", "Bearer t"),
+            ("user-agent", "kubectl"),
+            ("accept-encoding", "gzip"),
+            ("x-stream-protocol-version", "v4.channel.k8s.io"),
+            ("x-stream-protocol-version", "v3.channel.k8s.io"),
+            ("x-forwarded-for", "1.2.3.4"),
+        ]);
+        strip_request(&mut headers);
+        assert_eq!(
+            names(&headers),
+            ["accept-encoding", "authorization", "user-agent", "x-forwarded-for", "x-stream-protocol-version"]
+        );
+        assert_eq!(headers.get_all("x-stream-protocol-version").iter().count(), 2);
+        strip_forwarded(&mut headers);
+        assert!(!headers.contains_key("x-forwarded-for"));
+    }
+
+    #[test]
+    fn upgrades_need_both_headers() {
+        assert!(wants_upgrade(&map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])));
+        assert!(!wants_upgrade(&map(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
+        assert!(!wants_upgrade(&map(&[("connection", "upgrade")])));
+    }
+}

@@ -1,0 +1,186 @@
+//! In whose name a request goes upstream.
+
+use http::Method;
+use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use http::request::Parts;
+
+use super::error::ForwardError;
+use super::headers::{has_prefixed, wants_upgrade};
+use crate::meta::RequestInfo;
+use crate::upstream::client::Identity;
+
+/// How a bearer token travels where a WebSocket client cannot set headers.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// What requests without credentials of their own may do in the daemon's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LendIdentity {
+    /// Everything, as if the client held the kubeconfig itself.
+    All,
+    /// GET, LIST and WATCH, but nothing that reaches into a pod or mints credentials.
+    Reads,
+    #[default]
+    None,
+}
+
+/// The identity a request is sent with; `info` was parsed from it.
+///
+/// A request that carries credentials goes with them and never with ours, even where ours would allow more.
+///
+/// # Errors
+/// `NoCredentials` and `NotLent` for a request that has none and is not lent ours.
+pub fn choose(lend: LendIdentity, info: &RequestInfo, request: &Parts) -> Result<Identity, ForwardError> {
+    if has_own_credentials(&request.headers) {
+        return Ok(Identity::Bare);
+    }
+    match lend {
+        LendIdentity::All => Ok(Identity::Own),
+        LendIdentity::None => Err(ForwardError::NoCredentials),
+        LendIdentity::Reads => lendable_read(info, request).map(|()| Identity::Own).map_err(ForwardError::NotLent),
+    }
+}
+
+pub fn has_own_credentials(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION)
+        || headers
+            .get_all(SEC_WEBSOCKET_PROTOCOL)
+            .iter()
+            .any(|protocols| memchr::memmem::find(protocols.as_bytes(), TOKEN_PROTOCOL.as_bytes()).is_some())
+}
+
+/// Whether this is reading and nothing but reading; otherwise what it is instead. Only what is known to be harmless is.
+fn lendable_read(info: &RequestInfo, request: &Parts) -> Result<(), &'static str> {
+    if request.method != Method::GET && request.method != Method::HEAD {
+        return Err("a write");
+    }
+    if has_prefixed(&request.headers, "impersonate-") {
+        return Err("impersonation");
+    }
+    if !info.plain {
+        return Err("an unusual path");
+    }
+    let upgrade = wants_upgrade(&request.headers);
+    if !info.is_resource {
+        return if upgrade || !is_discovery(request.uri.path()) {
+            Err("a path outside of the resource API")
+        } else {
+            Ok(())
+        };
+    }
+    if !info.verb.is_read() {
+        return Err("a proxy");
+    }
+    match info.subresource.as_str() {
+        // A watch may come as a WebSocket.
+        "" => Ok(()),
+        "status" | "scale" | "log" if !upgrade => Ok(()),
+        "exec" | "attach" | "portforward" => Err("a session in a pod"),
+        "proxy" => Err("a proxy"),
+        _ => Err("this subresource"),
+    }
+}
+
+fn is_discovery(path: &str) -> bool {
+    let root = path.trim_matches('/').split('/').next().unwrap_or_default();
+    matches!(root, "api" | "apis" | "openapi" | "version" | "healthz" | "livez" | "readyz")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn identity(
+        lend: LendIdentity,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Identity, ForwardError> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let parts = request.body(()).unwrap().into_parts().0;
+        let info = RequestInfo::parse(method, parts.uri.path(), parts.uri.query().unwrap_or_default());
+        choose(lend, &info, &parts)
+    }
+
+    const UPGRADE: [(&str, &str); 2] = [("connection", "Upgrade"), ("upgrade", "websocket")];
+
+    #[test]
+    fn own_credentials_are_never_mixed_with_ours() {
+        let token = ("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r");
+        for lend in [LendIdentity::All, LendIdentity::Reads, LendIdentity::None] {
+            for header in [("authorization", "bearer x"), ("Authorization", "Basic x"), token] {
+                assert_eq!(identity(lend, "DELETE", "/api/v1/nodes/n", &[header]), Ok(Identity::Bare), "{header:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_lends_everything_and_none_nothing() {
+        for (method, target) in
+            [("POST", "/api/v1/namespaces/a/pods/p/exec"), ("GET", "/api/v1/pods"), ("GET", "/metrics")]
+        {
+            assert_eq!(identity(LendIdentity::All, method, target, &[]), Ok(Identity::Own));
+            assert_eq!(identity(LendIdentity::None, method, target, &[]), Err(ForwardError::NoCredentials));
+        }
+        assert_eq!(identity(LendIdentity::All, "GET", "/api/v1/pods", &[("impersonate-user", "x")]), Ok(Identity::Own));
+    }
+
+    #[test]
+    fn reads_lends_reading() {
+        for target in [
+            "/api/v1/pods",
+            "/api/v1/pods?watch=1",
+            "/api/v1/namespaces/a/pods/p",
+            "/api/v1/namespaces/a/pods/p/log?follow=1",
+            "/apis/apps/v1/namespaces/a/deployments/d/scale",
+            "/api",
+            "/apis",
+            "/apis/apps/v1",
+            "/openapi/v3",
+            "/openapi/v3/apis/apps/v1?hash=1",
+            "/version",
+            "/version/",
+            "/readyz",
+        ] {
+            assert_eq!(identity(LendIdentity::Reads, "GET", target, &[]), Ok(Identity::Own), "{target}");
+            assert_eq!(identity(LendIdentity::Reads, "HEAD", target, &[]), Ok(Identity::Own), "{target}");
+        }
+        assert_eq!(identity(LendIdentity::Reads, "GET", "/api/v1/pods?watch=1", &UPGRADE), Ok(Identity::Own));
+    }
+
+    #[test]
+    fn reads_lends_nothing_else() {
+        for target in [
+            "/api/v1/namespaces/a/pods/p/exec?command=sh",
+            "/api/v1/namespaces/a/pods/p%2Fexec?command=sh",
+            "/api/v1/namespaces/a/pods/p/exec/",
+            "/api/v1/namespaces/a/pods/p/attach",
+            "/api/v1/namespaces/a/pods/p/portforward",
+            "/api/v1/namespaces/a/pods/p/proxy",
+            "/api/v1/namespaces/a/services/s/proxy/x/y",
+            "/api/v1/nodes/n/proxy/run/a/p/c",
+            "/api/v1/proxy/nodes/n",
+            "/api/v1/namespaces/a/serviceaccounts/s/token",
+            "/api/v1/namespaces/a/pods/../pods/p/log",
+            "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/console",
+            "/metrics",
+            "/debug/pprof",
+            "/logs/x",
+            "/",
+            "/api/v1/%zz",
+        ] {
+            let answer = identity(LendIdentity::Reads, "GET", target, &[]);
+            assert!(matches!(answer, Err(ForwardError::NotLent(_))), "{target} {answer:?}");
+        }
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"] {
+            assert!(identity(LendIdentity::Reads, method, "/api/v1/nodes/n", &[]).is_err(), "{method}");
+        }
+        assert!(identity(LendIdentity::Reads, "GET", "/api/v1/pods", &[("Impersonate-User", "x")]).is_err());
+        assert!(identity(LendIdentity::Reads, "GET", "/api/v1/namespaces/a/pods/p/log", &UPGRADE).is_err());
+        assert!(identity(LendIdentity::Reads, "GET", "/version", &UPGRADE).is_err());
+    }
+}

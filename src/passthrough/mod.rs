@@ -1,0 +1,31 @@
+//! The reverse proxy for everything that is not served from a cache: bodies stream through both ways, equal reads share
+//! one upstream read, discovery is confirmed instead of read again, and upgrades become tunnels.
+
+mod coalesce;
+mod discovery;
+mod error;
+mod forward;
+mod headers;
+mod identity;
+mod observe;
+mod protobuf;
+mod revision;
+mod shared;
+mod tunnel;
+
+use std::error::Error;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+
+pub use error::ForwardError;
+pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics};
+pub use headers::wants_upgrade;
+pub use identity::LendIdentity;
+pub use observe::RevisionObserver;
+pub use tunnel::Tunnel;
+
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The body of the apiserver's answer, as it comes.
+pub type ForwardBody = UnsyncBoxBody<Bytes, BoxError>;

@@ -1,0 +1,199 @@
+//! Tells the read path what clients have been shown and have written, before they know it themselves.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::HeaderMap;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use http_body::{Body, Frame};
+
+use super::revision::Finder;
+use super::{BoxError, ForwardBody};
+use crate::meta::{RequestInfo, ResourceVersion, Verb};
+
+/// Learns the revisions that pass. It is called before the part of the body that shows them, or the end of the body,
+/// reaches the client: a read that the client sends afterwards finds them recorded.
+pub trait RevisionObserver: Send + Sync + 'static {
+    /// A write of this resource succeeded and left an object at `rv`.
+    fn wrote(&self, info: &RequestInfo, rv: ResourceVersion);
+
+    /// A write succeeded, or may have, and its revision is not known.
+    fn wrote_unknown(&self, info: &RequestInfo);
+
+    /// A read showed the resource at `rv`.
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion);
+
+    /// A read showed the resource at a revision that cannot be told.
+    fn showed_unknown(&self, info: &RequestInfo);
+}
+
+/// One forwarded request under observation. Dropped before it knew the outcome, a write counts as one that may have
+/// happened: its client may be gone, but others read too.
+pub struct Observation {
+    observer: Arc<dyn RevisionObserver>,
+    info: RequestInfo,
+    kind: Kind,
+    told: bool,
+}
+
+/// A body that is read as it passes. The last part that was read is held back until its version was told or the body
+/// has ended, because with it the client has all it needs to go on.
+pub struct Observed {
+    inner: ForwardBody,
+    finder: Finder,
+    observation: Observation,
+    held: Option<Frame<Bytes>>,
+    /// How the inner body ended, given on after what was held.
+    failed: Option<BoxError>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Read,
+    Watch,
+}
+
+// === impl Observation ===
+
+impl Observation {
+    /// `None` for requests that neither change nor show objects.
+    pub fn begin(observer: &Arc<dyn RevisionObserver>, info: &RequestInfo, request: &Parts) -> Option<Self> {
+        let kind = kind(info, &request.method)?;
+        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told: kind != Kind::Write })
+    }
+
+    /// Nothing was sent: nothing has happened.
+    pub fn unsent(mut self) {
+        self.told = true;
+    }
+
+    /// Takes the head of the answer into account and puts the body under observation if there is more to learn.
+    pub fn answered(mut self, status: StatusCode, headers: &HeaderMap, body: ForwardBody) -> ForwardBody {
+        if !status.is_success() {
+            // A client error is a refusal. Behind a server error the write may have gone through.
+            self.told |= !status.is_server_error();
+            return body;
+        }
+        self.told = false;
+        // The object in the answer to a deletion may be its last state, older than the deletion.
+        if matches!(self.info.verb, Verb::Delete | Verb::DeleteCollection) {
+            return body;
+        }
+        let finder = Finder::new(headers, self.kind == Kind::Watch);
+        // A list or object is as old as its head; a watch goes on.
+        if finder.is_blind() && self.kind != Kind::Watch {
+            return body;
+        }
+        ForwardBody::new(Observed { inner: body, finder, observation: self, held: None, failed: None, ended: false })
+    }
+
+    /// Under observation is now a session that cannot be read: what it has shown is unknown when it ends.
+    pub fn upgraded(mut self) -> Self {
+        self.told = false;
+        self
+    }
+
+    fn tell(&mut self, rv: ResourceVersion) {
+        self.told = true;
+        match self.kind {
+            Kind::Write => self.observer.wrote(&self.info, rv),
+            Kind::Read | Kind::Watch => self.observer.showed(&self.info, rv),
+        }
+    }
+
+    fn tell_unknown(&mut self) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        match self.kind {
+            Kind::Write => self.observer.wrote_unknown(&self.info),
+            Kind::Read | Kind::Watch => self.observer.showed_unknown(&self.info),
+        }
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation").field("info", &self.info).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.tell_unknown();
+    }
+}
+
+fn kind(info: &RequestInfo, method: &Method) -> Option<Kind> {
+    if !info.is_resource {
+        return None;
+    }
+    match info.verb {
+        Verb::Watch if *method == Method::GET && info.subresource.is_empty() => Some(Kind::Watch),
+        Verb::Get | Verb::List if *method == Method::GET => {
+            matches!(info.subresource.as_str(), "" | "status").then_some(Kind::Read)
+        }
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            // These reach through to a pod or mint a token; the object itself stays as it is.
+            let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy" | "token");
+            (!connects).then_some(Kind::Write)
+        }
+        _ => None,
+    }
+}
+
+// === impl Observed ===
+
+impl Body for Observed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        loop {
+            let watch = this.observation.kind == Kind::Watch;
+            if (this.observation.told || watch || this.ended)
+                && let Some(held) = this.held.take()
+            {
+                return Poll::Ready(Some(Ok(held)));
+            }
+            if this.ended {
+                return Poll::Ready(this.failed.take().map(Err));
+            }
+            match std::task::ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Some(rv) = frame.data_ref().and_then(|part| this.finder.push(part)) {
+                        this.observation.tell(rv);
+                    }
+                    if watch && this.finder.is_blind() {
+                        this.observation.told = false;
+                        this.observation.tell_unknown();
+                    }
+                    // What was held gives way to the new part; one part is late, never two.
+                    if let Some(held) = this.held.replace(frame) {
+                        return Poll::Ready(Some(Ok(held)));
+                    }
+                }
+                Some(Err(error)) => {
+                    this.ended = true;
+                    this.failed = Some(error);
+                    this.observation.tell_unknown();
+                }
+                None => {
+                    this.ended = true;
+                    this.observation.tell_unknown();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "observe_tests.rs"]
+mod tests;

@@ -1,0 +1,167 @@
+//! Just enough of the Kubernetes protobuf envelope to find the resourceVersion of an object or a list.
+
+use bytes::Bytes;
+
+use crate::meta::ResourceVersion;
+
+const MAGIC: &[u8] = b"k8s\0";
+/// `metadata` is the first field of every object and the version the sixth of it at most; labels, annotations and
+/// managed fields come later.
+const LONGEST_PREFIX: usize = 16 << 10;
+
+/// The beginning of a body, kept until the version is found or cannot come any more.
+#[derive(Debug, Default)]
+pub struct Prefix {
+    bytes: Vec<u8>,
+    done: bool,
+}
+
+/// What a field holds; only strings and messages are looked into.
+struct Field<'b> {
+    number: u64,
+    /// As much of the field's bytes as there is; `None` for numbers.
+    bytes: Option<&'b [u8]>,
+    complete: bool,
+}
+
+struct Fields<'b>(&'b [u8]);
+
+// === impl Prefix ===
+
+impl Prefix {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
+        if self.done {
+            return None;
+        }
+        let room = LONGEST_PREFIX - self.bytes.len();
+        self.bytes.extend_from_slice(&part[..part.len().min(room)]);
+        let found = find(&self.bytes);
+        if found.is_some() || self.bytes.len() == LONGEST_PREFIX {
+            self.done = true;
+            self.bytes = Vec::new();
+        }
+        found
+    }
+}
+
+/// The version in the part of an envelope that is there.
+fn find(bytes: &[u8]) -> Option<ResourceVersion> {
+    let envelope = bytes.strip_prefix(MAGIC)?;
+    let mut is_list = None;
+    for field in Fields(envelope) {
+        match field.number {
+            // TypeMeta: apiVersion, kind. It stands before the object.
+            1 if field.complete => {
+                let kind = Fields(field.bytes?).find(|field| field.number == 2)?.bytes?;
+                is_list = Some(kind.ends_with(b"List"));
+            }
+            2 => {
+                let metadata = Fields(field.bytes?).next().filter(|field| field.number == 1)?.bytes?;
+                // ListMeta has it second, ObjectMeta sixth.
+                let number = if is_list? { 2 } else { 6 };
+                let version = Fields(metadata).find(|field| field.number == number).filter(|field| field.complete)?;
+                return ResourceVersion::parse(std::str::from_utf8(version.bytes?).ok()?);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+// === impl Fields ===
+
+impl<'b> Iterator for Fields<'b> {
+    type Item = Field<'b>;
+
+    fn next(&mut self) -> Option<Field<'b>> {
+        let tag = self.varint()?;
+        let number = tag >> 3;
+        match tag & 7 {
+            0 => self.varint().map(|_| Field { number, bytes: None, complete: true }),
+            1 => self.skip(8).map(|()| Field { number, bytes: None, complete: true }),
+            5 => self.skip(4).map(|()| Field { number, bytes: None, complete: true }),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                let there = length.min(self.0.len());
+                let (bytes, rest) = self.0.split_at(there);
+                self.0 = rest;
+                Some(Field { number, bytes: Some(bytes), complete: there == length })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Fields<'_> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn skip(&mut self, n: usize) -> Option<()> {
+        self.0 = self.0.get(n..)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 0x7f {
+            out.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+            length >>= 7;
+        }
+        out.push(u8::try_from(length).unwrap());
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    fn envelope(kind: &str, metadata: &[u8]) -> Bytes {
+        let mut object = field(1, metadata);
+        object.extend(field(2, &[b'x'; 5000]));
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [MAGIC.to_vec(), field(1, &type_meta), field(2, &object), field(3, b""), field(4, b"")].concat().into()
+    }
+
+    #[test]
+    fn objects_and_lists() {
+        let object = [field(1, b"name"), field(3, b"ns"), field(5, b"uid"), field(6, b"42"), vec![7 << 3, 1]].concat();
+        let list = [field(1, b""), field(2, b"43"), field(3, b"token")].concat();
+        for (kind, metadata, expected) in [("Pod", &object, 42), ("PodList", &list, 43)] {
+            let body = envelope(kind, metadata);
+            assert_eq!(Prefix::new().push(&body), Some(ResourceVersion(expected)));
+            // Any chunking finds it once.
+            let mut prefix = Prefix::new();
+            let found: Vec<_> = body.chunks(1).filter_map(|byte| prefix.push(&Bytes::copy_from_slice(byte))).collect();
+            assert_eq!(found, [ResourceVersion(expected)], "{kind}");
+        }
+    }
+
+    #[test]
+    fn bodies_without_one() {
+        for body in [envelope("Status", b""), envelope("Pod", &field(6, b"")), Bytes::from_static(b"{}"), Bytes::new()]
+        {
+            assert_eq!(Prefix::new().push(&body), None);
+        }
+        let endless = Bytes::from(vec![0xff; 100_000]);
+        let mut prefix = Prefix::new();
+        assert_eq!(prefix.push(&endless), None);
+        assert!(prefix.done && prefix.bytes.is_empty(), "bounded");
+    }
+}

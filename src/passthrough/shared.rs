@@ -1,0 +1,226 @@
+//! One upstream read for several clients: what makes reads equal, and the answer they share.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, RANGE, USER_AGENT,
+};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+
+use super::headers::has_prefixed;
+use super::{BoxError, ForwardBody};
+use crate::meta::{RequestInfo, Verb};
+use crate::upstream::client::Identity;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// All that a get's or list's answer depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReadKey {
+    identity: Identity,
+    authorization: Option<HeaderValue>,
+    target: Box<str>,
+    accept: Option<HeaderValue>,
+    accept_encoding: Option<HeaderValue>,
+    /// The apiserver indents for some user agents.
+    pretty: bool,
+}
+
+/// What the members of a batch find.
+#[derive(Clone)]
+pub enum SharedRead {
+    Whole(Arc<Whole>),
+    /// For the first that takes it.
+    Alone(Arc<Mutex<Option<Response<ForwardBody>>>>),
+}
+
+/// An answer that is all there.
+#[derive(Debug)]
+pub struct Whole {
+    status: StatusCode,
+    headers: HeaderMap,
+    parts: Vec<Bytes>,
+    _held: Held,
+}
+
+pub enum Buffered {
+    Whole(Arc<Whole>),
+    /// Over the limit: the answer with what was read of it put back.
+    TooLarge(Response<ForwardBody>),
+}
+
+/// The bytes that buffered answers hold at the moment, and how many they may.
+#[derive(Clone, Debug)]
+pub struct SharedBytes {
+    held: Arc<AtomicUsize>,
+    budget: usize,
+}
+
+/// Some of the shared bytes; given back when dropped.
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    of: SharedBytes,
+}
+
+/// Parts that were read already, then the rest.
+struct Resumed {
+    parts: VecDeque<Bytes>,
+    rest: ForwardBody,
+    _held: Held,
+}
+
+/// Parts that are shared with others.
+struct Replayed {
+    whole: Arc<Whole>,
+    next: usize,
+}
+
+// === impl ReadKey ===
+
+impl ReadKey {
+    /// `None` for what is not a plain get or list, or carries something that an equal one might not.
+    pub fn of(request: &Parts, info: &RequestInfo, identity: Identity) -> Option<Self> {
+        let headers = &request.headers;
+        let plain = request.method == Method::GET && info.is_plain_read() && info.verb != Verb::Watch;
+        let special = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, AUDIT_ID];
+        let unusual = special.iter().any(|name| headers.contains_key(name))
+            || has_prefixed(headers, "impersonate-")
+            || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
+        if !plain || unusual {
+            return None;
+        }
+        let value = |name: HeaderName| headers.get(name).cloned();
+        let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+        Some(Self {
+            identity,
+            authorization: value(AUTHORIZATION),
+            target: request.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
+            accept: value(ACCEPT),
+            accept_encoding: value(ACCEPT_ENCODING),
+            pretty: [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)),
+        })
+    }
+}
+
+// === impl SharedRead ===
+
+impl SharedRead {
+    pub fn alone(response: Response<ForwardBody>) -> Self {
+        Self::Alone(Arc::new(Mutex::new(Some(response))))
+    }
+}
+
+// === impl Whole ===
+
+impl Whole {
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// The body in one piece.
+    pub fn bytes(&self) -> Bytes {
+        match self.parts.as_slice() {
+            [one] => one.clone(),
+            parts => {
+                let mut joined = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+                parts.iter().for_each(|part| joined.extend_from_slice(part));
+                joined.freeze()
+            }
+        }
+    }
+
+    pub fn response(self: &Arc<Self>) -> Response<ForwardBody> {
+        let mut response = Response::new(Replayed { whole: Arc::clone(self), next: 0 }.boxed_unsync());
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers.clone();
+        response
+    }
+}
+
+/// Reads a body to its end, unless it goes over the limit or the shared budget.
+pub async fn collect(
+    response: Response<ForwardBody>,
+    limit: usize,
+    shared: &SharedBytes,
+) -> Result<Buffered, BoxError> {
+    let (head, mut body) = response.into_parts();
+    let mut held = Held { bytes: 0, of: shared.clone() };
+    let mut parts = Vec::new();
+    while let Some(frame) = body.frame().await {
+        // Trailers do not occur in the Kubernetes API.
+        let Ok(part) = frame?.into_data() else { continue };
+        let fits = held.grow(part.len()) && held.bytes <= limit;
+        parts.push(part);
+        if !fits {
+            let resumed = Resumed { parts: parts.into(), rest: body, _held: held };
+            return Ok(Buffered::TooLarge(Response::from_parts(head, resumed.boxed_unsync())));
+        }
+    }
+    Ok(Buffered::Whole(Arc::new(Whole { status: head.status, headers: head.headers, parts, _held: held })))
+}
+
+// === impl SharedBytes ===
+
+impl SharedBytes {
+    pub fn new(budget: usize) -> Self {
+        Self { held: Arc::default(), budget }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Adds bytes; false when that is over the budget.
+    fn grow(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.of.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.of.budget
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+// === impl Resumed ===
+
+impl Body for Resumed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.parts.pop_front() {
+            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+}
+
+// === impl Replayed ===
+
+impl Body for Replayed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let part = self.whole.parts.get(self.next).cloned();
+        self.next += 1;
+        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next >= self.whole.parts.len()
+    }
+}

@@ -1,0 +1,190 @@
+//! What the read path answers.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::cache::{CacheWatcher, Snapshot, WatchCache, WatcherEvent};
+use crate::codec::json::{Form, Shape};
+use crate::meta::{Object, ResourceVersion, Status};
+use crate::selector::Predicate;
+
+/// Serve from a cache, forward to the apiserver with the reason, or refuse.
+#[derive(Debug)]
+pub enum Outcome<T> {
+    Serve(T),
+    Forward(ForwardReason),
+    Refuse(Box<Status>),
+}
+
+/// Why a read was not served from a cache. The labels are a contract of `informerd_reads_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ForwardReason {
+    /// The mode `upstream` for reads that must be the newest.
+    Consistent,
+    /// An exact revision or continue token that the window does not hold.
+    OutsideWindow,
+    /// Options the apiserver is to refuse in its own words.
+    Invalid,
+    /// An encoding or transform that no cache holds.
+    Encoding,
+    /// Not a resource discovery knows, or one without list and watch.
+    NotReadable,
+    /// Excluded by configuration.
+    Excluded,
+    /// Outside of the scopes that are configured for the resource.
+    OutOfScope,
+    /// Our own identity may not list it.
+    Forbidden,
+    /// The informer is not synced, and was not within the wait.
+    NotSynced,
+    /// The cache could not be proved to be fresh enough in time.
+    NotFresh,
+    /// A parameter this version does not evaluate.
+    Unsupported,
+}
+
+/// One object, found.
+#[derive(Debug)]
+pub struct GetAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    pub object: Arc<Object>,
+}
+
+/// A list, not yet written.
+#[derive(Debug)]
+pub struct ListAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    /// `metadata.resourceVersion` of the answer: the snapshot's, or the one an exact read asked for.
+    pub rv: ResourceVersion,
+    pub continue_token: Option<String>,
+    pub remaining: Option<i64>,
+    pub items: ListItems,
+}
+
+/// The items of a list: all of a snapshot that match, walked while they are written, or one page.
+#[derive(Debug)]
+pub enum ListItems {
+    Matching { snapshot: Snapshot, predicate: Predicate, after: Option<String> },
+    Page(Vec<Arc<Object>>),
+}
+
+/// An open watch, not yet written.
+#[derive(Debug)]
+pub struct WatchAnswer {
+    pub form: Arc<Form>,
+    pub shape: Shape,
+    pub source: WatchSource,
+}
+
+/// Where the events of a watch come from.
+#[derive(Debug)]
+pub enum WatchSource {
+    /// A registered watcher, and its cache for the bookmark template.
+    Cache { watcher: CacheWatcher, cache: WatchCache },
+    /// The watch begins and ends with this one error event, as the apiserver answers once it parsed the options.
+    Error(Option<Box<Status>>),
+}
+
+// === impl ForwardReason ===
+
+impl ForwardReason {
+    pub const ALL: [Self; 11] = [
+        Self::Consistent,
+        Self::OutsideWindow,
+        Self::Invalid,
+        Self::Encoding,
+        Self::NotReadable,
+        Self::Excluded,
+        Self::OutOfScope,
+        Self::Forbidden,
+        Self::NotSynced,
+        Self::NotFresh,
+        Self::Unsupported,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Consistent => "consistent",
+            Self::OutsideWindow => "outside_window",
+            Self::Invalid => "invalid",
+            Self::Encoding => "encoding",
+            Self::NotReadable => "not_readable",
+            Self::Excluded => "excluded",
+            Self::OutOfScope => "out_of_scope",
+            Self::Forbidden => "forbidden",
+            Self::NotSynced => "not_synced",
+            Self::NotFresh => "not_fresh",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+// === impl ListItems ===
+
+/// Objects looked at in one call, found or not.
+const LOOKS: usize = 2048;
+
+impl ListItems {
+    /// Appends up to `max` more objects; fewer, even none, when looking for them takes long. False once there are no
+    /// more.
+    pub fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {
+        match self {
+            Self::Page(objects) => {
+                let rest = objects.split_off(max.min(objects.len()));
+                into.append(objects);
+                *objects = rest;
+                !objects.is_empty()
+            }
+            Self::Matching { predicate, .. } if predicate.matches_nothing() => false,
+            Self::Matching { snapshot, predicate, after } => {
+                let mut last = None;
+                let (mut looked, mut found) = (0, 0);
+                for object in snapshot.range(&predicate.scope, after.as_deref()) {
+                    looked += 1;
+                    if predicate.matches(object) {
+                        into.push(object.clone());
+                        found += 1;
+                    }
+                    if found >= max || looked >= LOOKS {
+                        last = Some(object.key.as_str().to_owned());
+                        break;
+                    }
+                }
+                let more = last.is_some();
+                *after = last;
+                more
+            }
+        }
+    }
+}
+
+// === impl WatchSource ===
+
+impl WatchSource {
+    /// The next event; `None` is the clean end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
+        match self {
+            Self::Cache { watcher, .. } => watcher.poll_next(cx),
+            Self::Error(status) => Poll::Ready(status.take().map(WatcherEvent::Error)),
+        }
+    }
+
+    /// Asks for the end: what there is, then a last bookmark if the client takes bookmarks, then nothing.
+    pub fn end(&mut self) {
+        if let Self::Cache { watcher, .. } = self {
+            watcher.end(true);
+        }
+    }
+
+    /// A bookmark object of this type as the apiserver writes it.
+    pub fn bookmark_template(&self) -> Option<Bytes> {
+        match self {
+            Self::Cache { cache, .. } => cache.bookmark_template(),
+            Self::Error(_) => None,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The oldest revision each resource's readers may be shown.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::meta::ResourceVersion;
+
+/// Per group and resource (all its versions share one history): the newest revision that a forwarded write or a
+/// forwarded read has shown to a client of this daemon. A local read waits until its cache is there: clients read
+/// their own writes, and nobody sees a resource go back in time.
+#[derive(Clone, Debug, Default)]
+pub struct Floors {
+    by_resource: Arc<RwLock<ByResource>>,
+}
+
+/// By group and plural name.
+type ByResource = HashMap<(Arc<str>, Arc<str>), Arc<Floor>>;
+
+/// The floor of one resource.
+#[derive(Debug, Default)]
+pub struct Floor {
+    rv: AtomicU64,
+    /// The first revision a forwarded read has shown since this daemon started, zero before any.
+    first_shown: AtomicU64,
+    /// Counts forwarded answers whose revision could not be read.
+    unknown: AtomicU64,
+    /// How many of those a later consistent read of the store's revision has covered.
+    covered: AtomicU64,
+}
+
+// === impl Floors ===
+
+impl Floors {
+    pub fn of(&self, group: &str, resource: &str) -> Arc<Floor> {
+        let key = (Arc::<str>::from(group), Arc::<str>::from(resource));
+        if let Some(floor) = self.by_resource.read().get(&key) {
+            return floor.clone();
+        }
+        self.by_resource.write().entry(key).or_default().clone()
+    }
+}
+
+// === impl Floor ===
+
+impl Floor {
+    pub fn get(&self) -> ResourceVersion {
+        ResourceVersion(self.rv.load(Ordering::Acquire))
+    }
+
+    pub fn raise(&self, rv: ResourceVersion) {
+        self.rv.fetch_max(rv.get(), Ordering::AcqRel);
+    }
+
+    /// A forwarded read showed the resource at `rv`.
+    pub fn showed(&self, rv: ResourceVersion) {
+        let _ = self.first_shown.compare_exchange(0, rv.get(), Ordering::AcqRel, Ordering::Acquire);
+        self.raise(rv);
+    }
+
+    /// Whether a client may have learnt `rv` from a read that was forwarded by this daemon.
+    pub fn may_have_shown(&self, rv: ResourceVersion) -> bool {
+        let first = self.first_shown.load(Ordering::Acquire);
+        first != 0 && rv.get() >= first
+    }
+
+    /// Something was written, or shown, at a revision that its answer does not tell.
+    pub fn unknown(&self) {
+        self.unknown.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many such answers there were, if no read of the store's revision covers all of them yet.
+    pub fn uncovered(&self) -> Option<u64> {
+        let answers = self.unknown.load(Ordering::Acquire);
+        (answers > self.covered.load(Ordering::Acquire)).then_some(answers)
+    }
+
+    /// The store's revision `rv` was read after the first `answers` unknown answers.
+    pub fn cover(&self, answers: u64, rv: ResourceVersion) {
+        self.raise(rv);
+        self.covered.fetch_max(answers, Ordering::AcqRel);
+    }
+
+    /// The store was rewound (an etcd restore): it was read at `rv` after the floor was seen at `seen`, so what was
+    /// shown before no longer binds.
+    pub fn rewound(&self, seen: ResourceVersion, rv: ResourceVersion) {
+        if rv < seen && self.rv.compare_exchange(seen.get(), rv.get(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.first_shown.store(0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_goes_down() {
+        let floors = Floors::default();
+        let floor = floors.of("", "pods");
+        floor.raise(ResourceVersion(7));
+        floor.raise(ResourceVersion(5));
+        assert_eq!(floors.of("", "pods").get(), ResourceVersion(7));
+        assert_eq!(floors.of("apps", "pods").get(), ResourceVersion::ZERO);
+    }
+
+    #[test]
+    fn goes_down_with_a_store_that_was_restored() {
+        let floor = Floor::default();
+        floor.showed(ResourceVersion(7));
+        floor.rewound(ResourceVersion(7), ResourceVersion(7));
+        assert!(floor.may_have_shown(ResourceVersion(8)));
+        floor.rewound(ResourceVersion(7), ResourceVersion(3));
+        assert_eq!((floor.get(), floor.may_have_shown(ResourceVersion(8))), (ResourceVersion(3), false));
+        // What was shown since the store was read is of the restored store.
+        floor.raise(ResourceVersion(4));
+        floor.rewound(ResourceVersion(7), ResourceVersion(3));
+        assert_eq!(floor.get(), ResourceVersion(4));
+    }
+
+    #[test]
+    fn unknown_answers_are_covered_by_a_later_revision_only() {
+        let floor = Floor::default();
+        assert_eq!(floor.uncovered(), None);
+        floor.unknown();
+        let seen = floor.uncovered().unwrap();
+        floor.unknown();
+        floor.cover(seen, ResourceVersion(9));
+        assert_eq!(floor.uncovered(), Some(2));
+        floor.cover(2, ResourceVersion(10));
+        assert_eq!(floor.uncovered(), None);
+    }
+}

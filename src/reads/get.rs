@@ -1,0 +1,33 @@
+//! One object by its name.
+
+use crate::codec::json::Shape;
+use crate::meta::{ObjectKey, errors};
+
+use super::service::Unserved;
+use super::{ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan};
+
+impl Reads {
+    /// A get of the object that `request` names. A missing one is refused with the apiserver's 404.
+    pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
+        let result = self.try_get(request).await;
+        self.outcome(result)
+    }
+
+    async fn try_get(&self, request: &ReadRequest) -> Result<(GetAnswer, bool), Unserved> {
+        let freshness = plan::get(&request.options, self.modes(&request.gvr).get)?;
+        let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
+        let read = self.resolve(request).await?;
+        let (informer, form, waited) = self.synced(&read).await?;
+        let (snapshot, waited_fresh) = self.fresh(&informer, &read.floor, freshness).await?;
+        let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
+        let Some(object) = snapshot.get(&key) else {
+            // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.
+            if request.shape != Shape::Full {
+                return Err(ForwardReason::Encoding.into());
+            }
+            return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
+        };
+        read.floor.raise(object.rv);
+        Ok((GetAnswer { form, shape: request.shape, object: object.clone() }, waited || waited_fresh))
+    }
+}

@@ -1,0 +1,140 @@
+//! Lists: complete, exact, and in pages of one snapshot.
+
+use std::sync::Arc;
+
+use crate::cache::{Snapshot, SnapshotError};
+use crate::informer::Informer;
+use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion};
+use crate::selector::Predicate;
+
+use super::plan::{Freshness, ListPlan, ListState};
+use super::service::{Resolved, Unserved};
+use super::{ForwardReason, ListAnswer, ListItems, Outcome, ReadRequest, Reads, plan};
+
+/// One page of a snapshot.
+struct Page {
+    objects: Vec<Arc<Object>>,
+    continue_after: Option<ObjectKey>,
+    remaining: Option<i64>,
+}
+
+impl Reads {
+    pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
+        let result = self.try_list(request).await;
+        self.outcome(result)
+    }
+
+    async fn try_list(&self, request: &ReadRequest) -> Result<(ListAnswer, bool), Unserved> {
+        request.options.validate().map_err(|_| ForwardReason::Invalid)?;
+        let read = self.resolve(request).await?;
+        let uncached = is_uncached(request);
+        let plan = match plan::list(&request.options, read.modes.list, uncached) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                if reason == ForwardReason::Consistent {
+                    self.demand(&read).await;
+                }
+                return Err(reason.into());
+            }
+        };
+        // The apiserver reads single keys and narrowed namespaces at old revisions from etcd, with other tokens.
+        let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
+        if narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some()) {
+            return Err(ForwardReason::Unsupported.into());
+        }
+        let (informer, form, waited) = self.synced(&read).await?;
+        let (snapshot, rv, waited_fresh) = self.state(&informer, &read, &plan).await?;
+        let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
+        let mut answer = ListAnswer {
+            form,
+            shape: request.shape,
+            rv,
+            continue_token: None,
+            remaining: None,
+            items: ListItems::Page(Vec::new()),
+        };
+        match plan.limit {
+            None => answer.items = ListItems::Matching { snapshot, predicate: read.predicate, after },
+            Some(limit) => {
+                let unselected = request.options.label_selector.is_empty() && request.options.field_selector.is_empty();
+                let page = page(&snapshot, &read.predicate, after.as_deref(), limit, unselected);
+                answer.continue_token = page.continue_after.map(|key| token(request.namespace.as_deref(), rv, &key));
+                answer.remaining = page.remaining;
+                answer.items = ListItems::Page(page.objects);
+            }
+        }
+        Ok((answer, waited || waited_fresh))
+    }
+
+    /// The snapshot a plan reads, and the revision the answer carries.
+    async fn state(
+        &self,
+        informer: &Informer,
+        read: &Resolved,
+        plan: &ListPlan,
+    ) -> Result<(Snapshot, ResourceVersion, bool), Unserved> {
+        match plan.state {
+            ListState::Latest(freshness) => {
+                let (snapshot, waited) = self.fresh(informer, &read.floor, freshness).await?;
+                let rv = snapshot.rv();
+                read.floor.raise(rv);
+                Ok((snapshot, rv, waited))
+            }
+            ListState::Exact(rv) => {
+                let (_, waited) = self.fresh(informer, &read.floor, Freshness::NotOlderThan(rv)).await?;
+                match informer.cache.snapshot_at(rv) {
+                    Ok(snapshot) => Ok((snapshot, rv, waited)),
+                    Err(SnapshotError::NotReady) => Err(ForwardReason::NotSynced.into()),
+                    Err(SnapshotError::TooOld | SnapshotError::TooNew) => Err(ForwardReason::OutsideWindow.into()),
+                }
+            }
+        }
+    }
+}
+
+/// The resources the kube-apiserver keeps no watch cache for.
+pub(super) fn is_uncached(request: &ReadRequest) -> bool {
+    &*request.gvr.resource == "events" && matches!(&*request.gvr.group, "" | "events.k8s.io")
+}
+
+/// A page as the apiserver cuts it: it stops after `limit` matches, and goes on iff any object follows, matching or not.
+fn page(snapshot: &Snapshot, predicate: &Predicate, after: Option<&str>, limit: usize, unselected: bool) -> Page {
+    let mut page = Page { objects: Vec::with_capacity(limit.min(1024)), continue_after: None, remaining: None };
+    if predicate.matches_nothing() {
+        return page;
+    }
+    let mut items = snapshot.range(&predicate.scope, after);
+    let mut last = None;
+    for object in items.by_ref() {
+        last = Some(object);
+        if predicate.matches(object) {
+            page.objects.push(object.clone());
+            if page.objects.len() == limit {
+                break;
+            }
+        }
+    }
+    if page.objects.len() == limit && items.next().is_some() {
+        page.continue_after = last.map(|object| object.key.clone());
+        if unselected {
+            // One was taken to see that there is more.
+            page.remaining = i64::try_from(1 + items.count()).ok();
+        }
+    }
+    page
+}
+
+/// A token in the form of the apiserver's watch cache: relative to the request's scope, with a leading slash.
+fn token(namespace: Option<&str>, rv: ResourceVersion, key: &ObjectKey) -> String {
+    let relative = if namespace.is_some() { key.name() } else { key.as_str() };
+    ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("/{relative}") }.encode()
+}
+
+/// The flat key a token's start names.
+fn absolute(namespace: Option<&str>, start: &str) -> String {
+    let relative = start.trim_start_matches('/');
+    match namespace {
+        Some(namespace) => format!("{namespace}/{relative}"),
+        None => relative.to_owned(),
+    }
+}

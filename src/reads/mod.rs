@@ -1,0 +1,23 @@
+//! The read path without a wire: from a request to a plan, and the plan carried out.
+//!
+//! [`plan`] is the decision table, pure; [`Reads`] carries a plan out against the informers: serve, wait and serve,
+//! forward with a reason, or refuse with a Status. HTTP and gRPC both speak through here.
+
+mod answer;
+mod floors;
+mod get;
+mod list;
+mod metrics;
+pub mod plan;
+mod request;
+mod service;
+mod watch;
+
+pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListItems, Outcome, WatchAnswer, WatchSource};
+pub use floors::Floors;
+pub use metrics::ReadMetrics;
+pub use request::ReadRequest;
+pub use service::{ConsistentReads, Modes, NotSynced, Reads, ReadsConfig};
+
+/// What a watch yields; part of [`WatchSource`]'s interface.
+pub use crate::cache::WatcherEvent;

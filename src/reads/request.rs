@@ -1,0 +1,21 @@
+//! What a wire asks of the read path.
+
+use std::sync::Arc;
+
+use crate::codec::json::Shape;
+use crate::meta::{Gvr, ListOptions};
+
+/// One get, list or watch, as parsed from its wire. Options are decoded, not yet defaulted or validated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    pub gvr: Gvr,
+    /// The namespace of the path; `None` for all namespaces and cluster-scoped types.
+    pub namespace: Option<Arc<str>>,
+    /// The name of the path: always for a get, and for the legacy single-object watch.
+    pub name: Option<Arc<str>>,
+    pub options: ListOptions,
+    pub shape: Shape,
+    /// The watch came by the deprecated `/watch/` prefix: its options then follow the rules of a list unless the
+    /// query says `watch` as well.
+    pub legacy_watch: bool,
+}

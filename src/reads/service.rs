@@ -1,0 +1,305 @@
+//! What get, list and watch share: finding the informer, waiting for it, and waiting until it is fresh enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cache::Snapshot;
+use crate::codec::json::Form;
+use crate::informer::{Coverage, Factory, Informer, NoCoverage};
+use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, errors};
+use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
+
+use super::floors::Floor;
+use super::plan::Freshness;
+use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest};
+
+/// How reads that must be the newest are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConsistentReads {
+    /// Forward them; equal ones that wait together share one upstream read.
+    Upstream,
+    /// Ask the apiserver for its revision, prove that the cache is there, and serve from the cache.
+    Probe,
+    /// Serve what the cache has, never older than anything this daemon has shown.
+    Cache,
+}
+
+/// The mode of each verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes {
+    pub get: ConsistentReads,
+    pub list: ConsistentReads,
+    pub watch: ConsistentReads,
+}
+
+/// What a read does whose informer is not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotSynced {
+    /// How long it waits first.
+    pub wait: Duration,
+    /// Then: forward it, or refuse it with 429 and Retry-After.
+    pub forward: bool,
+}
+
+/// Settings of the read path.
+#[derive(Clone, Debug)]
+pub struct ReadsConfig {
+    pub modes: Modes,
+    /// Exceptions from `modes`, by group and resource; the first that matches. `*` matches any.
+    pub exceptions: Vec<(String, String, Modes)>,
+    pub not_synced: NotSynced,
+    /// How long a read waits for a revision; the apiserver's own bound is 3 s.
+    pub freshness_timeout: Duration,
+}
+
+/// The read path over the shared informers. Cloning shares it.
+#[derive(Clone)]
+pub struct Reads {
+    pub(super) factory: Factory,
+    pub(super) config: Arc<ReadsConfig>,
+    floors: Floors,
+    metrics: Arc<ReadMetrics>,
+}
+
+/// A request whose resource and selectors are known.
+pub(super) struct Resolved {
+    pub(super) resource: Arc<Resource>,
+    pub(super) predicate: Predicate,
+    pub(super) floor: Arc<Floor>,
+    pub(super) modes: Modes,
+}
+
+/// A read that ends before an answer: forwarded or refused.
+pub(super) enum Unserved {
+    Forward(ForwardReason),
+    Refuse(Box<crate::meta::Status>),
+    /// The store itself has not reached the revision asked for.
+    TooLarge {
+        want: ResourceVersion,
+    },
+}
+
+// === impl Reads ===
+
+impl Reads {
+    pub fn new(config: ReadsConfig, factory: Factory) -> Self {
+        Self { factory, config: Arc::new(config), floors: Floors::default(), metrics: Arc::default() }
+    }
+
+    /// The revisions that forwarded answers have shown; the forwarder raises them.
+    pub fn floors(&self) -> &Floors {
+        &self.floors
+    }
+
+    pub fn metrics(&self) -> &Arc<ReadMetrics> {
+        &self.metrics
+    }
+
+    pub(super) fn modes(&self, gvr: &Gvr) -> Modes {
+        let exception = self.config.exceptions.iter().find(|(group, resource, _)| {
+            (group == "*" || *group == *gvr.group) && (resource == "*" || *resource == *gvr.resource)
+        });
+        exception.map_or(self.config.modes, |(_, _, modes)| *modes)
+    }
+
+    /// Resource, field table and predicate of a request. Whatever does not parse is forwarded: the apiserver then
+    /// refuses it in its own words.
+    pub(super) async fn resolve(&self, request: &ReadRequest) -> Result<Resolved, Unserved> {
+        let gvr = &request.gvr;
+        if self.factory.excludes(gvr) {
+            return Err(ForwardReason::Excluded.into());
+        }
+        let Ok(Some(resource)) = self.factory.resource(gvr).await else {
+            return Err(ForwardReason::NotReadable.into());
+        };
+        if !(resource.verbs.list && resource.verbs.watch) {
+            return Err(ForwardReason::NotReadable.into());
+        }
+        // A namespaced path of a cluster-scoped type, or an item of a namespaced one without namespace, is a 404 of
+        // the apiserver's router.
+        let misplaced = if resource.namespaced {
+            // Its watch by a name alone is routed for custom resources only.
+            let by_name = request.legacy_watch && matches!(resource.origin, Origin::Custom { .. });
+            request.namespace.is_none() && request.name.is_some() && !by_name
+        } else {
+            request.namespace.is_some()
+        };
+        if misplaced || request.name.as_deref().is_some_and(|name| is_refused(name, request)) {
+            return Err(ForwardReason::Invalid.into());
+        }
+        let table = selector::field_table(&resource);
+        let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
+        let floor = self.floors.of(&gvr.group, &gvr.resource);
+        let modes = self.modes(gvr);
+        Ok(Resolved { resource, predicate, floor, modes })
+    }
+
+    /// The informer that covers the request, once it is synced.
+    pub(super) async fn synced(&self, read: &Resolved) -> Result<(Arc<Informer>, Arc<Form>, bool), Unserved> {
+        let deadline = Instant::now() + self.config.not_synced.wait;
+        let mut waited = false;
+        loop {
+            let informer = match self.factory.covering(&read.resource, &read.predicate, Encoding::Json) {
+                Coverage::By(informer) => informer,
+                Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
+            };
+            if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
+                return Ok((informer, form, waited));
+            }
+            waited = true;
+            if Instant::now() >= deadline {
+                if self.config.not_synced.forward {
+                    return Err(ForwardReason::NotSynced.into());
+                }
+                return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
+            }
+            // A refusal of our own identity ends the wait: the loop then looks for a narrower informer.
+            tokio::select! {
+                _ = informer.cache.wait_ready(deadline) => {}
+                () = informer.reflector.forbidden() => {}
+            }
+        }
+    }
+
+    /// Waits until the cache is as fresh as the read asks, and never older than what this daemon has shown.
+    /// The flag tells whether it had to wait.
+    pub(super) async fn fresh(
+        &self,
+        informer: &Informer,
+        floor: &Floor,
+        freshness: Freshness,
+    ) -> Result<(Snapshot, bool), Unserved> {
+        let deadline = Instant::now() + self.config.freshness_timeout;
+        let (shown, before) = (floor.get(), informer.cache.resource_version());
+        let asked = match freshness {
+            Freshness::NotOlderThan(rv) => rv,
+            Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
+        };
+        let mut need = shown.max(asked);
+        let mut store = None;
+        if freshness == Freshness::Consistent || floor.uncovered().is_some() {
+            let answers = floor.uncovered();
+            let revision = self.revision(informer, deadline).await?;
+            if let Some(answers) = answers {
+                floor.cover(answers, revision);
+            }
+            store = Some(revision);
+            need = need.max(revision);
+        }
+        // A store that is behind what we had before it was asked was restored from a backup.
+        let is_rewound = |revision| revision < before || revision < shown;
+        if !store.is_some_and(is_rewound) {
+            if let Some(snapshot) = informer.cache.snapshot().filter(|snapshot| snapshot.rv() >= need) {
+                return Ok((snapshot, store.is_some()));
+            }
+            // Most waits are for an event that is on its way; only then is the apiserver asked.
+            let soon = deadline.min(Instant::now() + Duration::from_millis(20));
+            if let Ok(snapshot) = informer.cache.wait_for(need, soon).await {
+                return Ok((snapshot, true));
+            }
+        }
+        let revision = match store {
+            Some(revision) => revision,
+            None => self.revision(informer, deadline).await?,
+        };
+        if is_rewound(revision) {
+            // What was shown before no longer binds, and the reflector is about to find out, too.
+            floor.rewound(shown, revision);
+            return Err(ForwardReason::NotFresh.into());
+        }
+        if revision < asked {
+            return Err(Unserved::TooLarge { want: asked });
+        }
+        // The proof may fail while the stream itself arrives: whichever comes first.
+        tokio::select! {
+            proved = informer.probe.prove(&informer.cache, need, deadline) => {
+                if let Err(error) = proved {
+                    tracing::debug!(informer = %informer.key, %error, "freshness not proved");
+                }
+            }
+            _ = informer.cache.wait_for(need, deadline) => {}
+        }
+        match informer.cache.wait_for(need, deadline).await {
+            Ok(snapshot) => Ok((snapshot, true)),
+            Err(_) => Err(ForwardReason::NotFresh.into()),
+        }
+    }
+
+    /// The store's revision now.
+    pub(super) async fn revision(&self, informer: &Informer, deadline: Instant) -> Result<ResourceVersion, Unserved> {
+        match tokio::time::timeout_at(deadline, informer.probe.current_revision()).await {
+            Ok(Ok(revision)) => Ok(revision),
+            Ok(Err(_)) | Err(_) => Err(ForwardReason::NotFresh.into()),
+        }
+    }
+
+    /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
+    /// watch that follows the list then finds its revision inside our window.
+    pub(super) async fn demand(&self, read: &Resolved) {
+        if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, Encoding::Json) {
+            let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
+            tokio::select! {
+                _ = informer.cache.wait_ready(moment) => {}
+                () = informer.reflector.forbidden() => {}
+            }
+        }
+    }
+
+    /// Counts an outcome on its way out.
+    pub(super) fn outcome<T>(&self, result: Result<(T, bool), Unserved>) -> Outcome<T> {
+        match result {
+            Ok((answer, waited)) => {
+                self.metrics.served(waited);
+                Outcome::Serve(answer)
+            }
+            Err(Unserved::Forward(reason)) => {
+                self.metrics.forwarded(reason);
+                Outcome::Forward(reason)
+            }
+            Err(Unserved::TooLarge { .. }) => {
+                // The apiserver waits for it as long as it thinks right, and words its own refusal.
+                self.metrics.forwarded(ForwardReason::NotFresh);
+                Outcome::Forward(ForwardReason::NotFresh)
+            }
+            Err(Unserved::Refuse(status)) => {
+                self.metrics.refused();
+                Outcome::Refuse(status)
+            }
+        }
+    }
+}
+
+/// Whether the apiserver refuses to read this name (as it cannot be one), or to have it named a second time by the field
+/// selector of a watch that names it in its path.
+fn is_refused(name: &str, request: &ReadRequest) -> bool {
+    name.contains('%') || request.legacy_watch && !request.options.field_selector.is_empty()
+}
+
+/// The predicate of a request, or `None` where its selectors are not to be understood.
+fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> Option<Predicate> {
+    let labels = LabelSelector::parse(&request.options.label_selector).ok()?;
+    let fields = FieldSelector::parse(&request.options.field_selector).ok()?.compile(resource, table).ok()?;
+    let scope = Scope { namespace: request.namespace.clone(), name: request.name.clone() };
+    Some(Predicate::new(scope, Arc::new(labels), Arc::new(fields)))
+}
+
+// === impl Unserved ===
+
+impl From<ForwardReason> for Unserved {
+    fn from(reason: ForwardReason) -> Self {
+        Self::Forward(reason)
+    }
+}
+
+impl From<NoCoverage> for ForwardReason {
+    fn from(reason: NoCoverage) -> Self {
+        match reason {
+            NoCoverage::Excluded => Self::Excluded,
+            NoCoverage::NotReadable => Self::NotReadable,
+            NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
+            NoCoverage::Forbidden => Self::Forbidden,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Watches: where they start, and how long they last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
+use crate::codec::json::Form;
+use crate::meta::{Status, errors};
+
+use super::answer::WatchSource;
+use super::list::is_uncached;
+use super::plan::{Freshness, WatchPlan};
+use super::service::Unserved;
+use super::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, plan};
+
+/// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
+/// (`--min-request-timeout`).
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+
+impl Reads {
+    pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
+        let result = self.try_watch(request).await;
+        self.outcome(result)
+    }
+
+    async fn try_watch(&self, request: &ReadRequest) -> Result<(WatchAnswer, bool), Unserved> {
+        let mut options = request.options.clone();
+        options.set_defaults();
+        options.validate().map_err(|_| ForwardReason::Invalid)?;
+        let arrived = Instant::now();
+        let read = self.resolve(request).await?;
+        let plan = match plan::watch(&options, read.modes.watch) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                if reason == ForwardReason::Consistent {
+                    self.demand(&read).await;
+                }
+                return Err(reason.into());
+            }
+        };
+        let (informer, form, mut waited) = self.synced(&read).await?;
+        let start = match plan {
+            WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read.floor, freshness).await {
+                Ok((snapshot, waited_fresh)) => {
+                    waited |= waited_fresh;
+                    read.floor.raise(snapshot.rv());
+                    WatchStart::State
+                }
+                // The store is not there yet. Once the options are parsed the apiserver answers 200 whatever comes, and
+                // the error is the stream's only event.
+                Err(Unserved::TooLarge { want }) => {
+                    let bound = arrived + self.config.freshness_timeout;
+                    if let Err(error) = informer.cache.wait_for(want, bound).await {
+                        let WaitError::Timeout { current } = error else { return Err(ForwardReason::NotSynced.into()) };
+                        let error = errors::too_large_resource_version(want.get(), current.get());
+                        return Ok((failed(request, form, error), true));
+                    }
+                    waited = true;
+                    WatchStart::State
+                }
+                Err(other) => return Err(other),
+            },
+            WatchPlan::After(rv) => WatchStart::After(rv),
+            WatchPlan::Now { consistent: true } => {
+                let bound = Instant::now() + self.config.freshness_timeout;
+                WatchStart::After(self.revision(&informer, bound).await?)
+            }
+            WatchPlan::Now { consistent: false } => {
+                WatchStart::After(self.fresh(&informer, &read.floor, Freshness::Any).await?.0.rv())
+            }
+        };
+        let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
+        let spec = WatchSpec {
+            predicate: read.predicate,
+            start,
+            // Types without a watch cache get the marker of the initial events, and never another bookmark.
+            bookmarks: options.allow_watch_bookmarks && !is_uncached(request),
+            initial_end,
+            // From here on: the client's time is not for our waits.
+            deadline: Instant::now() + lifetime(options.timeout_seconds),
+        };
+        match informer.cache.watch(spec) {
+            Ok(watcher) => {
+                let source = WatchSource::Cache { watcher, cache: informer.cache.clone() };
+                Ok((WatchAnswer { form, shape: request.shape, source }, waited))
+            }
+            Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
+            // A revision that a forwarded list of ours has just shown is not the client's fault: the apiserver's
+            // window still has it. And types without a watch cache have the far longer history of etcd.
+            Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || is_uncached(request) => {
+                Err(ForwardReason::OutsideWindow.into())
+            }
+            Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
+                let error = errors::expired_watch(rv.get(), oldest_minus_1.get());
+                Ok((failed(request, form, error), waited))
+            }
+        }
+    }
+}
+
+fn failed(request: &ReadRequest, form: Arc<Form>, error: Status) -> WatchAnswer {
+    WatchAnswer { form, shape: request.shape, source: WatchSource::Error(Some(Box::new(error))) }
+}
+
+fn lifetime(timeout_seconds: Option<i64>) -> Duration {
+    match timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()) {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        _ => MIN_REQUEST_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)),
+    }
+}

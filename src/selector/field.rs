@@ -1,0 +1,191 @@
+//! The grammar of field selectors, and their translation to the fields of a type.
+
+use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+
+use crate::meta::{FieldTable, Resource};
+
+use super::tables::{self, Meaning};
+use super::{CompiledFields, compiled};
+
+/// A parsed field selector: terms that must all hold. Which fields a type has is not known here; see
+/// [`Self::compile`]. Equality and hash disregard order and repetition.
+#[derive(Clone, Debug, Default)]
+pub struct FieldSelector {
+    terms: Vec<FieldTerm>,
+}
+
+/// One term: a field label compared with a value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldTerm {
+    pub field: Box<str>,
+    pub operator: FieldOperator,
+    /// Unescaped.
+    pub value: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FieldOperator {
+    Equals,
+    NotEquals,
+}
+
+// === impl FieldSelector ===
+
+impl FieldSelector {
+    /// Parses the `fieldSelector` parameter. Terms are kept in the order of their text, as the apiserver sorts them
+    /// before it looks into them: with two errors, that decides which one is told.
+    ///
+    /// # Errors
+    /// The apiserver's message for a selector that does not parse.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let terms: Vec<FieldTerm> = parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                let (field, operator, value) =
+                    split_term(part).ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+                let value = unescape(value).map_err(|error| format!("invalid field selector: {error}"))?;
+                Ok(FieldTerm { field: field.into(), operator, value: value.into() })
+            })
+            .collect::<Result<_, String>>()?;
+        // A term that names nothing and asks for nothing is none.
+        let terms = terms.into_iter().filter(|term| !(term.field.is_empty() && term.value.is_empty())).collect();
+        Ok(Self { terms })
+    }
+
+    /// The selector of one exact term.
+    pub fn equals(field: &str, value: &str) -> Self {
+        Self { terms: vec![FieldTerm { field: field.into(), operator: FieldOperator::Equals, value: value.into() }] }
+    }
+
+    /// Whether nothing is required.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The terms in the order the apiserver evaluates them.
+    pub fn terms(&self) -> &[FieldTerm] {
+        &self.terms
+    }
+
+    /// The value of the first exact term on this label. The apiserver takes the name of a collection request from
+    /// `metadata.name` this way, for authorization and for watches by path.
+    pub fn requires_exact_match(&self, label: &str) -> Option<&str> {
+        self.terms
+            .iter()
+            .find(|term| term.operator == FieldOperator::Equals && &*term.field == label)
+            .map(|term| &*term.value)
+    }
+
+    /// Translates the field labels to those of the resource; `table` is the one its objects were parsed with.
+    ///
+    /// Of a type whose origin is unknown only `metadata.name` and `metadata.namespace` are known. Its own server may
+    /// support more, so a reader should let that server judge what fails here.
+    ///
+    /// # Errors
+    /// The apiserver's message (400) for the first label that the type does not support.
+    pub fn compile(&self, resource: &Resource, table: &FieldTable) -> Result<CompiledFields, String> {
+        let mut builder = compiled::Builder::new(table);
+        for term in &self.terms {
+            match tables::meaning(resource, table, &term.field)? {
+                Meaning::Field(source) => builder.compare(source, term.operator, &term.value),
+                Meaning::AlwaysEmpty => builder.compare_constant("", term.operator, &term.value),
+            }
+        }
+        Ok(builder.build())
+    }
+
+    fn canonical(&self) -> Vec<&FieldTerm> {
+        let mut terms: Vec<_> = self.terms.iter().collect();
+        terms.sort_unstable();
+        terms.dedup();
+        terms
+    }
+}
+
+impl PartialEq for FieldSelector {
+    fn eq(&self, other: &Self) -> bool {
+        self.terms == other.terms || self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for FieldSelector {}
+
+impl Hash for FieldSelector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical().hash(state);
+    }
+}
+
+/// The selector as the apiserver writes it.
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, term) in self.terms.iter().enumerate() {
+            if i > 0 {
+                f.write_char(',')?;
+            }
+            term.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl FieldTerm ===
+
+impl fmt::Display for FieldTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.field)?;
+        f.write_str(match self.operator {
+            FieldOperator::Equals => "=",
+            FieldOperator::NotEquals => "!=",
+        })?;
+        for c in self.value.chars() {
+            if matches!(c, '\\' | ',' | '=') {
+                f.write_char('\\')?;
+            }
+            f.write_char(c)?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits at commas that no backslash precedes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    })
+    .collect()
+}
+
+/// The first operator from the left parts label and value; blanks belong to what they stand in.
+fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
+    let equals = term.find('=')?;
+    let (field, value) = (&term[..equals], &term[equals + 1..]);
+    if let Some(field) = field.strip_suffix('!') {
+        return Some((field, FieldOperator::NotEquals, value));
+    }
+    Some((field, FieldOperator::Equals, value.strip_prefix('=').unwrap_or(value)))
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                Some(other) => return Err(format!("invalid escape sequence: \\{other}")),
+                None => return Err("invalid escape sequence: \\".into()),
+            },
+            ',' | '=' => return Err(format!("unescaped character in value: {}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}

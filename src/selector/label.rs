@@ -1,0 +1,195 @@
+//! Label selectors: what they mean, and how they are shown.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::meta::Attributes;
+
+use super::label_parser;
+
+/// A parsed label selector: requirements on labels that must all hold. The default selects everything.
+///
+/// Equality and hash are by meaning as far as cheap: order, repetition and spelling (`x=a`, `x==a`, `x in (a)`) do
+/// not matter.
+#[derive(Clone, Default)]
+pub struct LabelSelector {
+    /// Sorted by key; in the request's order for one key.
+    written: Box<[Requirement]>,
+    /// The same requirements, sorted as a whole and without repetition.
+    terms: Box<[Term]>,
+}
+
+/// One requirement as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Requirement {
+    pub key: Box<str>,
+    pub operator: Operator,
+    /// Sorted, without repetition. Empty for `Exists` and `DoesNotExist`, one for `=`, `==`, `!=`, `>` and `<`.
+    pub values: Vec<Box<str>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Exists,
+    DoesNotExist,
+    Equals,
+    DoubleEquals,
+    In,
+    NotEquals,
+    NotIn,
+    GreaterThan,
+    LessThan,
+}
+
+/// What one requirement asks of one key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Term {
+    key: Box<str>,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Test {
+    Exists,
+    DoesNotExist,
+    /// One of these; sorted.
+    In(Box<[Box<str>]>),
+    /// None of these, or absent; sorted.
+    NotIn(Box<[Box<str>]>),
+    GreaterThan(i64),
+    LessThan(i64),
+}
+
+// === impl LabelSelector ===
+
+impl LabelSelector {
+    /// Parses the `labelSelector` parameter.
+    ///
+    /// # Errors
+    /// The apiserver's message for a selector that does not parse.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut written = label_parser::parse(text)?;
+        written.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut terms: Vec<Term> = written.iter().map(Requirement::term).collect();
+        terms.sort_unstable();
+        terms.dedup();
+        Ok(Self { written: written.into(), terms: terms.into() })
+    }
+
+    /// Whether the labels of these attributes meet every requirement. Does not allocate.
+    pub fn matches(&self, attributes: &Attributes) -> bool {
+        if self.terms.is_empty() {
+            return true;
+        }
+        // Both sides are sorted by key, so one walk over the labels finds them all.
+        let mut labels = attributes.labels();
+        let mut label = labels.next();
+        self.terms.iter().all(|term| {
+            while label.is_some_and(|(key, _)| key < &*term.key) {
+                label = labels.next();
+            }
+            let value = label.filter(|(key, _)| *key == &*term.key).map(|(_, value)| value);
+            term.test.holds(value)
+        })
+    }
+
+    /// Whether nothing is required.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether every requirement of `other` is one of this selector's. Then it matches nothing that `other` does not.
+    pub fn implies(&self, other: &Self) -> bool {
+        other.terms.iter().all(|term| self.terms.binary_search(term).is_ok())
+    }
+}
+
+impl PartialEq for LabelSelector {
+    fn eq(&self, other: &Self) -> bool {
+        self.terms == other.terms
+    }
+}
+
+impl Eq for LabelSelector {}
+
+impl Hash for LabelSelector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.terms.hash(state);
+    }
+}
+
+/// The selector as the apiserver writes it: sorted by key, values of a set sorted.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, requirement) in self.written.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+// === impl Requirement ===
+
+impl Requirement {
+    fn term(&self) -> Term {
+        let values = || self.values.clone().into_boxed_slice();
+        // The parser has checked that there is one value, and that it is a number.
+        let number = || self.values.first().and_then(|value| value.parse().ok()).unwrap_or_default();
+        let test = match self.operator {
+            Operator::Exists => Test::Exists,
+            Operator::DoesNotExist => Test::DoesNotExist,
+            Operator::Equals | Operator::DoubleEquals | Operator::In => Test::In(values()),
+            Operator::NotEquals | Operator::NotIn => Test::NotIn(values()),
+            Operator::GreaterThan => Test::GreaterThan(number()),
+            Operator::LessThan => Test::LessThan(number()),
+        };
+        Term { key: self.key.clone(), test }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(","));
+        match self.operator {
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::Equals => write!(f, "{key}={values}"),
+            Operator::DoubleEquals => write!(f, "{key}=={values}"),
+            Operator::NotEquals => write!(f, "{key}!={values}"),
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::GreaterThan => write!(f, "{key}>{values}"),
+            Operator::LessThan => write!(f, "{key}<{values}"),
+        }
+    }
+}
+
+// === impl Test ===
+
+impl Test {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let listed = |set: &[Box<str>], value: &str| set.binary_search_by(|item| (**item).cmp(value)).is_ok();
+        match self {
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::In(set) => value.is_some_and(|value| listed(set, value)),
+            Self::NotIn(set) => value.is_none_or(|value| !listed(set, value)),
+            Self::GreaterThan(bound) => value.and_then(integer).is_some_and(|value| value > *bound),
+            Self::LessThan(bound) => value.and_then(integer).is_some_and(|value| value < *bound),
+        }
+    }
+}
+
+/// A label's value as a number; one that is none compares to nothing.
+fn integer(value: &str) -> Option<i64> {
+    value.parse().ok()
+}

@@ -1,0 +1,23 @@
+//! Label and field selectors: parsed once, matched often.
+//!
+//! A request's selectors become a [`Predicate`]: the part of the key space it covers, and what is asked of labels and
+//! fields beyond that. Predicates that mean the same compare equal, as far as that is cheap to tell, so that watchers
+//! can share the work of matching.
+
+mod compiled;
+mod field;
+mod label;
+mod label_parser;
+mod predicate;
+mod tables;
+
+pub use compiled::CompiledFields;
+pub use field::{FieldOperator, FieldSelector, FieldTerm};
+pub use label::LabelSelector;
+pub use predicate::Predicate;
+pub use tables::field_table;
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod tests;

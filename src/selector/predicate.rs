@@ -1,0 +1,123 @@
+//! What a request or watcher selects of one resource.
+
+use std::sync::Arc;
+
+use crate::meta::{Object, Scope};
+
+use super::compiled::Source;
+use super::{CompiledFields, LabelSelector};
+
+/// A part of the key space and what is asked of labels and fields beyond it. Equal predicates select the same objects
+/// of the same resource (not always the other way round), so their watchers may share one group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Predicate {
+    pub scope: Scope,
+    pub labels: Arc<LabelSelector>,
+    pub fields: Arc<CompiledFields>,
+}
+
+// === impl Predicate ===
+
+impl Predicate {
+    /// `scope` is what the request's path says. Exact terms on `metadata.name` and `metadata.namespace` move into it;
+    /// where they contradict it or each other, or could be no name, nothing matches, which is no error.
+    ///
+    /// Whether a *request* carried selectors is not to be read from the result: the apiserver counts remaining items
+    /// only for requests without any, and `metadata.namespace=x` is one.
+    pub fn new(scope: Scope, labels: impl Into<Arc<LabelSelector>>, fields: impl Into<Arc<CompiledFields>>) -> Self {
+        let (labels, mut fields) = (labels.into(), fields.into());
+        let mut scope = scope;
+        let parts = [(Source::Name, &mut scope.name), (Source::Namespace, &mut scope.namespace)];
+        for (source, part) in parts {
+            if part.is_none() {
+                *part = fields.exact(source).map(Into::into);
+            }
+            let Some(value) = part.as_deref() else { continue };
+            let narrowed = if is_nameable(value) { fields.assume(source, value) } else { CompiledFields::nothing() };
+            if narrowed != *fields {
+                fields = Arc::new(narrowed);
+            }
+        }
+        Self { scope, labels, fields }
+    }
+
+    /// The predicate of a whole resource.
+    pub fn everything() -> Self {
+        Self::scoped(Scope::all())
+    }
+
+    /// The predicate of a scope without selectors.
+    pub fn scoped(scope: Scope) -> Self {
+        Self::new(scope, LabelSelector::default(), CompiledFields::default())
+    }
+
+    /// Whether the object is selected. Does not allocate.
+    pub fn matches(&self, object: &Object) -> bool {
+        !self.fields.matches_nothing()
+            && self.scope.contains(&object.key)
+            && self.labels.matches(&object.attributes)
+            && self.fields.matches(&object.key, &object.attributes)
+    }
+
+    /// Whether every object of the resource is selected.
+    pub fn is_everything(&self) -> bool {
+        self.scope == Scope::default() && self.is_scope_only()
+    }
+
+    /// Whether nothing is asked beyond the scope.
+    pub fn is_scope_only(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether no object can match: the terms contradict each other, or name what can not be a name. To be asked
+    /// before the scope is read; lists and watches of it are empty and succeed.
+    pub fn matches_nothing(&self) -> bool {
+        self.fields.matches_nothing()
+    }
+
+    /// The value that the field with a trigger must have: `spec.nodeName` of pods.
+    pub fn trigger(&self) -> Option<&str> {
+        self.fields.trigger()
+    }
+
+    /// The exact value that every selected object has in the field with this label.
+    pub fn pins_field(&self, label: &str) -> Option<&str> {
+        match label {
+            "metadata.name" => self.scope.name.as_deref(),
+            "metadata.namespace" => self.scope.namespace.as_deref(),
+            label => self.fields.pins(label),
+        }
+    }
+
+    /// Whether every object selected here is also selected by `other`. Conservative: says no where only a look beyond
+    /// single terms could tell.
+    pub fn implies(&self, other: &Self) -> bool {
+        if self.matches_nothing() {
+            return true;
+        }
+        within(self.scope.name.as_deref(), other.scope.name.as_deref())
+            && within(self.scope.namespace.as_deref(), other.scope.namespace.as_deref())
+            && self.labels.implies(&other.labels)
+            && self.fields.implies(&self.known_by_scope(&other.fields))
+    }
+
+    /// The terms of `fields` that this scope does not settle already.
+    fn known_by_scope(&self, fields: &Arc<CompiledFields>) -> Arc<CompiledFields> {
+        let mut fields = fields.clone();
+        for (source, part) in [(Source::Name, &self.scope.name), (Source::Namespace, &self.scope.namespace)] {
+            if let Some(value) = part {
+                fields = Arc::new(fields.assume(source, value));
+            }
+        }
+        fields
+    }
+}
+
+fn within(inner: Option<&str>, outer: Option<&str>) -> bool {
+    outer.is_none() || inner == outer
+}
+
+/// Whether an object or a namespace could have this name at all.
+fn is_nameable(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}

@@ -1,0 +1,397 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::meta::{
+    Attributes, AttributesBuilder, Gvr, Object, ObjectKey, Origin, Raw, Resource, ResourceVersion, Scope, Verbs,
+};
+use bytes::Bytes;
+
+fn resource(group: &str, version: &str, plural: &str, namespaced: bool, origin: Origin) -> Resource {
+    Resource { gvr: Gvr::new(group, version, plural), kind: "".into(), namespaced, verbs: Verbs::default(), origin }
+}
+
+fn built_in(group: &str, version: &str, plural: &str, namespaced: bool) -> Resource {
+    resource(group, version, plural, namespaced, Origin::BuiltIn)
+}
+
+pub(super) fn pods() -> Resource {
+    built_in("", "v1", "pods", true)
+}
+
+fn widgets(namespaced: bool) -> Resource {
+    let selectable = ["spec.color".into(), "spec.size".into()].into();
+    resource("example.com", "v1", "widgets", namespaced, Origin::Custom { selectable })
+}
+
+fn compile(resource: &Resource, text: &str) -> Result<CompiledFields, String> {
+    FieldSelector::parse(text).unwrap().compile(resource, &field_table(resource))
+}
+
+pub(super) fn predicate(resource: &Resource, scope: Scope, labels: &str, fields: &str) -> Predicate {
+    Predicate::new(scope, LabelSelector::parse(labels).unwrap(), compile(resource, fields).unwrap())
+}
+
+pub(super) fn attributes<'a>(labels: &BTreeMap<&str, &str>, fields: impl IntoIterator<Item = &'a str>) -> Attributes {
+    let mut builder = AttributesBuilder::new("uid");
+    for (key, value) in labels {
+        builder.label(key, value);
+    }
+    for value in fields {
+        builder.field(value);
+    }
+    builder.build()
+}
+
+pub(super) fn object(namespace: &str, name: &str, attributes: Attributes) -> Object {
+    let raw = Raw::new(Bytes::from_static(b"{},"), 0..0, 0..0);
+    Object::new(ObjectKey::new(namespace, name), ResourceVersion(1), attributes, raw)
+}
+
+/// Whether the selector matches an object with these labels.
+fn selects(selector: &str, labels: &[(&str, &str)]) -> bool {
+    let labels = labels.iter().copied().collect();
+    LabelSelector::parse(selector).unwrap().matches(&attributes(&labels, []))
+}
+
+// === the recorded vectors ===
+
+/// Runs every line of the file; a line of a kind not known here fails.
+#[test]
+fn vectors() {
+    let (labels, fields) = run_vectors(include_str!("../../tests/data/selectors.txt"));
+    assert_eq!((labels, fields), (76, 30), "the file has changed");
+}
+
+fn run_vectors(file: &str) -> (usize, usize) {
+    let (mut labels, mut fields) = (0, 0);
+    for line in file.lines() {
+        let (kind, rest) = line.split_once(' ').unwrap();
+        let mut strings = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let input = strings.next().unwrap().unwrap();
+        let outcome = rest[strings.byte_offset()..].trim_start();
+        let want = match outcome.split_at(4) {
+            ("OK  ", shown) => Ok(shown.to_owned()),
+            ("ERR ", message) => Err(message.to_owned()),
+            _ => panic!("not understood: {line}"),
+        };
+        match kind {
+            "L" => {
+                assert_eq!(LabelSelector::parse(&input).map(|selector| selector.to_string()), want, "{line}");
+                labels += 1;
+            }
+            "F" => {
+                let shown = |selector: FieldSelector| format!("{selector}  empty={}", selector.is_empty());
+                assert_eq!(FieldSelector::parse(&input).map(shown), want, "{line}");
+                fields += 1;
+            }
+            _ => panic!("not understood: {line}"),
+        }
+    }
+    (labels, fields)
+}
+
+// === labels ===
+
+#[test]
+fn absent_labels() {
+    for selector in ["!x", "x!=a", "x notin (a)", "x notin ()", ""] {
+        assert!(selects(selector, &[]), "{selector}");
+        assert!(selects(selector, &[("w", "a"), ("y", "a")]), "{selector}");
+    }
+    for selector in ["x", "x=a", "x=", "x in (a,b)", "x in ()", "x>1", "x<1"] {
+        assert!(!selects(selector, &[]), "{selector}");
+        assert!(!selects(selector, &[("w", "a"), ("y", "a")]), "{selector}");
+    }
+}
+
+#[test]
+fn sets_and_numbers() {
+    assert!(selects("x in ()", &[("x", "")]));
+    assert!(!selects("x in ()", &[("x", "a")]));
+    assert!(selects("x in (a,)", &[("x", "")]));
+    assert!(selects("x>5", &[("x", "10")]));
+    for value in ["5", "abc", "", "99999999999999999999"] {
+        assert!(!selects("x>5", &[("x", value)]), "{value}");
+    }
+    assert!(selects("x<5", &[("x", "-7")]));
+    assert!(!selects("x=a,x=b", &[("x", "a")]));
+    assert_eq!(
+        LabelSelector::parse("x>-1").unwrap_err().split(": a valid").next(),
+        Some("unable to parse requirement: values[0][x]: Invalid value: \"-1\"")
+    );
+    assert!(LabelSelector::parse("x>-a").unwrap_err().starts_with("unable to parse requirement: [values[0]: "));
+}
+
+#[test]
+fn equal_by_meaning() {
+    for (a, b) in [("x=a,y", "y,x==a"), ("x in (a)", "x=a"), ("x notin (b)", "x!=b"), ("x,x", "x"), ("a>1", "a>01")] {
+        assert_eq!(LabelSelector::parse(a), LabelSelector::parse(b), "{a} {b}");
+    }
+    for (a, b) in [("x=a", "x!=a"), ("x", "!x"), ("x>1", "x<1"), ("x in (a,b)", "x=a"), ("", "x")] {
+        assert_ne!(LabelSelector::parse(a), LabelSelector::parse(b), "{a} {b}");
+    }
+}
+
+// === fields ===
+
+/// Every label of every built-in type with a conversion of its own, the value it compares when it is missing, and
+/// whether `metadata.namespace` is supported.
+#[test]
+fn built_in_tables() {
+    /// Group, version, resource, namespaced, supports `metadata.namespace`, labels.
+    type Row<'a> = (&'a str, &'a str, &'a str, bool, bool, &'a [&'a str]);
+    let rows: &[Row<'_>] = &[
+        (
+            "",
+            "v1",
+            "pods",
+            true,
+            true,
+            &[
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "spec.hostNetwork false",
+                "status.phase",
+                "status.podIP",
+                "status.nominatedNodeName",
+            ],
+        ),
+        ("", "v1", "nodes", false, false, &["spec.unschedulable false"]),
+        ("", "v1", "replicationcontrollers", true, true, &["status.replicas 0"]),
+        ("", "v1", "namespaces", false, false, &["status.phase"]),
+        ("", "v1", "secrets", true, true, &["type"]),
+        ("", "v1", "services", true, true, &["spec.clusterIP", "spec.type"]),
+        (
+            "",
+            "v1",
+            "events",
+            true,
+            true,
+            &[
+                "involvedObject.kind",
+                "involvedObject.namespace",
+                "involvedObject.name",
+                "involvedObject.uid",
+                "involvedObject.apiVersion",
+                "involvedObject.resourceVersion",
+                "involvedObject.fieldPath",
+                "reason",
+                "reportingComponent",
+                "source",
+                "type",
+            ],
+        ),
+        (
+            "events.k8s.io",
+            "v1",
+            "events",
+            true,
+            true,
+            &[
+                "regarding.kind",
+                "regarding.namespace",
+                "regarding.name",
+                "regarding.uid",
+                "regarding.apiVersion",
+                "regarding.resourceVersion",
+                "regarding.fieldPath",
+                "reason",
+                "reportingController",
+                "type",
+            ],
+        ),
+        ("batch", "v1", "jobs", true, true, &["status.successful 0"]),
+        ("certificates.k8s.io", "v1", "certificatesigningrequests", false, false, &["spec.signerName"]),
+        ("certificates.k8s.io", "v1beta1", "clustertrustbundles", false, false, &["spec.signerName"]),
+        (
+            "certificates.k8s.io",
+            "v1beta1",
+            "podcertificaterequests",
+            true,
+            false,
+            &["spec.signerName", "spec.podName", "spec.nodeName"],
+        ),
+        ("resource.k8s.io", "v1", "resourceslices", false, false, &["spec.nodeName", "spec.driver"]),
+        ("", "v1", "configmaps", true, true, &[]),
+        ("apps", "v1", "deployments", true, true, &[]),
+        ("", "v1", "persistentvolumes", false, true, &[]),
+    ];
+    for &(group, version, plural, namespaced, namespace, fields) in rows {
+        let resource = built_in(group, version, plural, namespaced);
+        let table = field_table(&resource);
+        let got: Vec<String> = table
+            .labels
+            .iter()
+            .map(|field| format!("{} {}", field.label, field.value.missing).trim_end().to_owned())
+            .collect();
+        assert_eq!(got, fields, "{plural}");
+        assert!(compile(&resource, "metadata.name=x").is_ok(), "{plural}");
+        assert_eq!(compile(&resource, "metadata.namespace=x").is_ok(), namespace, "{plural}");
+        for field in &*table.labels {
+            let compiled = compile(&resource, &format!("{}=x", field.label)).unwrap();
+            assert_eq!(compiled.pins(&field.label), Some("x"), "{plural} {}", field.label);
+        }
+        let trigger = table.trigger.map(|trigger| &*table.labels[trigger].label);
+        let triggers = matches!(plural, "pods" | "resourceslices");
+        assert_eq!(trigger, triggers.then_some("spec.nodeName"), "{plural}");
+    }
+}
+
+#[test]
+fn where_values_stand() {
+    let place = |resource: &Resource, label: &str| {
+        let table = field_table(resource);
+        let value = table.labels[table.index_of(label).unwrap()].value.clone();
+        (value.path.join("."), value.fallback.map(|path| path.join(".")))
+    };
+    let path = |path: &str| path.to_owned();
+    assert_eq!(place(&pods(), "spec.nodeName"), (path("spec.nodeName"), None));
+    assert_eq!(place(&pods(), "status.podIP"), (path("status.podIPs.0.ip"), Some(path("status.podIP"))));
+    let events = built_in("", "v1", "events", true);
+    assert_eq!(place(&events, "source"), (path("source.component"), Some(path("reportingComponent"))));
+    assert_eq!(place(&built_in("batch", "v1", "jobs", true), "status.successful").0, "status.succeeded");
+    assert_eq!(place(&widgets(true), "spec.color"), (path("spec.color"), None));
+}
+
+#[test]
+fn unsupported_labels_are_named_as_the_type_names_them() {
+    for (resource, label, message) in [
+        (pods(), "spec.foo", "field label not supported: spec.foo"),
+        (pods(), "", "field label not supported: "),
+        (pods(), " metadata.name", "field label not supported:  metadata.name"),
+        (
+            built_in("", "v1", "configmaps", true),
+            "spec.foo",
+            r#""spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+        ),
+        (built_in("batch", "v1", "jobs", true), "spec.foo", r#"field label "spec.foo" not supported for Job"#),
+        (
+            built_in("resource.k8s.io", "v1beta1", "resourceslices", false),
+            "spec.foo",
+            "field label not supported for resource.k8s.io/v1beta1, Kind=ResourceSlice: spec.foo",
+        ),
+        (built_in("", "v1", "nodes", false), "metadata.namespace", "field label not supported: metadata.namespace"),
+        (built_in("", "v1", "events", true), "regarding.name", "field label not supported: regarding.name"),
+        (built_in("events.k8s.io", "v1", "events", true), "source", "field label not supported: source"),
+        (widgets(true), "spec.foo", "field label not supported: spec.foo"),
+        (widgets(false), "metadata.namespace", "field label not supported: metadata.namespace"),
+    ] {
+        assert_eq!(compile(&resource, &format!("{label}=x")), Err(message.into()), "{label}");
+    }
+    // Terms are looked at in the order of their text.
+    assert_eq!(compile(&pods(), "z=1,b=2"), Err("field label not supported: b".into()));
+}
+
+#[test]
+fn constants_and_aliases() {
+    assert_eq!(compile(&pods(), "spec.host=n"), compile(&pods(), "spec.nodeName=n"));
+    assert!(compile(&pods(), "status.podIPs=").unwrap().is_empty());
+    assert!(compile(&pods(), "status.podIPs=10.0.0.1").unwrap().matches_nothing());
+    let volumes = built_in("", "v1", "persistentvolumes", false);
+    for (text, nothing) in [("=", false), ("!=x", false), ("=x", true), ("!=", true)] {
+        let compiled = compile(&volumes, &format!("metadata.namespace{text}")).unwrap();
+        assert_eq!((compiled.matches_nothing(), compiled.is_empty()), (nothing, !nothing), "{text}");
+    }
+    assert!(compile(&widgets(true), "spec.color=red,spec.size!=5").is_ok());
+}
+
+#[test]
+fn field_selectors_are_equal_by_meaning() {
+    let parse = |text| FieldSelector::parse(text).unwrap();
+    assert_eq!(parse("b=1,a==2,b=1"), parse("a=2,b=1"));
+    assert_ne!(parse("a=1"), parse("a!=1"));
+    assert_eq!(parse("metadata.name=b,metadata.name=a").requires_exact_match("metadata.name"), Some("a"));
+    assert_eq!(parse("metadata.name!=a").requires_exact_match("metadata.name"), None);
+    // A term without a label and a value asks for nothing.
+    assert!(parse("=,!=").is_empty() && !parse("=b").is_empty());
+    assert_eq!(FieldSelector::equals("a", "b,c"), parse("a=b\\,c"));
+}
+
+// === predicates ===
+
+pub(super) fn scope(namespace: Option<&str>, name: Option<&str>) -> Scope {
+    Scope { namespace: namespace.map(Into::into), name: name.map(Into::into) }
+}
+
+#[test]
+fn exact_names_narrow_the_scope() {
+    let p = predicate(&pods(), Scope::all(), "", "metadata.name=x,metadata.namespace=a,metadata.name!=y");
+    assert_eq!(p.scope, scope(Some("a"), Some("x")));
+    assert!(p.is_scope_only() && !p.is_everything() && !p.matches_nothing());
+    assert_eq!(p, Predicate::scoped(scope(Some("a"), Some("x"))));
+    assert_eq!((p.pins_field("metadata.name"), p.pins_field("metadata.namespace")), (Some("x"), Some("a")));
+
+    let p = predicate(&pods(), Scope::namespace("a"), "", "metadata.namespace!=b,metadata.name!=x");
+    assert_eq!((p.scope.clone(), p.is_scope_only()), (Scope::namespace("a"), false));
+    assert_eq!(p, predicate(&pods(), Scope::namespace("a"), "", "metadata.name!=x"));
+
+    assert!(Predicate::everything().is_everything());
+    assert!(!predicate(&pods(), Scope::all(), "x", "").is_scope_only());
+}
+
+#[test]
+fn what_can_not_be_matches_nothing() {
+    for fields in [
+        "metadata.name=a,metadata.name=b",
+        "metadata.name=a,metadata.name!=a",
+        "metadata.name=",
+        "metadata.name=a/b",
+        "metadata.name=..",
+        "metadata.name=a%b",
+        "metadata.namespace=",
+        "metadata.namespace=other",
+        "metadata.namespace!=here",
+        "spec.nodeName=a,spec.nodeName=b",
+        "spec.nodeName=a,spec.nodeName!=a",
+        "status.podIPs!=",
+    ] {
+        let p = predicate(&pods(), Scope::namespace("here"), "", fields);
+        assert!(p.matches_nothing(), "{fields}");
+        assert!(!p.is_scope_only() && !p.is_everything(), "{fields}");
+        assert!(!p.matches(&object("here", "a", attributes(&BTreeMap::new(), ["a"]))), "{fields}");
+    }
+    for fields in ["metadata.name!=", "spec.nodeName=", "metadata.namespace=here", "status.podIPs!=x"] {
+        assert!(!predicate(&pods(), Scope::namespace("here"), "", fields).matches_nothing(), "{fields}");
+    }
+}
+
+#[test]
+fn triggers_and_pins() {
+    let p = predicate(&pods(), Scope::all(), "", "spec.nodeName=n1,status.phase!=Running");
+    assert_eq!((p.trigger(), p.pins_field("spec.nodeName")), (Some("n1"), Some("n1")));
+    assert_eq!(p.pins_field("status.phase"), None);
+    assert_eq!(predicate(&pods(), Scope::all(), "", "spec.nodeName!=n1").trigger(), None);
+    assert_eq!(predicate(&widgets(true), Scope::all(), "", "spec.color=red").trigger(), None);
+}
+
+#[test]
+fn implication() {
+    let p = |scope: Scope, labels: &str, fields: &str| predicate(&pods(), scope, labels, fields);
+    let all = Scope::all;
+    let here = || Scope::namespace("here");
+    for (inner, outer, want) in [
+        (p(here(), "a=b,c", "spec.nodeName=n"), p(all(), "", ""), true),
+        (p(here(), "a=b,c", "spec.nodeName=n"), p(all(), "", "spec.nodeName=n"), true),
+        (p(here(), "a=b,c", "spec.nodeName=n"), p(all(), "c", "spec.nodeName!=m"), true),
+        (p(here(), "", "metadata.name=x"), p(all(), "", "metadata.name!=y,metadata.namespace!=there"), true),
+        (p(here(), "", "metadata.name=x,metadata.name=y"), p(Scope::namespace("there"), "", ""), true),
+        (p(all(), "", ""), p(here(), "", ""), false),
+        (p(here(), "", ""), p(all(), "", "metadata.namespace!=here"), false),
+        (p(here(), "", ""), p(all(), "a", ""), false),
+        (p(here(), "", "spec.nodeName=n"), p(all(), "", "spec.nodeName=m"), false),
+        (p(here(), "", "spec.nodeName!=n"), p(all(), "", "spec.nodeName!=m"), false),
+        (p(here(), "", ""), p(all(), "", "metadata.name="), false),
+    ] {
+        assert_eq!(inner.implies(&outer), want, "{inner:?} => {outer:?}");
+    }
+}
+
+#[test]
+fn predicates_are_cheap_to_share() {
+    let p = predicate(&pods(), Scope::all(), "a", "spec.nodeName=n");
+    let clone = p.clone();
+    assert!(Arc::ptr_eq(&p.labels, &clone.labels) && Arc::ptr_eq(&p.fields, &clone.fields));
+}

@@ -1,0 +1,150 @@
+//! What was asked of a server, for assertions such as "one upstream watch".
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Requests remembered word for word.
+const RECORDS: usize = 4096;
+
+/// What a request asks; a list with `limit=1` that continues nothing is a probe of the revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    Get,
+    List,
+    Probe,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    /// Discovery, health and whatever else names no resource.
+    Other,
+}
+
+/// A copy of a server's counters at one moment. Resources are named `pods`, `deployments.apps`.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    requests: BTreeMap<(Verb, Arc<str>), u64>,
+    open: BTreeMap<Arc<str>, u64>,
+    most: BTreeMap<Arc<str>, u64>,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+}
+
+/// One request as it arrived.
+#[derive(Clone, Debug)]
+pub struct RequestRecord {
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    pub accept: String,
+    pub authorization: Option<String>,
+    pub user_agent: String,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub version: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    counts: Mutex<Counts>,
+    records: Mutex<VecDeque<RequestRecord>>,
+}
+
+/// An open watch; dropping it counts it out.
+#[derive(Debug)]
+pub(super) struct OpenWatch {
+    counters: Arc<Counters>,
+    resource: Arc<str>,
+}
+
+/// An open connection; dropping it counts it out.
+#[derive(Debug)]
+pub(super) struct OpenConnection(Arc<Counters>);
+
+// === impl Counts ===
+
+impl Counts {
+    /// Requests of a verb for a resource, `pods` or `deployments.apps`, whatever their answer was.
+    pub fn requests(&self, verb: Verb, resource: &str) -> u64 {
+        self.requests.get(&(verb, resource.into())).copied().unwrap_or(0)
+    }
+
+    /// Requests of a verb, all resources together.
+    pub fn total(&self, verb: Verb) -> u64 {
+        self.requests.iter().filter(|((of, _), _)| *of == verb).map(|(_, count)| count).sum()
+    }
+
+    /// Watches of a resource that are open now.
+    pub fn open_watches(&self, resource: &str) -> u64 {
+        self.open.get(resource).copied().unwrap_or(0)
+    }
+
+    /// The most watches of a resource that were ever open together.
+    pub fn most_watches(&self, resource: &str) -> u64 {
+        self.most.get(resource).copied().unwrap_or(0)
+    }
+
+    /// All watches open now.
+    pub fn all_open_watches(&self) -> u64 {
+        self.open.values().sum()
+    }
+}
+
+// === impl Counters ===
+
+impl Counters {
+    pub(super) fn snapshot(&self) -> Counts {
+        self.counts.lock().clone()
+    }
+
+    pub(super) fn records(&self) -> Vec<RequestRecord> {
+        self.records.lock().iter().cloned().collect()
+    }
+
+    pub(super) fn record(&self, record: RequestRecord) {
+        let mut records = self.records.lock();
+        if records.len() == RECORDS {
+            records.pop_front();
+        }
+        records.push_back(record);
+    }
+
+    pub(super) fn request(&self, verb: Verb, resource: &str) {
+        *self.counts.lock().requests.entry((verb, resource.into())).or_default() += 1;
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, resource: &Arc<str>) -> OpenWatch {
+        let mut counts = self.counts.lock();
+        let open = counts.open.entry(resource.clone()).or_default();
+        *open += 1;
+        let open = *open;
+        let most = counts.most.entry(resource.clone()).or_default();
+        *most = open.max(*most);
+        OpenWatch { counters: self.clone(), resource: resource.clone() }
+    }
+
+    pub(super) fn connection(self: &Arc<Self>) -> OpenConnection {
+        let mut counts = self.counts.lock();
+        counts.connections += 1;
+        counts.accepted += 1;
+        OpenConnection(self.clone())
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        if let Some(open) = self.counters.counts.lock().open.get_mut(&self.resource) {
+            *open -= 1;
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.counts.lock().connections -= 1;
+    }
+}

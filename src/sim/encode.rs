@@ -1,0 +1,179 @@
+//! The byte form of objects, lists and watch events, as the apiserver writes them.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::registry::Kind;
+use super::stored::Stored;
+use crate::meta::Status;
+
+/// `ObjectMeta`'s members in the order Go writes them; custom resources are sorted instead.
+const METADATA_ORDER: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// What a client asked each object to be shown as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Full,
+    Partial,
+    Table { objects: RowObject },
+}
+
+/// What stands in a table row's `object`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// The bytes of a GET without the newline.
+pub(super) fn object(kind: &Kind, value: &Value) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    match value {
+        Value::Object(members) if !kind.custom => ordered(&mut out, members, &["kind", "apiVersion", "metadata"], true),
+        _ => write(&mut out, value),
+    }
+    escape_html(out).into()
+}
+
+fn ordered(out: &mut Vec<u8>, members: &Map<String, Value>, first: &[&str], root: bool) {
+    let mut separator = b'{';
+    let mut member = |name: &str, value: &Value| {
+        out.push(separator);
+        separator = b',';
+        write(out, &Value::String(name.to_owned()));
+        out.push(b':');
+        match value {
+            Value::Object(metadata) if root && name == "metadata" => ordered(out, metadata, METADATA_ORDER, false),
+            _ => write(out, value),
+        }
+    };
+    for name in first {
+        if let Some(value) = members.get(*name) {
+            member(name, value);
+        }
+    }
+    for (name, value) in members.iter().filter(|(name, _)| !first.contains(&name.as_str())) {
+        member(name, value);
+    }
+    if members.is_empty() {
+        out.push(b'{');
+    }
+    out.push(b'}');
+}
+
+fn write(out: &mut Vec<u8>, value: &Value) {
+    // Writing a Value to memory cannot fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// Go's encoder escapes `<`, `>` and `&`, which only ever stand inside strings.
+fn escape_html(json: Vec<u8>) -> Vec<u8> {
+    if memchr::memchr3(b'<', b'>', b'&', &json).is_none() {
+        return json;
+    }
+    let mut out = Vec::with_capacity(json.len() + 64);
+    for byte in json {
+        match byte {
+            b'<' | b'>' | b'&' => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+    out
+}
+
+/// An object in the shape a client asked for (a table has its own writer), without the newline.
+pub(super) fn shaped(shape: Shape, stored: &Stored) -> Bytes {
+    match shape {
+        Shape::Partial => {
+            let mut out = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#.to_vec();
+            out.extend_from_slice(stored.metadata());
+            out.push(b'}');
+            out.into()
+        }
+        Shape::Full | Shape::Table { .. } => stored.json.clone(),
+    }
+}
+
+/// `{"type":…,"object":…}` and a newline.
+pub(super) fn frame(kind: &str, object: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.len() + 40);
+    out.extend_from_slice(br#"{"type":""#);
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(br#"","object":"#);
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+    out
+}
+
+pub(super) fn error_frame(status: &Status) -> Vec<u8> {
+    frame("ERROR", status.to_json().as_bytes())
+}
+
+/// A bookmark's object: the zero value of the type with a resourceVersion, and the annotation that ends initial events.
+pub(super) fn bookmark_object(kind: &Kind, shape: Shape, rv: u64, initial_events_end: bool) -> Vec<u8> {
+    let mut metadata = json!({"resourceVersion": rv.to_string()});
+    if initial_events_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    let (name, version) = match shape {
+        Shape::Partial => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+        _ => (kind.kind.to_string(), kind.api_version()),
+    };
+    if kind.custom && shape != Shape::Partial {
+        return json!({"apiVersion": version, "kind": name, "metadata": metadata}).to_string().into_bytes();
+    }
+    // Go writes resourceVersion before annotations, and the required members of the type although they are empty.
+    let mut inner = Vec::new();
+    ordered(&mut inner, metadata.as_object().unwrap_or(&Map::new()), METADATA_ORDER, false);
+    let zero = match &*kind.kind {
+        _ if shape == Shape::Partial => "",
+        "Pod" => r#","spec":{"containers":null},"status":{}"#,
+        "Namespace" => r#","spec":{},"status":{}"#,
+        "Service" => r#","spec":{},"status":{"loadBalancer":{}}"#,
+        "Lease" => r#","spec":{}"#,
+        "EndpointSlice" => r#","addressType":"","endpoints":null,"ports":null"#,
+        "ReplicaSet" => {
+            r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#
+        }
+        _ => "",
+    };
+    format!(r#"{{"kind":"{name}","apiVersion":"{version}","metadata":{}{zero}}}"#, String::from_utf8_lossy(&inner))
+        .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_ins_have_gos_order_and_custom_resources_sorted_keys() {
+        let kinds = Kind::built_in();
+        let pod = kinds.iter().find(|kind| &*kind.id == "pods").unwrap();
+        let value = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {}, "name": "a", "uid": "u",
+            "annotations": {"x": "a<b"}}, "spec": {}});
+        assert_eq!(
+            object(pod, &value),
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","uid":"u","labels":{},"annotations":{"x":"a\u003cb"}},"spec":{}}"#
+        );
+        let widget = Kind::from_definition(&super::super::registry::widgets_definition()).unwrap();
+        let value = json!({"kind": "Widget", "apiVersion": "x/v1", "metadata": {"name": "a"}});
+        assert_eq!(object(&widget, &value), r#"{"apiVersion":"x/v1","kind":"Widget","metadata":{"name":"a"}}"#);
+    }
+}

@@ -1,0 +1,39 @@
+//! A small simulated API server over real sockets: the cluster inside `informerd demo` and the fault injector of the
+//! tests. It keeps the list and watch semantics of the kube-apiserver where clients can notice them, and breaks them
+//! only where a [`Fault`] says so.
+
+mod body;
+pub mod cluster;
+mod counts;
+mod discovery;
+mod encode;
+mod fault;
+mod handler;
+mod kubeconfig;
+mod list;
+mod net;
+mod options;
+mod patch;
+mod proto;
+mod registry;
+mod select;
+mod server;
+mod store;
+mod stored;
+mod subresource;
+mod table;
+mod watch;
+mod write;
+
+pub use cluster::{Cluster, DemoConfig};
+pub use counts::{Counts, RequestRecord, Verb};
+pub use fault::{Cut, Effect, Fault, FaultId, Faults};
+pub use kubeconfig::kubeconfig;
+pub use server::{Builder, Server};
+pub use store::{Change, Store};
+pub use stored::Stored;
+
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The query of a read, decoded and validated as the apiserver does.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::write::bad_request;
+use crate::meta::{Status, StatusCause, StatusDetails};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    pub label_selector: String,
+    pub field_selector: String,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub rv: String,
+    pub rv_match: String,
+    pub timeout: Option<i64>,
+    pub limit: i64,
+    pub continue_token: String,
+    pub initial_events: Option<bool>,
+    pub include_object: String,
+}
+
+// === impl Options ===
+
+impl Options {
+    pub(super) fn decode(query: &str) -> Result<Self, Box<Status>> {
+        let pairs = pairs(query);
+        let first = |name: &str| pairs.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str());
+        let text = |name: &str| first(name).unwrap_or_default().to_owned();
+        let flag = |name: &str| first(name).map(|value| !matches!(value.to_lowercase().as_str(), "0" | "false"));
+        let number = |name: &str| {
+            let bad = |value| bad_request(&format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"));
+            first(name).map(|value| value.parse::<i64>().map_err(|_| bad(value))).transpose()
+        };
+        Ok(Self {
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+            watch: flag("watch").unwrap_or(false),
+            bookmarks: flag("allowWatchBookmarks").unwrap_or(false),
+            rv: text("resourceVersion"),
+            rv_match: text("resourceVersionMatch"),
+            timeout: number("timeoutSeconds")?,
+            limit: number("limit")?.unwrap_or(0),
+            continue_token: text("continue"),
+            initial_events: flag("sendInitialEvents"),
+            include_object: text("includeObject"),
+        })
+    }
+
+    /// A watch without a place to start from gets the state first.
+    pub(super) fn set_defaults(&mut self) {
+        if self.initial_events.is_none() && self.rv_match.is_empty() && self.watch && matches!(&*self.rv, "" | "0") {
+            self.initial_events = Some(true);
+            self.rv_match = "NotOlderThan".into();
+        }
+    }
+
+    /// The 422 of options that do not go together.
+    pub(super) fn validate(&self) -> Result<(), Box<Status>> {
+        let (rvm, sie) = ("resourceVersionMatch", "sendInitialEvents");
+        let is = |value: &str| self.rv_match == value;
+        let mut errors: Vec<(&str, String)> = Vec::new();
+        let mut forbid = |when: bool, field: &'static str, detail: &str| {
+            if when {
+                errors.push((field, format!("Forbidden: {detail}")));
+            }
+        };
+        let unsupported =
+            |supported: &str| format!("Unsupported value: {:?}: supported values: {supported}", self.rv_match);
+        if self.watch {
+            let given = self.initial_events.is_some();
+            forbid(given && is(""), rvm, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            forbid(
+                given && !is("") && !is("NotOlderThan"),
+                rvm,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+            forbid(
+                !given && !is(""),
+                rvm,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+            if !is("") && !is("NotOlderThan") {
+                errors.push((rvm, unsupported("\"NotOlderThan\"")));
+            }
+            if !is("") && !self.continue_token.is_empty() {
+                errors.push((rvm, "Forbidden: resourceVersionMatch is forbidden when continue is provided".into()));
+            }
+        } else {
+            forbid(
+                !is("") && self.rv.is_empty(),
+                rvm,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+            forbid(
+                !is("") && !self.continue_token.is_empty(),
+                rvm,
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
+            if !matches!(&*self.rv_match, "" | "Exact" | "NotOlderThan") {
+                errors.push((rvm, unsupported("\"Exact\", \"NotOlderThan\", \"\"")));
+            }
+            if is("Exact") && self.rv == "0" {
+                errors.push((
+                    rvm,
+                    "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"".into(),
+                ));
+            }
+            if self.initial_events.is_some() {
+                errors.push((sie, "Forbidden: sendInitialEvents is forbidden for list".into()));
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
+    }
+
+    /// `""` and `"0"` are both zero; the error is the text after which a list says 400 and the others 500.
+    pub(super) fn revision(&self) -> Result<u64, String> {
+        if self.rv.is_empty() {
+            return Ok(0);
+        }
+        let digits = self.rv.bytes().all(|b| b.is_ascii_digit());
+        let why = if digits { "value out of range" } else { "invalid syntax" };
+        let parsed = if digits { self.rv.parse().ok() } else { None };
+        parsed.ok_or_else(|| {
+            format!("resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: {why}", self.rv)
+        })
+    }
+}
+
+/// The answer of a server that cannot send initial events.
+pub(super) fn watch_list_refused() -> Box<Status> {
+    let text = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    invalid(&[("sendInitialEvents", text.into())])
+}
+
+fn invalid(errors: &[(&str, String)]) -> Box<Status> {
+    let texts: Vec<String> = errors.iter().map(|(field, text)| format!("{field}: {text}")).collect();
+    let all = if texts.len() == 1 { texts[0].clone() } else { format!("[{}]", texts.join(", ")) };
+    let causes = errors.iter().map(|(field, text)| StatusCause {
+        reason: if text.starts_with("Forbidden") { "FieldValueForbidden" } else { "FieldValueNotSupported" }.into(),
+        message: text.clone(),
+        field: (*field).into(),
+    });
+    let details = StatusDetails {
+        group: "meta.k8s.io".into(),
+        kind: "ListOptions".into(),
+        causes: causes.collect(),
+        ..Default::default()
+    };
+    let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
+    Box::new(Status::failure(422, "Invalid", message).with_details(details))
+}
+
+pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let spaced: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
+        percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .map(|(name, value)| (decode(name), decode(value)))
+        .collect()
+}
+
+/// A continue token: the revision of the list it belongs to (-1: whatever is current) and the key after which to go on.
+pub(super) fn encode_token(rv: i64, after: &str) -> String {
+    URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"meta.k8s.io/v1","rv":{rv},"start":"/{after}\u0000"}}"#))
+}
+
+pub(super) fn decode_token(token: &str) -> Result<(i64, String), Box<Status>> {
+    let bad = |why: &str| bad_request(&format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("illegal base64 data at input byte 0"))?;
+    let value: Value =
+        serde_json::from_slice(&bytes).map_err(|_| bad("invalid character looking for beginning of value"))?;
+    let version = value["v"].as_str().unwrap_or_default();
+    if version != "meta.k8s.io/v1" {
+        return Err(bad(&format!("server does not recognize this encoded version {version}")));
+    }
+    let rv = value["rv"].as_i64().unwrap_or(0);
+    if rv == 0 {
+        return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+    }
+    let start = value["start"].as_str().unwrap_or_default();
+    if start.is_empty() {
+        return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    Ok((rv, start.trim_start_matches('/').trim_end_matches('\0').to_owned()))
+}

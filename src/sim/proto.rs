@@ -1,0 +1,256 @@
+//! Just enough protobuf to take what `kubectl create` sends: the members its generators set. Others are dropped, so
+//! only kinds listed here are taken.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+/// Field number, JSON name, type.
+type Field = (u64, &'static str, Type);
+
+#[derive(Clone, Copy)]
+enum Type {
+    Text,
+    Texts,
+    Number,
+    Flag,
+    Texts2Text,
+    Texts2Bytes,
+    IntOrText,
+    One(&'static [Field]),
+    Many(&'static [Field]),
+}
+
+const MAGIC: &[u8] = b"k8s\0";
+
+const METADATA: Type = Type::One(&[
+    (1, "name", Type::Text),
+    (2, "generateName", Type::Text),
+    (3, "namespace", Type::Text),
+    (6, "resourceVersion", Type::Text),
+    (11, "labels", Type::Texts2Text),
+    (12, "annotations", Type::Texts2Text),
+]);
+
+const CONTAINER: &[Field] = &[
+    (1, "name", Type::Text),
+    (2, "image", Type::Text),
+    (3, "command", Type::Texts),
+    (4, "args", Type::Texts),
+    (
+        6,
+        "ports",
+        Type::Many(&[(1, "name", Type::Text), (3, "containerPort", Type::Number), (4, "protocol", Type::Text)]),
+    ),
+    (7, "env", Type::Many(&[(1, "name", Type::Text), (2, "value", Type::Text)])),
+    (14, "imagePullPolicy", Type::Text),
+];
+
+const POD_SPEC: Type = Type::One(&[(2, "containers", Type::Many(CONTAINER)), (3, "restartPolicy", Type::Text)]);
+
+const SERVICE_PORT: &[Field] = &[
+    (1, "name", Type::Text),
+    (2, "protocol", Type::Text),
+    (3, "port", Type::Number),
+    (4, "targetPort", Type::IntOrText),
+    (5, "nodePort", Type::Number),
+];
+
+const KINDS: &[(&str, &[Field])] = &[
+    ("Namespace", &[(1, "metadata", METADATA)]),
+    ("ServiceAccount", &[(1, "metadata", METADATA)]),
+    (
+        "ConfigMap",
+        &[
+            (1, "metadata", METADATA),
+            (2, "data", Type::Texts2Text),
+            (3, "binaryData", Type::Texts2Bytes),
+            (4, "immutable", Type::Flag),
+        ],
+    ),
+    ("Secret", &[(1, "metadata", METADATA), (2, "data", Type::Texts2Bytes), (3, "type", Type::Text)]),
+    (
+        "Service",
+        &[
+            (1, "metadata", METADATA),
+            (
+                2,
+                "spec",
+                Type::One(&[
+                    (1, "ports", Type::Many(SERVICE_PORT)),
+                    (2, "selector", Type::Texts2Text),
+                    (3, "clusterIP", Type::Text),
+                    (4, "type", Type::Text),
+                ]),
+            ),
+        ],
+    ),
+    (
+        "Deployment",
+        &[
+            (1, "metadata", METADATA),
+            (
+                2,
+                "spec",
+                Type::One(&[
+                    (1, "replicas", Type::Number),
+                    (2, "selector", Type::One(&[(1, "matchLabels", Type::Texts2Text)])),
+                    (3, "template", Type::One(&[(1, "metadata", METADATA), (2, "spec", POD_SPEC)])),
+                ]),
+            ),
+        ],
+    ),
+];
+
+/// The object in a protobuf envelope; `None` when it is none, or of a kind that is not known here.
+pub(super) fn decode(body: &[u8]) -> Option<Value> {
+    let envelope = fields(body.strip_prefix(MAGIC)?)?;
+    let part = |of: &[(u64, Wire<'_>)], number: u64| {
+        of.iter().find_map(|(n, wire)| if *n == number { wire.bytes().map(<[u8]>::to_vec) } else { None })
+    };
+    let text = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    let type_meta = part(&envelope, 1)?;
+    let type_meta = fields(&type_meta)?;
+    let (version, kind) = (text(part(&type_meta, 1))?, text(part(&type_meta, 2))?);
+    let schema = KINDS.iter().find(|(name, _)| *name == kind)?.1;
+    let mut object = message(&part(&envelope, 2)?, schema)?;
+    object.insert("apiVersion".into(), json!(version));
+    object.insert("kind".into(), json!(kind));
+    Some(Value::Object(object))
+}
+
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Wire<'a> {
+    fn bytes(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Number(_) => None,
+        }
+    }
+}
+
+/// A message's fields in order.
+fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        let wire = match tag & 7 {
+            0 => Wire::Number(varint(&mut bytes)?),
+            1 => Wire::Bytes(take(&mut bytes, 8)?),
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)?).ok()?;
+                Wire::Bytes(take(&mut bytes, length)?)
+            }
+            5 => Wire::Bytes(take(&mut bytes, 4)?),
+            _ => return None,
+        };
+        all.push((tag >> 3, wire));
+    }
+    Some(all)
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Empty values are left out, as Go's `omitempty` does.
+fn message(bytes: &[u8], schema: &[Field]) -> Option<Map<String, Value>> {
+    let mut object = Map::new();
+    for (number, wire) in fields(bytes)? {
+        let Some((_, name, of)) = schema.iter().find(|(n, ..)| *n == number) else { continue };
+        let text = || Some(std::str::from_utf8(wire.bytes()?).ok()?.to_owned());
+        match of {
+            Type::Text => {
+                let text = text()?;
+                if !text.is_empty() {
+                    object.insert((*name).into(), json!(text));
+                }
+            }
+            Type::Number | Type::Flag => {
+                let Wire::Number(value) = wire else { return None };
+                if matches!(of, Type::Flag) {
+                    object.insert((*name).into(), json!(value != 0));
+                } else if value != 0 || *name == "replicas" {
+                    object.insert((*name).into(), json!(value.cast_signed()));
+                }
+            }
+            Type::Texts2Text | Type::Texts2Bytes => {
+                let (mut key, mut value): (&[u8], &[u8]) = (b"", b"");
+                for (number, part) in fields(wire.bytes()?)? {
+                    match number {
+                        1 => key = part.bytes()?,
+                        _ => value = part.bytes()?,
+                    }
+                }
+                let plain = matches!(of, Type::Texts2Text);
+                let value = if plain { std::str::from_utf8(value).ok()?.to_owned() } else { STANDARD.encode(value) };
+                object.entry(*name).or_insert_with(|| json!({}))[std::str::from_utf8(key).ok()?] = json!(value);
+            }
+            Type::IntOrText => {
+                let parts = fields(wire.bytes()?)?;
+                let number = parts.iter().find_map(|(n, part)| match part {
+                    Wire::Number(value) if *n == 2 => Some(*value),
+                    _ => None,
+                });
+                let text = parts.iter().find(|(n, _)| *n == 3).and_then(|(_, part)| part.bytes()).unwrap_or_default();
+                let value =
+                    if text.is_empty() { json!(number.unwrap_or(0)) } else { json!(std::str::from_utf8(text).ok()?) };
+                object.insert((*name).into(), value);
+            }
+            Type::One(schema) => {
+                object.insert((*name).into(), Value::Object(message(wire.bytes()?, schema)?));
+            }
+            Type::Texts | Type::Many(_) => {
+                let value = match of {
+                    Type::Many(schema) => Value::Object(message(wire.bytes()?, schema)?),
+                    _ => json!(text()?),
+                };
+                if let Value::Array(items) = object.entry(*name).or_insert_with(|| json!([])) {
+                    items.push(value);
+                }
+            }
+        }
+    }
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+    }
+
+    #[test]
+    fn takes_a_config_map() {
+        let type_meta = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+        let metadata = [field(1, b"c"), field(3, b"")].concat();
+        let entry = [field(1, b"key"), field(2, b"value")].concat();
+        let raw = [field(1, &metadata), field(2, &entry), vec![4 << 3, 1]].concat();
+        let body = [MAGIC, &field(1, &type_meta), &field(2, &raw)].concat();
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"key": "value"},
+            "immutable": true});
+        assert_eq!(decode(&body), Some(expected));
+        assert_eq!(decode(&body[..body.len() - 3]), None, "cut short");
+    }
+}

@@ -1,0 +1,352 @@
+//! The server itself: listener, connections, and the handle that tests hold.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::counts::{Counters, Counts, RequestRecord};
+use super::fault::Faults;
+use super::handler;
+use super::net::{Order, Socket};
+use super::registry::widgets_definition;
+use super::store::{Store, View};
+use crate::meta::{ObjectKey, Status};
+
+/// Sets up a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark each
+/// 60 s, 3 s of waiting for a revision, 100 HTTP/2 streams per connection, no token.
+#[derive(Debug)]
+pub struct Builder {
+    port: u16,
+    revision: u64,
+    history: usize,
+    bookmark_every: Duration,
+    progress_every: Option<Duration>,
+    block_timeout: Duration,
+    max_streams: u32,
+    token: Option<String>,
+    widgets: bool,
+    objects: Vec<Value>,
+}
+
+/// A running server. Clones share it; it stops when the last one is dropped.
+#[derive(Clone, Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    /// The listener and, inside it, the connections.
+    tasks: Arc<Mutex<JoinSet<()>>>,
+    /// What goes on while the listener is down.
+    background: Arc<Mutex<JoinSet<()>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub view: View,
+    pub faults: Faults,
+    pub counters: Arc<Counters>,
+    pub token: RwLock<Option<String>>,
+    pub block_timeout: Duration,
+    pub bookmark_every: Duration,
+    max_streams: u32,
+    address: SocketAddr,
+    serial: AtomicU64,
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// 0 for any free port of 127.0.0.1.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The revision before the first object.
+    #[must_use]
+    pub fn revision(mut self, revision: u64) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    /// Changes kept per resource.
+    #[must_use]
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = changes;
+        self
+    }
+
+    #[must_use]
+    pub fn bookmark_every(mut self, every: Duration) -> Self {
+        self.bookmark_every = every;
+        self
+    }
+
+    /// Tells every resource's bookmarks how far the store is, as etcd's progress notifications do. Off by default:
+    /// then only changes and consistent reads of a resource move its bookmarks.
+    #[must_use]
+    pub fn progress_every(mut self, every: Duration) -> Self {
+        self.progress_every = Some(every);
+        self
+    }
+
+    /// How long a read waits for a revision that is not there yet.
+    #[must_use]
+    pub fn block_timeout(mut self, timeout: Duration) -> Self {
+        self.block_timeout = timeout;
+        self
+    }
+
+    /// HTTP/2 streams per connection.
+    #[must_use]
+    pub fn max_streams(mut self, streams: u32) -> Self {
+        self.max_streams = streams;
+        self
+    }
+
+    /// Requests without this bearer token get 401.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Starts without the definition of widgets.
+    #[must_use]
+    pub fn without_widgets(mut self) -> Self {
+        self.widgets = false;
+        self
+    }
+
+    /// An object that exists from the start: listed, but not in the history.
+    #[must_use]
+    pub fn object(mut self, object: Value) -> Self {
+        self.objects.push(object);
+        self
+    }
+
+    /// Binds and serves. Fails when an object given before cannot be stored or the port cannot be bound.
+    pub async fn start(self) -> io::Result<Server> {
+        let store = Arc::new(Store::new(self.revision, self.history));
+        let definition = self.widgets.then(widgets_definition);
+        for object in definition.into_iter().chain(self.objects) {
+            store.create(object).map_err(|status| io::Error::other(status.message))?;
+        }
+        store.compact();
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await?;
+        let shared = Shared {
+            faults: Faults::new(store.clone()),
+            view: View { store: store.clone(), delay: Duration::ZERO },
+            counters: Arc::default(),
+            token: RwLock::new(self.token),
+            block_timeout: self.block_timeout,
+            bookmark_every: self.bookmark_every,
+            max_streams: self.max_streams,
+            address: listener.local_addr()?,
+            serial: AtomicU64::new(0),
+        };
+        let server = Server::serve(shared, listener);
+        if let Some(every) = self.progress_every {
+            server.background.lock().spawn(async move {
+                loop {
+                    tokio::time::sleep(every).await;
+                    store.notify_progress();
+                }
+            });
+        }
+        Ok(server)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            revision: 1000,
+            history: 10_000,
+            bookmark_every: Duration::from_secs(60),
+            progress_every: None,
+            block_timeout: Duration::from_secs(3),
+            max_streams: 100,
+            token: None,
+            widgets: true,
+            objects: Vec::new(),
+        }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A second server on its own port over the same store, which sees every write `delay` later: another apiserver
+    /// of the same cluster. It has its own faults and counters.
+    pub async fn replica(&self, delay: Duration) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let store = self.shared.view.store.clone();
+        let shared = Shared {
+            faults: Faults::new(store.clone()),
+            view: View { store, delay },
+            counters: Arc::default(),
+            token: RwLock::new(self.shared.token.read().clone()),
+            block_timeout: self.shared.block_timeout,
+            bookmark_every: self.shared.bookmark_every,
+            max_streams: self.shared.max_streams,
+            address: listener.local_addr()?,
+            serial: AtomicU64::new(0),
+        };
+        Ok(Self::serve(shared, listener))
+    }
+
+    fn serve(shared: Shared, listener: TcpListener) -> Self {
+        let server = Self { shared: Arc::new(shared), tasks: Arc::default(), background: Arc::default() };
+        server.tasks.lock().spawn(accept(server.shared.clone(), listener));
+        server
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// `http://127.0.0.1:port`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.shared.address)
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        &self.shared.view.store
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.snapshot()
+    }
+
+    /// The last requests, oldest first.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.shared.counters.records()
+    }
+
+    /// Creates an object and returns its resourceVersion.
+    pub fn create(&self, object: Value) -> Result<u64, Box<Status>> {
+        self.store().create(object).map(|stored| stored.rv)
+    }
+
+    /// Replaces an object; one without a resourceVersion unconditionally.
+    pub fn update(&self, object: Value) -> Result<u64, Box<Status>> {
+        self.store().update(object).map(|stored| stored.rv)
+    }
+
+    /// Deletes an object at once and returns the deletion's revision. `namespace` is empty for cluster scope.
+    pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<u64, Box<Status>> {
+        self.store().delete(resource, &ObjectKey::new(namespace, name)).map(|stored| stored.rv)
+    }
+
+    /// A resource's keys and resourceVersions now.
+    pub fn state(&self, resource: &str) -> BTreeMap<String, u64> {
+        self.store().state(resource)
+    }
+
+    /// The store's current revision.
+    pub fn revision(&self) -> u64 {
+        self.store().revision()
+    }
+
+    /// From now on requests need this bearer token, or none.
+    pub fn set_token(&self, token: Option<&str>) {
+        *self.shared.token.write() = token.map(Into::into);
+    }
+
+    /// Closes the listener, drops every connection, and listens again on the same port after `down`. `compacted`:
+    /// without the history from before.
+    pub async fn restart(&self, down: Duration, compacted: bool) -> io::Result<()> {
+        self.tasks.lock().abort_all();
+        self.shared.faults.shared.connections.order(Order::Fin);
+        tokio::time::sleep(down).await;
+        if compacted {
+            self.store().compact();
+        }
+        let listener = bind_again(self.shared.address).await?;
+        let mut tasks = self.tasks.lock();
+        tasks.spawn(accept(self.shared.clone(), listener));
+        Ok(())
+    }
+}
+
+/// The old listener may take a moment to go.
+async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
+    for _ in 0..100 {
+        if let Ok(listener) = TcpListener::bind(address).await {
+            return Ok(listener);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    TcpListener::bind(address).await
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn serial(&self) -> u64 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(shared.clone(), stream));
+                }
+                // Out of descriptors: let some connections end.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(shared: Arc<Shared>, stream: TcpStream) {
+    let _open = shared.counters.connection();
+    let _ = stream.set_nodelay(true);
+    let connection = shared.faults.shared.connections.add();
+    let mut orders = connection.orders();
+    let io = TokioIo::new(Socket::new(stream, connection.clone()));
+    let service = service_fn(|request| {
+        let (shared, connection) = (shared.clone(), connection.clone());
+        async move { Ok::<_, std::convert::Infallible>(handler::handle(&shared, &connection, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(shared.max_streams);
+    let serving = builder.serve_connection(io, service);
+    let mut serving = std::pin::pin!(serving);
+    loop {
+        tokio::select! {
+            _ = serving.as_mut() => return,
+            changed = orders.changed() => match (*orders.borrow_and_update(), changed) {
+                (Order::GoAway, Ok(())) => serving.as_mut().graceful_shutdown(),
+                (Order::Serve, Ok(())) => {}
+                // Dropping the connection closes it, or resets it where that was the order.
+                _ => return,
+            },
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! All resources under one revision counter, with a bounded history of changes to watch and to look back through.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::registry::Kind;
+use super::stored::Stored;
+use crate::meta::{EventType, ObjectKey};
+
+/// Writes remembered with their time, for readers that lag; older ones count as long past.
+const TIMELINE: usize = 100_000;
+
+pub(super) type Objects = OrdMap<ObjectKey, Arc<Stored>>;
+
+/// The simulated etcd and watch cache in one. Shared by a server and its replicas.
+#[derive(Debug)]
+pub struct Store {
+    pub(super) inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub revision: u64,
+    pub kinds: BTreeMap<Arc<str>, KindState>,
+    /// When each revision was written, oldest first.
+    timeline: VecDeque<(Instant, u64)>,
+    /// The revision before the timeline begins.
+    before: u64,
+    /// Changes kept per resource.
+    pub history_limit: usize,
+    /// Deleting a scheduled pod only marks it; whoever plays the kubelet removes it.
+    pub graceful_pods: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct KindState {
+    pub kind: Arc<Kind>,
+    pub objects: Objects,
+    pub history: VecDeque<Arc<Change>>,
+    /// Every change after this revision is in the history.
+    pub floor: u64,
+    /// Whether changes have fallen out of the history since it began.
+    pub evicted: bool,
+    /// The last change that left the history: a watcher behind it has missed something.
+    pub dropped: u64,
+    /// A definition's resource stops being served when the definition is deleted.
+    pub served: bool,
+    /// The revision this resource's watch cache is known to have reached: that of its last change, or of the last
+    /// consistent read or progress notification.
+    pub progress: u64,
+    /// Told the revision of each change.
+    pub tick: watch::Sender<u64>,
+}
+
+/// One change of one resource.
+#[derive(Debug)]
+pub struct Change {
+    pub rv: u64,
+    pub at: Instant,
+    pub kind: EventType,
+    /// The new state; for a deletion the last one with the deletion's resourceVersion.
+    pub object: Arc<Stored>,
+    pub prev: Option<Arc<Stored>>,
+}
+
+/// A reader's view: the store as it was some time ago.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub store: Arc<Store>,
+    pub delay: Duration,
+}
+
+/// What a watcher finds after its cursor.
+pub(super) struct Later {
+    pub changes: Vec<Arc<Change>>,
+    /// When the next change becomes visible to a lagging reader.
+    pub next: Option<Instant>,
+    /// Changes after the cursor are gone from the history.
+    pub lost: bool,
+    /// The revision up to which nothing but `changes` happened.
+    pub progress: u64,
+    /// The resource is not served any more; these are its last changes.
+    pub last: bool,
+}
+
+/// Why the past cannot be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PastError {
+    TooOld,
+    TooNew,
+    /// No such resource any more.
+    Gone,
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn new(revision: u64, history_limit: usize) -> Self {
+        let mut inner = Inner {
+            revision,
+            kinds: BTreeMap::new(),
+            timeline: VecDeque::new(),
+            before: revision,
+            history_limit,
+            graceful_pods: false,
+        };
+        for kind in Kind::built_in() {
+            inner.register(kind);
+        }
+        Self { inner: RwLock::new(inner) }
+    }
+
+    /// The store's current revision.
+    pub fn revision(&self) -> u64 {
+        self.inner.read().revision
+    }
+
+    /// A resource's objects by key with their resourceVersions, for final comparisons. Named `pods`, `deployments` or
+    /// `deployments.apps`; empty when there is no such resource.
+    pub fn state(&self, resource: &str) -> BTreeMap<String, u64> {
+        self.objects(resource).iter().map(|(key, stored)| (key.as_str().to_owned(), stored.rv)).collect()
+    }
+
+    /// A resource's objects now. Costs nothing, however many there are.
+    pub fn objects(&self, resource: &str) -> OrdMap<ObjectKey, Arc<Stored>> {
+        self.inner.read().kind(resource).map(|state| state.objects.clone()).unwrap_or_default()
+    }
+
+    /// Changes of a resource after a revision; `None` when some of them have left the history.
+    pub fn changes(&self, resource: &str, after: u64) -> Option<Vec<Arc<Change>>> {
+        let inner = self.inner.read();
+        let state = inner.kind(resource)?;
+        (after >= state.floor).then(|| state.after(after).cloned().collect())
+    }
+
+    /// Whether deleting a scheduled pod only marks it, for someone who plays the kubelet to remove.
+    pub fn graceful_pods(&self, on: bool) {
+        self.inner.write().graceful_pods = on;
+    }
+
+    pub(super) fn find(&self, group: &str, version: &str, resource: &str) -> Option<Arc<Kind>> {
+        let inner = self.inner.read();
+        let mut kinds = inner.kinds.values().filter(|state| state.served).map(|state| &state.kind);
+        kinds
+            .find(|kind| &*kind.gvr.group == group && &*kind.gvr.version == version && &*kind.gvr.resource == resource)
+            .cloned()
+    }
+
+    pub(super) fn kinds(&self) -> Vec<Arc<Kind>> {
+        self.inner.read().kinds.values().filter(|state| state.served).map(|state| state.kind.clone()).collect()
+    }
+
+    /// Forgets every change up to now: older watches get 410, older pages expire.
+    pub(super) fn compact(&self) {
+        let mut inner = self.inner.write();
+        let revision = inner.revision;
+        for state in inner.kinds.values_mut() {
+            state.forget(revision);
+        }
+    }
+
+    /// Goes back to an earlier revision, as a restored etcd does; the counter too, so that later writes reuse
+    /// revisions for other contents. Resources whose history does not reach back that far go back as far as it does.
+    pub(super) fn rewind(&self, revision: u64) {
+        let mut inner = self.inner.write();
+        let revision = revision.min(inner.revision);
+        for state in inner.kinds.values_mut() {
+            if let Ok(objects) = state.at(revision.max(state.floor)) {
+                state.objects = objects;
+            }
+            state.forget(revision);
+        }
+        inner.revision = revision;
+        inner.timeline.clear();
+        inner.before = revision;
+    }
+
+    /// What etcd's progress notification does: every watch cache learns how far the store is.
+    pub(super) fn notify_progress(&self) {
+        let mut inner = self.inner.write();
+        let revision = inner.revision;
+        for state in inner.kinds.values_mut() {
+            state.progress = revision;
+        }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    pub(super) fn register(&mut self, kind: Kind) {
+        let (tick, _) = watch::channel(0);
+        let state = KindState {
+            objects: Objects::new(),
+            history: VecDeque::new(),
+            floor: self.revision,
+            evicted: false,
+            dropped: 0,
+            served: true,
+            progress: self.revision,
+            tick,
+            kind: Arc::new(kind),
+        };
+        self.kinds.insert(state.kind.id.clone(), state);
+    }
+
+    pub(super) fn kind(&self, resource: &str) -> Option<&KindState> {
+        let exact = self.kinds.get(resource).filter(|state| state.served);
+        exact.or_else(|| self.kinds.values().find(|state| state.served && state.kind.is(resource)))
+    }
+
+    pub(super) fn served(&self, id: &str) -> Result<&KindState, PastError> {
+        self.kinds.get(id).filter(|state| state.served).ok_or(PastError::Gone)
+    }
+
+    /// Takes the next revision.
+    pub(super) fn advance(&mut self) -> u64 {
+        self.revision += 1;
+        self.timeline.push_back((Instant::now(), self.revision));
+        if self.timeline.len() > TIMELINE
+            && let Some((_, revision)) = self.timeline.pop_front()
+        {
+            self.before = revision;
+        }
+        self.revision
+    }
+
+    /// Sets the revision while nothing has been written yet.
+    pub(super) fn started_at(&mut self, revision: u64) {
+        self.revision = revision;
+        if self.timeline.is_empty() {
+            self.before = revision;
+        }
+    }
+
+    /// The revision a reader sees that lags by `delay`.
+    pub(super) fn visible(&self, delay: Duration) -> u64 {
+        if delay.is_zero() {
+            return self.revision;
+        }
+        let Some(then) = Instant::now().checked_sub(delay) else { return self.before };
+        let seen = self.timeline.partition_point(|(at, _)| *at <= then);
+        if seen == 0 { self.before } else { self.timeline[seen - 1].1 }
+    }
+}
+
+// === impl KindState ===
+
+impl KindState {
+    pub(super) fn after(&self, rv: u64) -> impl Iterator<Item = &Arc<Change>> {
+        self.history.range(self.history.partition_point(|change| change.rv <= rv)..)
+    }
+
+    /// The objects as they were at a revision, by undoing what came later.
+    pub(super) fn at(&self, rv: u64) -> Result<Objects, PastError> {
+        if rv < self.floor {
+            return Err(PastError::TooOld);
+        }
+        let mut objects = self.objects.clone();
+        for change in self.history.iter().rev().take_while(|change| change.rv > rv) {
+            match &change.prev {
+                Some(prev) => objects.insert(prev.key.clone(), prev.clone()),
+                None => objects.remove(&change.object.key),
+            };
+        }
+        Ok(objects)
+    }
+
+    /// The number in the 410 of a watch: one less than the oldest change that can still be delivered.
+    pub(super) fn oldest(&self) -> u64 {
+        match self.history.front() {
+            Some(change) if self.evicted => change.rv - 1,
+            _ => self.floor,
+        }
+    }
+
+    fn forget(&mut self, revision: u64) {
+        if let Some(last) = self.history.back() {
+            self.dropped = last.rv;
+        }
+        self.history.clear();
+        self.floor = revision;
+        self.evicted = false;
+        self.progress = revision;
+    }
+
+    pub(super) fn record(&mut self, change: Change, limit: usize) {
+        let rv = change.rv;
+        self.progress = rv;
+        self.history.push_back(Arc::new(change));
+        while self.history.len() > limit {
+            if let Some(evicted) = self.history.pop_front() {
+                self.floor = evicted.rv;
+                self.dropped = evicted.rv;
+                self.evicted = true;
+            }
+        }
+        self.tick.send_replace(rv);
+    }
+}
+
+// === impl View ===
+
+impl View {
+    pub(super) fn revision(&self) -> u64 {
+        self.store.inner.read().visible(self.delay)
+    }
+
+    /// The objects and the revision they stand for: the store's for a consistent read, which also tells the
+    /// resource's watch cache how far the store is; otherwise the watch cache's.
+    pub(super) fn snapshot(&self, id: &str, consistent: bool) -> Result<(Objects, u64), PastError> {
+        let mut inner = self.store.inner.write();
+        let visible = inner.visible(self.delay);
+        let undelayed = self.delay.is_zero();
+        let state = inner.kinds.get_mut(id).filter(|state| state.served).ok_or(PastError::Gone)?;
+        if consistent && state.progress < visible {
+            state.progress = visible;
+        }
+        let rv = state.progress.min(visible);
+        if undelayed {
+            return Ok((state.objects.clone(), rv));
+        }
+        let visible = visible.max(state.floor);
+        Ok((state.at(visible)?, rv))
+    }
+
+    pub(super) fn snapshot_at(&self, id: &str, rv: u64) -> Result<Objects, PastError> {
+        let inner = self.store.inner.read();
+        if rv > inner.visible(self.delay) {
+            return Err(PastError::TooNew);
+        }
+        inner.served(id)?.at(rv)
+    }
+
+    /// `None` when the resource is no longer served.
+    pub(super) fn later(&self, id: &str, cursor: u64, lag: Duration) -> Option<Later> {
+        let delay = self.delay + lag;
+        let inner = self.store.inner.read();
+        let state = inner.kinds.get(id)?;
+        let visible = inner.visible(delay);
+        let (mut changes, mut next) = (Vec::new(), None);
+        for change in state.after(cursor) {
+            if change.rv > visible {
+                next = Some(change.at + delay);
+                break;
+            }
+            changes.push(change.clone());
+        }
+        Some(Later {
+            changes,
+            next,
+            lost: cursor < state.dropped,
+            progress: state.progress.min(visible),
+            last: !state.served,
+        })
+    }
+
+    /// `Err` is the 410's number.
+    pub(super) fn can_watch_from(&self, id: &str, rv: u64) -> Result<(), u64> {
+        let inner = self.store.inner.read();
+        match inner.served(id) {
+            Ok(state) if rv < state.oldest() => Err(state.oldest()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn subscribe(&self, id: &str) -> Option<watch::Receiver<u64>> {
+        Some(self.store.inner.read().kinds.get(id)?.tick.subscribe())
+    }
+
+    /// Waits until this view has reached a revision; the error is the revision it has after `timeout`.
+    pub(super) async fn wait_for(&self, rv: u64, timeout: Duration) -> Result<(), u64> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let current = self.revision();
+            if current >= rv {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(current);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One object at rest: its bytes, and what selectors ask of it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::registry::Kind;
+use crate::meta::{Attributes, AttributesBuilder, ObjectKey};
+
+/// An object at one revision.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub key: ObjectKey,
+    /// `metadata.resourceVersion`.
+    pub rv: u64,
+    /// The bytes of a GET, without the newline.
+    pub json: Bytes,
+    pub(super) attributes: Attributes,
+    metadata: Range<usize>,
+    /// The quoted value of `metadata.resourceVersion`.
+    rv_at: Range<usize>,
+}
+
+type Members<'a> = BTreeMap<String, &'a RawValue>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(borrow)]
+    resource_version: &'a RawValue,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+// === impl Stored ===
+
+impl Stored {
+    /// `None` when the bytes are not an object with a name and a resourceVersion.
+    pub(super) fn parse(kind: &Kind, json: Bytes) -> Option<Self> {
+        let text = std::str::from_utf8(&json).ok()?;
+        let members: Members<'_> = serde_json::from_str(text).ok()?;
+        let raw = members.get("metadata")?;
+        let metadata: Metadata<'_> = serde_json::from_str(raw.get()).ok()?;
+        let mut attributes = AttributesBuilder::new(&metadata.uid);
+        for (key, value) in &metadata.labels {
+            attributes.label(key, value);
+        }
+        for field in &kind.fields {
+            let value = value_at(&members, &field.path).filter(|value| !value.is_empty());
+            attributes.field(value.as_deref().unwrap_or(field.missing));
+        }
+        Some(Self {
+            key: ObjectKey::new(&metadata.namespace, &metadata.name),
+            rv: metadata.resource_version.get().trim_matches('"').parse().ok()?,
+            attributes: attributes.build(),
+            metadata: position(text, raw.get()),
+            rv_at: position(text, metadata.resource_version.get()),
+            json,
+        })
+    }
+
+    /// The same object with another resourceVersion, as a deletion shows it.
+    pub(super) fn with_rv(&self, rv: u64) -> Self {
+        let text = format!("\"{rv}\"");
+        let mut json = Vec::with_capacity(self.json.len() + 4);
+        json.extend_from_slice(&self.json[..self.rv_at.start]);
+        json.extend_from_slice(text.as_bytes());
+        json.extend_from_slice(&self.json[self.rv_at.end..]);
+        let metadata_end = self.metadata.end + text.len() - self.rv_at.len();
+        Self {
+            key: self.key.clone(),
+            rv,
+            attributes: self.attributes.clone(),
+            metadata: self.metadata.start..metadata_end,
+            rv_at: self.rv_at.start..self.rv_at.start + text.len(),
+            json: json.into(),
+        }
+    }
+
+    /// The `metadata` value, braces included.
+    pub(super) fn metadata(&self) -> &[u8] {
+        &self.json[self.metadata.clone()]
+    }
+
+    /// The object as a tree.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+}
+
+/// Where `part`, a slice of `whole`, stands in it.
+fn position(whole: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// A scalar by its path, as text.
+fn value_at(members: &Members<'_>, path: &str) -> Option<String> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    scalar(members.get(first)?, rest)
+}
+
+fn scalar(value: &RawValue, path: &str) -> Option<String> {
+    if path.is_empty() {
+        return match serde_json::from_str::<Value>(value.get()).ok()? {
+            Value::String(text) => Some(text),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+            other => Some(other.to_string()),
+        };
+    }
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    if let Ok(index) = first.parse::<usize>() {
+        let items: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
+        return scalar(items.get(index)?, rest);
+    }
+    let members: Members<'_> = serde_json::from_str(value.get()).ok()?;
+    scalar(members.get(first)?, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_what_selectors_ask_and_replaces_the_resource_version() {
+        let kinds = Kind::built_in();
+        let pod = kinds.iter().find(|kind| &*kind.id == "pods").unwrap();
+        let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"99","labels":{"app":"x"}},"spec":{"nodeName":"n1"},"status":{"podIPs":[{"ip":"10.0.0.1"}]}}"#;
+        let stored = Stored::parse(pod, Bytes::from_static(json.as_bytes())).unwrap();
+        assert_eq!((stored.key.as_str(), stored.rv, stored.attributes.label("app")), ("n/a", 99, Some("x")));
+        let value = |label: &str| {
+            stored.attributes.field(pod.fields.iter().position(|field| field.label == label).unwrap()).to_owned()
+        };
+        assert_eq!((value("spec.nodeName"), value("status.podIP")), ("n1".into(), "10.0.0.1".into()));
+        assert_eq!((value("spec.hostNetwork"), value("spec.restartPolicy")), ("false".into(), "Always".into()));
+        let later = stored.with_rv(12345);
+        let again = Stored::parse(pod, later.json.clone()).unwrap();
+        assert_eq!((again.rv, again.metadata()), (12345, later.metadata()));
+    }
+}

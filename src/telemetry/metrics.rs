@@ -1,0 +1,114 @@
+//! The metrics registry. The rooms count with plain atomics of their own and register a collector that reads them: a
+//! scrape costs the hot path nothing.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use prometheus_client::collector::Collector;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use super::process::ProcessCollector;
+
+/// Of the text that [`Metrics::encode`] writes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The process's metrics. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<RwLock<Registry>>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// With `informerd_build_info` and the `process_` metrics.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let build = Info::new(vec![
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("os", std::env::consts::OS),
+            ("arch", std::env::consts::ARCH),
+        ]);
+        registry.register("informerd_build", "Which informerd this is", build);
+        registry.register_collector(Box::new(ProcessCollector::new()));
+        Self { registry: Arc::new(RwLock::new(registry)) }
+    }
+
+    /// Adds what another room counts. The collector names its metrics in full, `informerd_` included.
+    pub fn register(&self, collector: impl Collector) {
+        self.registry.write().register_collector(Box::new(collector));
+    }
+
+    /// All metrics in the OpenMetrics text format, which Prometheus reads.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.registry.read()) {
+            Ok(()) => text,
+            Err(error) => {
+                tracing::error!(%error, "metrics not encoded");
+                String::new()
+            }
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The `(name, type)` of every metric family in an exposition, sorted: what a test pins as the contract.
+pub fn names(exposition: &str) -> Vec<(String, String)> {
+    let types = exposition.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut names: Vec<_> = types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+    use prometheus_client::metrics::MetricType;
+    use prometheus_client::metrics::counter::ConstCounter;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Sample;
+
+    impl Collector for Sample {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            let metric = encoder.encode_descriptor("informerd_sample", "A sample", None, MetricType::Counter)?;
+            ConstCounter::new(42u64).encode(metric)
+        }
+    }
+
+    /// Metric names are a contract with dashboards and alerts: they are changed here first, on purpose.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn metric_names_are_pinned() {
+        let found = names(&Metrics::new().encode());
+        let found: Vec<_> = found.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
+        let pinned = [
+            ("informerd_build", "info"),
+            ("process_cpu_seconds", "counter"),
+            ("process_open_fds", "gauge"),
+            ("process_resident_memory_bytes", "gauge"),
+            ("process_start_time_seconds", "gauge"),
+            ("process_threads", "gauge"),
+        ];
+        assert_eq!(found, pinned);
+    }
+
+    #[test]
+    fn other_rooms_register_collectors() {
+        let metrics = Metrics::new();
+        metrics.clone().register(Sample);
+        let text = metrics.encode();
+        assert!(text.contains("informerd_sample_total 42\n"), "{text}");
+        assert!(text.contains("informerd_build_info{version=\""), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Delays between attempts: they double with jitter, and start over after a time of health.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// Exponential delays of one retried activity. Pure: the caller tells it what happened and does the waiting.
+#[derive(Clone, Debug)]
+pub(super) struct Backoff {
+    config: BackoffConfig,
+    failures: u32,
+}
+
+/// The shape of the delays; the defaults are those of the Go client's reflector.
+#[derive(Clone, Copy, Debug)]
+pub struct BackoffConfig {
+    pub initial: Duration,
+    pub max: Duration,
+    /// Health of this length forgets the failures before it.
+    pub reset_after: Duration,
+    /// The longest wait that a server's Retry-After is followed for.
+    pub max_retry_after: Duration,
+}
+
+impl Default for BackoffConfig {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_millis(800),
+            max: Duration::from_secs(30),
+            reset_after: Duration::from_secs(120),
+            max_retry_after: Duration::from_secs(300),
+        }
+    }
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    pub(super) fn new(config: BackoffConfig) -> Self {
+        Self { config, failures: 0 }
+    }
+
+    /// The delay before the next attempt: between the whole and one and a half of the doubled step, and never less
+    /// than the server asks for.
+    pub(super) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+        let step = self.config.initial.saturating_mul(1 << self.failures.min(16)).min(self.config.max);
+        self.failures = self.failures.saturating_add(1);
+        let asked = retry_after.unwrap_or_default().min(self.config.max_retry_after);
+        jittered(step.max(asked))
+    }
+
+    /// Tells how long the activity was healthy before it ended.
+    pub(super) fn healthy_for(&mut self, time: Duration) {
+        if time >= self.config.reset_after {
+            self.failures = 0;
+        }
+    }
+}
+
+/// Between once and one and a half times the duration, so that many clients of one server do not come in step.
+pub(super) fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(rand::rng().random_range(1.0..1.5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(delay: Duration, base_ms: u64) {
+        let base = Duration::from_millis(base_ms);
+        assert!(delay >= base && delay < base.mul_f64(1.5), "{delay:?} is not about {base:?}");
+    }
+
+    #[test]
+    fn doubles_to_the_maximum_and_starts_over_after_health() {
+        let mut backoff = Backoff::new(BackoffConfig::default());
+        for base in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+            within(backoff.next(None), base);
+        }
+        backoff.healthy_for(Duration::from_secs(119));
+        within(backoff.next(None), 30_000);
+        backoff.healthy_for(Duration::from_secs(120));
+        within(backoff.next(None), 800);
+    }
+
+    #[test]
+    fn follows_the_server_within_reason() {
+        let mut backoff = Backoff::new(BackoffConfig::default());
+        within(backoff.next(Some(Duration::from_secs(10))), 10_000);
+        within(backoff.next(Some(Duration::from_secs(86_400))), 300_000);
+        within(backoff.next(Some(Duration::from_millis(1))), 3200);
+    }
+}

@@ -1,0 +1,151 @@
+//! Connections: TCP with a bounded patience for silence, TLS, and the protocol that was agreed on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower::ServiceExt as _;
+
+use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::metrics::UpstreamMetrics;
+
+/// Where the apiserver is.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    /// `https://host:port`, without a path.
+    pub(super) base: Uri,
+    pub(super) authority: Arc<str>,
+    /// The path of the server's URL without a trailing slash; often empty.
+    pub(super) prefix: Box<str>,
+    /// The name the server's certificate must bear, if it is not the URL's host.
+    pub(super) server_name: Option<String>,
+}
+
+/// Makes connections of one identity.
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    tls: Option<Tls>,
+    base: Uri,
+    pub(super) authority: Arc<str>,
+    timeout: Duration,
+    metrics: Arc<UpstreamMetrics>,
+}
+
+struct Tls {
+    /// Offers h2 and http/1.1.
+    any: TlsConnector,
+    /// Offers http/1.1 only.
+    http1: TlsConnector,
+    server_name: ServerName<'static>,
+}
+
+/// A byte stream to the apiserver.
+pub(super) type Io = TokioIo<Box<dyn Stream>>;
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What was agreed on.
+pub(super) enum Protocol {
+    Http2,
+    Http1,
+}
+
+/// Probes of an idle TCP connection, and the longest time that sent bytes may stay unacknowledged: what finds a dead
+/// peer where there is no HTTP/2 PING.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
+const USER_TIMEOUT: Duration = Duration::from_secs(45);
+
+// === impl Connector ===
+
+impl Connector {
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        tls: Option<ClientConfig>,
+        connect_timeout: Duration,
+        metrics: &Arc<UpstreamMetrics>,
+    ) -> Result<Self, UpstreamError> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+        let tls = match tls {
+            Some(config) => Some(Tls::new(config, endpoint)?),
+            None => None,
+        };
+        Ok(Self {
+            tcp,
+            tls,
+            base: endpoint.base.clone(),
+            authority: Arc::clone(&endpoint.authority),
+            timeout: connect_timeout,
+            metrics: Arc::clone(metrics),
+        })
+    }
+
+    /// Whether HTTP/2 may be offered: it needs ALPN.
+    pub(super) fn offers_http2(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Connects, offering HTTP/2 or not, within the connect timeout.
+    pub(super) async fn connect(&self, offer_http2: bool) -> Result<(Io, Protocol), UpstreamError> {
+        let attempt = timeout(self.timeout, self.attempt(offer_http2)).await;
+        let result = attempt.unwrap_or_else(|_elapsed| {
+            let what = "connecting to the apiserver";
+            Err(UpstreamError::Timeout { what, after: self.timeout })
+        });
+        let counter = if result.is_ok() { &self.metrics.connects } else { &self.metrics.connect_errors };
+        counter.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    async fn attempt(&self, offer_http2: bool) -> Result<(Io, Protocol), UpstreamError> {
+        let authority = || Arc::clone(&self.authority);
+        let tcp = self.tcp.clone().oneshot(self.base.clone()).await;
+        let tcp = tcp
+            .map_err(|error| UpstreamError::Connect { authority: authority(), cause: Cause::new(error) })?
+            .into_inner();
+        let Some(tls) = &self.tls else {
+            return Ok((TokioIo::new(Box::new(tcp)), Protocol::Http1));
+        };
+        let connector = if offer_http2 { &tls.any } else { &tls.http1 };
+        let stream = connector
+            .connect(tls.server_name.clone(), tcp)
+            .await
+            .map_err(|error| UpstreamError::Tls { authority: authority(), cause: Cause::new(error) })?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
+        Ok((TokioIo::new(Box::new(stream)), protocol))
+    }
+}
+
+// === impl Tls ===
+
+impl Tls {
+    fn new(mut config: ClientConfig, endpoint: &Endpoint) -> Result<Self, UpstreamError> {
+        let host = endpoint.base.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = endpoint.server_name.as_deref().unwrap_or(host).to_owned();
+        let server_name = ServerName::try_from(name).map_err(|error| UpstreamError::Config(Cause::new(error)))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let http1 = TlsConnector::from(Arc::new(config.clone()));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let any = TlsConnector::from(Arc::new(config));
+        Ok(Self { any, http1, server_name })
+    }
+}

@@ -1,0 +1,477 @@
+//! The client: HTTP/2 over TLS with as many connections as the streams need, HTTP/1.1 where there is no HTTP/2, our own
+//! credentials or none, and credentials that are read anew when they change or are refused.
+
+mod body;
+mod connect;
+mod pool;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::header::{AUTHORIZATION, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
+use tokio::sync::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tower::ServiceExt as _;
+
+pub use body::{ReqBody, UpstreamBody, empty, full};
+pub use pool::ConnectionId;
+pub use source::ConfigSource;
+
+use self::connect::Connector;
+use self::pool::{Lease, Pool};
+use self::source::{AuthService, Loaded};
+pub use super::error::{Cause, UpstreamError};
+pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
+
+/// The client of one apiserver. Cloning shares connections, credentials and counters.
+#[derive(Clone)]
+pub struct Upstream {
+    inner: Arc<Inner>,
+}
+
+/// As whom a request goes upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// With our client certificate, token or exec credentials, and the kubeconfig's impersonation.
+    Own,
+    /// With nothing of ours: the request carries its own `Authorization`. Not even on a connection with our client
+    /// certificate, which the apiserver would take before a bearer token.
+    Bare,
+}
+
+/// Settings of the client.
+#[derive(Clone, Debug)]
+pub struct UpstreamConfig {
+    /// The User-Agent of our own requests; a forwarded one keeps what its client sent.
+    pub user_agent: String,
+    /// For TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Connections of each identity.
+    pub max_connections: usize,
+    /// Streams put on one connection before another is opened; less where the server allows less. The kube-apiserver
+    /// allows 100.
+    pub streams_per_connection: usize,
+    /// Flow control: bytes one stream may have unread. A connection may have 100 times as many, so that streams that
+    /// nobody reads never hold up the others.
+    pub stream_window: u32,
+    /// HTTP/2 PING: sent so often, and the connection given up when no answer comes within `ping_timeout`.
+    pub ping_interval: Duration,
+    pub ping_timeout: Duration,
+    /// How often at most the kubeconfig and the files it names are looked at for changes.
+    pub check_interval: Duration,
+    /// How often at most refused credentials are read anew.
+    pub reload_interval: Duration,
+}
+
+/// What is particular to one call.
+#[derive(Clone, Debug)]
+pub struct CallOptions {
+    /// Names the request in the counters. Anything but `Forward` is ours and gets our User-Agent.
+    pub verb: RequestVerb,
+    /// Names the request in the counters; empty where it has no resource.
+    pub resource: Arc<str>,
+    /// For the head of the response, connecting included. Without it a request may wait for ever.
+    pub header_timeout: Option<Duration>,
+    /// Prefers the connection another response came by, as long as it has room.
+    pub connection: Option<ConnectionId>,
+}
+
+struct Inner {
+    source: ConfigSource,
+    config: UpstreamConfig,
+    current: ArcSwap<Generation>,
+    reload: Mutex<Reload>,
+    metrics: Arc<UpstreamMetrics>,
+    reachable: AtomicBool,
+    /// Counts the times the apiserver answered again after it had not.
+    recoveries: watch::Sender<u64>,
+    /// API groups whose server refuses watch-lists, and when it last did.
+    refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
+}
+
+/// One set of credentials, and the connections made with them. Replaced whole; streams of an older one live on.
+struct Generation {
+    number: u64,
+    fingerprint: u64,
+    authority: Arc<str>,
+    /// `https://host:port`, without a path.
+    base: Uri,
+    /// The path of the server's URL without a trailing slash.
+    prefix: Box<str>,
+    auth: AuthService,
+    own: Arc<Pool>,
+    bare: Arc<Pool>,
+}
+
+struct Reload {
+    checked: Instant,
+    reloaded: Option<Instant>,
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Reads the configuration and the credentials (an exec plugin runs now); connects with the first request.
+    pub async fn new(source: ConfigSource, config: UpstreamConfig) -> Result<Self, UpstreamError> {
+        // An error says that somebody else has installed a provider.
+        rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+        let metrics = Arc::new(UpstreamMetrics::default());
+        let loaded = source.load().await?;
+        let first = Generation::build(loaded, &config, &metrics, None)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                source,
+                config,
+                current: ArcSwap::from_pointee(first),
+                reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None }),
+                metrics,
+                reachable: AtomicBool::new(false),
+                recoveries: watch::Sender::new(0),
+                refusals: parking_lot::Mutex::default(),
+            }),
+        })
+    }
+
+    /// With a configuration that never changes, and default settings.
+    pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
+        Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
+    }
+
+    /// `host:port` of the apiserver.
+    pub fn authority(&self) -> Arc<str> {
+        Arc::clone(&self.inner.current.load().authority)
+    }
+
+    /// Whether the last request got an answer, whatever it was.
+    pub fn is_reachable(&self) -> bool {
+        self.inner.reachable.load(Ordering::Relaxed)
+    }
+
+    /// Moves when the apiserver answers again: whoever backs off because it did not need not wait any longer.
+    pub fn recoveries(&self) -> watch::Receiver<u64> {
+        self.inner.recoveries.subscribe()
+    }
+
+    pub fn metrics(&self) -> &Arc<UpstreamMetrics> {
+        &self.inner.metrics
+    }
+
+    /// Sends a request; of its URI only path and query count. Any HTTP status is an `Ok`.
+    ///
+    /// # Errors
+    /// No connection, no response, or no credentials.
+    pub async fn send(
+        &self,
+        identity: Identity,
+        request: Request<ReqBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        self.send_with(identity, request, &CallOptions::default()).await
+    }
+
+    /// [`Upstream::send`] with options. A GET without a body is sent again, once, when its connection breaks before the
+    /// response, and when our credentials were refused but could be renewed.
+    pub async fn send_with(
+        &self,
+        identity: Identity,
+        request: Request<ReqBody>,
+        options: &CallOptions,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let result = match options.header_timeout {
+            Some(limit) => timeout(limit, self.attempts(identity, request, options))
+                .await
+                .unwrap_or(Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit })),
+            None => self.attempts(identity, request, options).await,
+        };
+        let code = result.as_ref().map_or(0, |response| response.status().as_u16());
+        self.inner.metrics.count_request(options.verb, &options.resource, code);
+        match &result {
+            Ok(_) => {
+                if !self.inner.reachable.swap(true, Ordering::AcqRel) {
+                    tracing::info!(apiserver = %self.authority(), "apiserver answers");
+                    self.inner.recoveries.send_modify(|count| *count += 1);
+                }
+            }
+            Err(error) if error.is_unreachable() => {
+                if self.inner.reachable.swap(false, Ordering::AcqRel) {
+                    tracing::warn!(apiserver = %self.authority(), %error, "apiserver does not answer");
+                }
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Sends a request that asks for another protocol, by HTTP/1.1 on a connection of its own. Where the response is a
+    /// 101, `hyper::upgrade::on` gives its connection.
+    pub async fn upgrade(
+        &self,
+        identity: Identity,
+        request: Request<ReqBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        self.check_files().await;
+        let generation = self.inner.current.load_full();
+        let options = CallOptions::default();
+        let request = self.prepare(&generation, identity, request, &options).await?;
+        let result = generation.pool(identity).upgrade(request).await;
+        let code = result.as_ref().map_or(0, |response| response.status().as_u16());
+        self.inner.metrics.count_request(options.verb, &options.resource, code);
+        if code == StatusCode::UNAUTHORIZED && identity == Identity::Own {
+            self.renew(generation.number).await;
+        }
+        result
+    }
+
+    /// Reads the credentials anew unless that was done a moment ago. True when newer ones than before are in use now.
+    pub async fn renew_credentials(&self) -> bool {
+        let seen = self.inner.current.load().number;
+        self.renew(seen).await
+    }
+
+    /// Whether the server of an API group has refused a watch-list within this time.
+    pub(super) fn refuses_watch_list(&self, group: &str, within: Duration) -> bool {
+        self.inner.refusals.lock().get(group).is_some_and(|at| at.elapsed() < within)
+    }
+
+    pub(super) fn watch_list_refused(&self, group: &Arc<str>) {
+        self.inner.refusals.lock().insert(Arc::clone(group), Instant::now());
+    }
+
+    async fn attempts(
+        &self,
+        identity: Identity,
+        request: Request<ReqBody>,
+        options: &CallOptions,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let mut copy = copy_of(&request);
+        let mut request = Some(request);
+        let mut renewed = false;
+        while let Some(next) = request.take() {
+            let mut generation = self.inner.current.load_full();
+            if generation.pool(identity).must_dial() && self.check_files().await {
+                generation = self.inner.current.load_full();
+            }
+            let prepared = self.prepare(&generation, identity, next, options).await?;
+            let result = generation.pool(identity).send(prepared, options).await;
+            match result {
+                Ok(response)
+                    if response.status() == StatusCode::UNAUTHORIZED && identity == Identity::Own && !renewed =>
+                {
+                    renewed = true;
+                    if !self.renew(generation.number).await {
+                        return Ok(response);
+                    }
+                    request = copy.as_ref().and_then(copy_of);
+                    if request.is_none() {
+                        return Ok(response);
+                    }
+                }
+                Ok(response) => return Ok(response),
+                Err(error) => {
+                    if error.is_about_certificates() {
+                        self.check_files().await;
+                    }
+                    // Only what may have met a dying connection is worth a second attempt, and only once.
+                    match error {
+                        UpstreamError::Request(_) if copy.is_some() => request = copy.take(),
+                        error => return Err(error),
+                    }
+                }
+            }
+        }
+        // The loop leaves only by return while it has a request.
+        Err(UpstreamError::Busy)
+    }
+
+    async fn prepare(
+        &self,
+        generation: &Generation,
+        identity: Identity,
+        request: Request<ReqBody>,
+        options: &CallOptions,
+    ) -> Result<Request<ReqBody>, UpstreamError> {
+        let (mut head, body) = request.into_parts();
+        head.uri = generation.uri(head.uri.path_and_query())?;
+        head.headers.remove(HOST);
+        if options.verb != RequestVerb::Forward && !head.headers.contains_key(USER_AGENT) {
+            let agent = HeaderValue::from_str(&self.inner.config.user_agent);
+            head.headers.insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static("informerd")));
+        }
+        if identity == Identity::Own {
+            head.headers.remove(AUTHORIZATION);
+            let mut bare = Request::new(http_body_util::Empty::new());
+            *bare.headers_mut() = head.headers;
+            let authorised = generation.auth.clone().oneshot(bare).await;
+            head.headers = authorised.map_err(|error| UpstreamError::Auth(Cause::new(error)))?.into_body();
+        }
+        Ok(Request::from_parts(head, body))
+    }
+
+    /// Looks for changed files if the last look is old enough. True when they had changed and are in use now.
+    async fn check_files(&self) -> bool {
+        let mut reload = self.inner.reload.lock().await;
+        if reload.checked.elapsed() < self.inner.config.check_interval {
+            return false;
+        }
+        reload.checked = Instant::now();
+        let current = self.inner.current.load_full();
+        match self.inner.source.fingerprint().await {
+            Ok(fingerprint) if fingerprint != current.fingerprint => self.reload(&mut reload, &current).await,
+            Ok(_) => false,
+            Err(error) => {
+                tracing::warn!(%error, "cannot check the upstream configuration, keeping the last one");
+                false
+            }
+        }
+    }
+
+    async fn renew(&self, seen: u64) -> bool {
+        let mut reload = self.inner.reload.lock().await;
+        let current = self.inner.current.load_full();
+        if current.number > seen {
+            return true;
+        }
+        if reload.reloaded.is_some_and(|at| at.elapsed() < self.inner.config.reload_interval) {
+            return false;
+        }
+        self.reload(&mut reload, &current).await
+    }
+
+    async fn reload(&self, state: &mut Reload, current: &Generation) -> bool {
+        state.reloaded = Some(Instant::now());
+        let inner = &self.inner;
+        let built = match inner.source.load().await {
+            Ok(loaded) => Generation::build(loaded, &inner.config, &inner.metrics, Some(current)),
+            Err(error) => Err(error),
+        };
+        match built {
+            Ok(next) => {
+                inner.metrics.credential_reloads.fetch_add(1, Ordering::Relaxed);
+                inner.current.store(Arc::new(next));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot reload the upstream credentials, keeping the last ones");
+                false
+            }
+        }
+    }
+}
+
+/// The request again, if sending it twice does no harm.
+fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if !safe || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+// === impl Generation ===
+
+impl Generation {
+    /// Keeps the connections of `last` when what they were made with is the same.
+    fn build(
+        loaded: Loaded,
+        config: &UpstreamConfig,
+        metrics: &Arc<UpstreamMetrics>,
+        last: Option<&Self>,
+    ) -> Result<Self, UpstreamError> {
+        let number = last.map_or(0, |last| last.number + 1);
+        let same = last.filter(|last| last.fingerprint == loaded.fingerprint && !loaded.may_change_certificate);
+        let (own, bare) = match same {
+            Some(last) => (Arc::clone(&last.own), Arc::clone(&last.bare)),
+            None => {
+                let connector = |tls| Connector::new(&loaded.endpoint, tls, config.connect_timeout, metrics);
+                (
+                    Arc::new(Pool::new(connector(loaded.own_tls)?, config, metrics)),
+                    Arc::new(Pool::new(connector(loaded.bare_tls)?, config, metrics)),
+                )
+            }
+        };
+        Ok(Self {
+            number,
+            fingerprint: loaded.fingerprint,
+            authority: loaded.endpoint.authority,
+            base: loaded.endpoint.base,
+            prefix: loaded.endpoint.prefix,
+            auth: loaded.auth,
+            own,
+            bare,
+        })
+    }
+
+    fn pool(&self, identity: Identity) -> &Arc<Pool> {
+        match identity {
+            Identity::Own => &self.own,
+            Identity::Bare => &self.bare,
+        }
+    }
+
+    fn uri(&self, asked: Option<&PathAndQuery>) -> Result<Uri, UpstreamError> {
+        let asked = asked.map_or("/", PathAndQuery::as_str);
+        let mut parts = self.base.clone().into_parts();
+        let path = format!("{}{asked}", self.prefix);
+        parts.path_and_query =
+            Some(path.parse().map_err(|error: http::uri::InvalidUri| UpstreamError::Request(Cause::new(error)))?);
+        Uri::from_parts(parts).map_err(|error| UpstreamError::Request(Cause::new(error)))
+    }
+}
+
+// === impl UpstreamConfig ===
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("informerd/", env!("CARGO_PKG_VERSION")).into(),
+            connect_timeout: Duration::from_secs(10),
+            max_connections: 32,
+            streams_per_connection: 90,
+            stream_window: 1 << 20,
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+            check_interval: Duration::from_secs(60),
+            reload_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+// === impl CallOptions ===
+
+impl CallOptions {
+    pub fn new(verb: RequestVerb, resource: impl Into<Arc<str>>) -> Self {
+        Self { verb, resource: resource.into(), header_timeout: None, connection: None }
+    }
+
+    #[must_use]
+    pub fn header_timeout(mut self, limit: Duration) -> Self {
+        self.header_timeout = Some(limit);
+        self
+    }
+
+    #[must_use]
+    pub fn on(mut self, connection: Option<ConnectionId>) -> Self {
+        self.connection = connection;
+        self
+    }
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        Self::new(RequestVerb::Forward, "")
+    }
+}

@@ -1,0 +1,444 @@
+//! Connections of one identity. HTTP/2 connections are shared and counted; where the server speaks only HTTP/1.1, each
+//! request has a connection, and idle ones are used again.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::TokioTimer;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use super::connect::{Connector, Io, Protocol};
+use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
+use crate::lifecycle;
+use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::metrics::{RequestVerb, UpstreamMetrics};
+
+/// The connection a response came by, found among its extensions. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId(u64);
+
+pub(super) struct Pool {
+    connector: Connector,
+    config: UpstreamConfig,
+    state: Mutex<State>,
+    /// Held while connecting, so that a burst of requests makes one connection and not one each.
+    dialing: tokio::sync::Mutex<Option<UpstreamError>>,
+    dial_failures: AtomicU64,
+    /// What is done for clients must leave room for our own watches.
+    forward: Arc<Semaphore>,
+    metrics: Arc<UpstreamMetrics>,
+}
+
+struct State {
+    http2: Vec<Arc<Http2>>,
+    /// The server has turned HTTP/2 down, or there is no TLS to agree on it.
+    http1_only: bool,
+    idle: Vec<Idle>,
+}
+
+struct Http2 {
+    id: ConnectionId,
+    sender: http2::SendRequest<ReqBody>,
+    in_flight: AtomicUsize,
+    /// What the server's SETTINGS allow.
+    max_streams: Arc<AtomicUsize>,
+}
+
+struct Idle {
+    id: ConnectionId,
+    sender: http1::SendRequest<ReqBody>,
+    since: Instant,
+}
+
+/// The place of one request on its connection.
+#[derive(Debug)]
+pub(super) struct Lease {
+    held: Held,
+    pool: Weak<Pool>,
+    metrics: Arc<UpstreamMetrics>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Http2(Arc<Http2>),
+    /// Taken out when the body has ended and the connection can be used again.
+    Http1(Option<Box<(ConnectionId, http1::SendRequest<ReqBody>)>>),
+    Own,
+}
+
+enum Pick {
+    Connection(Arc<Http2>),
+    Http1,
+    Dial,
+}
+
+/// Runs hyper's own tasks where every task is run.
+#[derive(Clone, Copy)]
+struct Executor;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Times a request that never left is put on another connection.
+const MAX_MOVES: usize = 3;
+
+/// The kube-apiserver closes connections that were idle for 90 s; ours go first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_IDLE: usize = 32;
+
+/// What a server allows before its SETTINGS have come.
+const DEFAULT_STREAMS: usize = 100;
+
+/// A connection's window in stream windows: no number of unread streams can use it up.
+const WINDOW_STREAMS: u32 = 100;
+
+const HTTP1_BUFFER: usize = 1 << 20;
+
+// === impl Pool ===
+
+impl Pool {
+    pub(super) fn new(connector: Connector, config: &UpstreamConfig, metrics: &Arc<UpstreamMetrics>) -> Self {
+        let places = config.max_connections * config.streams_per_connection;
+        let http1_only = !connector.offers_http2();
+        Self {
+            connector,
+            config: config.clone(),
+            state: Mutex::new(State { http2: Vec::new(), http1_only, idle: Vec::new() }),
+            dialing: tokio::sync::Mutex::new(None),
+            dial_failures: AtomicU64::new(0),
+            forward: Arc::new(Semaphore::new((places - places / 8).max(1))),
+            metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// Whether the next request needs a new connection.
+    pub(super) fn must_dial(&self) -> bool {
+        let mut state = self.state.lock();
+        match self.pick(&mut state, None) {
+            Pick::Connection(_) => false,
+            Pick::Http1 => state.idle.is_empty(),
+            Pick::Dial => true,
+        }
+    }
+
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<ReqBody>,
+        options: &CallOptions,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let mut permit = match options.verb {
+            RequestVerb::Forward => Some(self.permit().await?),
+            _ => None,
+        };
+        for _ in 0..MAX_MOVES {
+            let (result, lease) = match self.reserve(options.connection).await? {
+                Some(connection) => {
+                    let mut sender = connection.sender.clone();
+                    let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
+                    (sender.try_send_request(request).await.map(|response| (response, connection.id)), lease)
+                }
+                None => {
+                    let (id, mut sender) = self.http1().await?;
+                    self.to_origin_form(&mut request);
+                    let result = sender.try_send_request(request).await.map(|response| (response, id));
+                    (result, self.lease(Held::Http1(Some(Box::new((id, sender)))), permit.take()))
+                }
+            };
+            match result {
+                Ok((response, id)) => return Ok(respond(response, id, lease)),
+                Err(mut error) => {
+                    let Some(unsent) = error.take_message() else {
+                        return Err(UpstreamError::Request(Cause::new(error.into_error())));
+                    };
+                    if let Held::Http2(connection) = &lease.held {
+                        self.forget(connection.id);
+                    }
+                    permit = lease.into_permit();
+                    request = unsent;
+                }
+            }
+        }
+        Err(UpstreamError::Request(Cause::new("the apiserver closed every connection before the request was sent")))
+    }
+
+    pub(super) async fn upgrade(
+        self: &Arc<Self>,
+        mut request: Request<ReqBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let (io, _protocol) = self.connector.connect(false).await?;
+        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
+        let (mut sender, connection) =
+            http1::Builder::new().max_buf_size(HTTP1_BUFFER).handshake(io).await.map_err(request_error)?;
+        self.run("upstream-upgrade", async move { connection.with_upgrades().await });
+        self.to_origin_form(&mut request);
+        let response = sender.send_request(request).await.map_err(request_error)?;
+        let id = ConnectionId::next();
+        Ok(respond(response, id, self.lease(Held::Own, None)))
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, UpstreamError> {
+        let acquired = timeout(self.config.connect_timeout, Arc::clone(&self.forward).acquire_owned()).await;
+        acquired.ok().and_then(Result::ok).ok_or(UpstreamError::Busy)
+    }
+
+    /// A place on an HTTP/2 connection, already counted; `None` where the server speaks only HTTP/1.1.
+    async fn reserve(&self, preferred: Option<ConnectionId>) -> Result<Option<Arc<Http2>>, UpstreamError> {
+        loop {
+            if let Some(picked) = self.try_reserve(preferred) {
+                return Ok(picked);
+            }
+            let failures = self.dial_failures.load(Ordering::Acquire);
+            let mut last = self.dialing.lock().await;
+            // Whoever waited behind a failed attempt shares its error: the attempts of a burst do not queue up.
+            if self.dial_failures.load(Ordering::Acquire) != failures
+                && let Some(error) = &*last
+            {
+                return Err(error.clone());
+            }
+            if let Some(picked) = self.try_reserve(preferred) {
+                return Ok(picked);
+            }
+            match self.dial().await {
+                Ok(()) => *last = None,
+                Err(error) => {
+                    *last = Some(error.clone());
+                    self.dial_failures.fetch_add(1, Ordering::Release);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn try_reserve(&self, preferred: Option<ConnectionId>) -> Option<Option<Arc<Http2>>> {
+        let mut state = self.state.lock();
+        match self.pick(&mut state, preferred) {
+            Pick::Connection(connection) => {
+                // Under the lock, so that two requests cannot both take the last place.
+                connection.in_flight.fetch_add(1, Ordering::Relaxed);
+                Some(Some(connection))
+            }
+            Pick::Http1 => Some(None),
+            Pick::Dial => None,
+        }
+    }
+
+    fn pick(&self, state: &mut State, preferred: Option<ConnectionId>) -> Pick {
+        if state.http1_only {
+            return Pick::Http1;
+        }
+        state.http2.retain(|connection| !connection.sender.is_closed());
+        if let Some(connection) = state.http2.iter().find(|c| Some(c.id) == preferred && self.has_room(c)) {
+            return Pick::Connection(Arc::clone(connection));
+        }
+        let least = state.http2.iter().min_by_key(|connection| connection.in_flight.load(Ordering::Relaxed));
+        match least {
+            Some(connection) if self.has_room(connection) || state.http2.len() >= self.config.max_connections => {
+                Pick::Connection(Arc::clone(connection))
+            }
+            _ => Pick::Dial,
+        }
+    }
+
+    fn has_room(&self, connection: &Http2) -> bool {
+        connection.in_flight.load(Ordering::Relaxed) < self.room(connection)
+    }
+
+    /// Nine tenths of what the server allows: streams that were just reset still count over there.
+    fn room(&self, connection: &Http2) -> usize {
+        let allowed = connection.max_streams.load(Ordering::Relaxed);
+        self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
+    }
+
+    async fn dial(&self) -> Result<(), UpstreamError> {
+        let (io, protocol) = self.connector.connect(true).await?;
+        match protocol {
+            Protocol::Http1 => {
+                let idle = self.handshake1(io).await?;
+                let mut state = self.state.lock();
+                state.http1_only = true;
+                state.idle.push(idle);
+            }
+            Protocol::Http2 => {
+                let connection = self.handshake2(io).await?;
+                self.state.lock().http2.push(Arc::new(connection));
+            }
+        }
+        Ok(())
+    }
+
+    async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {
+        let stream_window = self.config.stream_window;
+        let (sender, connection) = http2::Builder::new(Executor)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(stream_window)
+            .initial_connection_window_size(stream_window.saturating_mul(WINDOW_STREAMS).min((1 << 31) - 1))
+            .initial_max_send_streams(DEFAULT_STREAMS)
+            .keep_alive_interval(self.config.ping_interval)
+            .keep_alive_timeout(self.config.ping_timeout)
+            .keep_alive_while_idle(true)
+            .max_header_list_size(1 << 20)
+            .handshake(io)
+            .await
+            .map_err(|error| UpstreamError::Request(Cause::new(error)))?;
+        let max_streams = Arc::new(AtomicUsize::new(DEFAULT_STREAMS));
+        let allowed = Arc::clone(&max_streams);
+        self.run("upstream-connection", async move {
+            let mut connection = Box::pin(connection);
+            poll_fn(|cx| {
+                let done = connection.as_mut().poll(cx);
+                allowed.store(connection.current_max_send_streams(), Ordering::Relaxed);
+                done
+            })
+            .await
+        });
+        Ok(Http2 { id: ConnectionId::next(), sender, in_flight: AtomicUsize::new(0), max_streams })
+    }
+
+    async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
+        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
+        let (mut sender, connection) =
+            http1::Builder::new().max_buf_size(HTTP1_BUFFER).handshake(io).await.map_err(request_error)?;
+        self.run("upstream-connection", connection);
+        // Ready once its task has run, which an idle one must have.
+        sender.ready().await.map_err(request_error)?;
+        Ok(Idle { id: ConnectionId::next(), sender, since: Instant::now() })
+    }
+
+    /// Runs a connection until it ends, and counts it meanwhile.
+    fn run(&self, name: &'static str, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
+        let metrics = Arc::clone(&self.metrics);
+        let authority = Arc::clone(&self.connector.authority);
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        lifecycle::spawn(name, async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%authority, error = %Cause::new(error), "connection to the apiserver broke");
+            }
+            metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    async fn http1(&self) -> Result<(ConnectionId, http1::SendRequest<ReqBody>), UpstreamError> {
+        if let Some(idle) = self.take_idle() {
+            return Ok((idle.id, idle.sender));
+        }
+        let (io, _protocol) = self.connector.connect(false).await?;
+        let idle = self.handshake1(io).await?;
+        Ok((idle.id, idle.sender))
+    }
+
+    fn take_idle(&self) -> Option<Idle> {
+        let mut state = self.state.lock();
+        state.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE_TIMEOUT);
+        // The newest first, so that a surplus grows old. One that is not ready still reads the end of its last body.
+        let ready = state.idle.iter().rposition(|idle| idle.sender.is_ready())?;
+        Some(state.idle.remove(ready))
+    }
+
+    fn to_origin_form(&self, request: &mut Request<ReqBody>) {
+        if let Some(path) = request.uri().path_and_query() {
+            let path = path.clone();
+            *request.uri_mut() = Uri::from(path);
+        }
+        if let Ok(host) = HeaderValue::from_str(&self.connector.authority) {
+            request.headers_mut().insert(HOST, host);
+        }
+    }
+
+    fn lease(self: &Arc<Self>, held: Held, permit: Option<OwnedSemaphorePermit>) -> Lease {
+        self.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+        Lease { held, pool: Arc::downgrade(self), metrics: Arc::clone(&self.metrics), _permit: permit }
+    }
+
+    fn forget(&self, id: ConnectionId) {
+        self.state.lock().http2.retain(|connection| connection.id != id);
+    }
+
+    /// Lets a connection go that has become idle, if the others have room enough for what there is.
+    fn retire(&self, idle: &Http2) {
+        let mut state = self.state.lock();
+        if idle.in_flight.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let others = state.http2.iter().filter(|connection| connection.id != idle.id);
+        let (room, in_flight) = others.fold((0, 0), |(room, in_flight), connection| {
+            (room + self.room(connection), in_flight + connection.in_flight.load(Ordering::Relaxed))
+        });
+        if in_flight * 2 < room {
+            state.http2.retain(|connection| connection.id != idle.id);
+        }
+    }
+}
+
+fn respond(response: Response<Incoming>, id: ConnectionId, lease: Lease) -> Response<UpstreamBody> {
+    let mut response = response.map(|body| UpstreamBody::new(body, lease));
+    response.extensions_mut().insert(id);
+    response
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// The response has been read to its end: its HTTP/1.1 connection may be used again.
+    pub(super) fn finished(mut self) {
+        let Held::Http1(connection) = &mut self.held else { return };
+        if let (Some(connection), Some(pool)) = (connection.take(), self.pool.upgrade()) {
+            let (id, sender) = *connection;
+            let mut state = pool.state.lock();
+            if state.idle.len() < MAX_IDLE && !sender.is_closed() {
+                state.idle.push(Idle { id, sender, since: Instant::now() });
+            }
+        }
+    }
+
+    fn into_permit(mut self) -> Option<OwnedSemaphorePermit> {
+        self._permit.take()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Held::Http2(connection) = &self.held
+            && connection.in_flight.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.retire(connection);
+        }
+    }
+}
+
+// === impl ConnectionId ===
+
+impl ConnectionId {
+    fn next() -> Self {
+        Self(NEXT_ID.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+// === impl Http2 ===
+
+impl std::fmt::Debug for Http2 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "connection {} ({} in flight)", self.id.0, self.in_flight.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Executor ===
+
+impl<F> hyper::rt::Executor<F> for Executor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        lifecycle::spawn("upstream-stream", future);
+    }
+}

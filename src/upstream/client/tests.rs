@@ -1,0 +1,342 @@
+use std::io::Write as _;
+use std::sync::atomic::AtomicUsize;
+
+use http_body_util::BodyExt as _;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::upstream::testing::{Body, FakeServer, answer, streamed};
+
+fn get(path: &str) -> Request<ReqBody> {
+    Request::get(path).body(empty()).unwrap()
+}
+
+async fn upstream(config: kube::Config, settings: UpstreamConfig) -> Upstream {
+    Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap()
+}
+
+async fn text(response: Response<UpstreamBody>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// Answers every request with a stream that stays open until the whole server goes.
+fn hanging()
+-> impl Fn(Request<hyper::body::Incoming>, crate::upstream::testing::Peer) -> std::future::Ready<Response<Body>> {
+    let open = parking_lot::Mutex::new(Vec::new());
+    move |_, _| {
+        let (sender, response) = streamed();
+        open.lock().push(sender);
+        std::future::ready(response)
+    }
+}
+
+#[tokio::test]
+async fn speaks_http2_over_tls_and_shows_its_certificate() {
+    let server = FakeServer::tls(&["h2", "http/1.1"], 100, |_, _| async { answer(200, "hello") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    assert!(!client.is_reachable());
+    let response = client.send(Identity::Own, get("/version?x=1")).await.unwrap();
+    assert_eq!(response.version(), http::Version::HTTP_2);
+    assert_eq!(text(response).await, "hello");
+    let seen = &server.requests()[0];
+    assert!(seen.peer.client_certificate);
+    assert_eq!(seen.uri, "/version?x=1");
+    assert!(client.is_reachable());
+    assert_eq!(client.authority().to_string(), server.address.to_string());
+}
+
+#[tokio::test]
+async fn a_bare_request_shows_nothing_of_ours() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
+    let mut config = server.config();
+    config.auth_info.token = Some("ours".to_owned().into());
+    config.auth_info.impersonate = Some("boss".into());
+    let client = Upstream::from_config(config).await.unwrap();
+    let mut request = get("/api");
+    request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
+    client.send(Identity::Bare, request).await.unwrap();
+    let mut request = get("/api");
+    request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
+    client.send(Identity::Own, request).await.unwrap();
+    let seen = server.requests();
+    assert!(!seen[0].peer.client_certificate && seen[1].peer.client_certificate);
+    assert_eq!(seen[0].headers[AUTHORIZATION], "Bearer theirs");
+    assert_eq!(seen[1].headers[AUTHORIZATION], "Bearer ours");
+    assert!(!seen[0].headers.contains_key("impersonate-user"));
+    assert_eq!(seen[1].headers["impersonate-user"], "boss");
+    assert!(!seen[0].headers.contains_key(USER_AGENT), "a forwarded request keeps its client's agent");
+}
+
+#[tokio::test]
+async fn opens_connections_as_the_servers_limit_asks_and_gives_them_back() {
+    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let mut open = Vec::new();
+    for i in 0..30 {
+        let options = CallOptions::new(RequestVerb::Watch, "pods");
+        open.push(client.send_with(Identity::Own, get(&format!("/{i}")), &options).await.unwrap());
+    }
+    let mut by_connection = std::collections::HashMap::new();
+    for seen in server.requests() {
+        *by_connection.entry(seen.peer.connection).or_insert(0) += 1;
+    }
+    // The first connection learns of the limit only with the server's SETTINGS.
+    assert!((3..=5).contains(&by_connection.len()), "{by_connection:?}");
+    assert_eq!(client.metrics().in_flight.load(Ordering::Relaxed), 30);
+    assert_eq!(client.metrics().total(RequestVerb::Watch, Some("pods")), 30);
+    open.clear();
+    assert_eq!(client.metrics().in_flight.load(Ordering::Relaxed), 0);
+    for _ in 0..100 {
+        if client.metrics().connections.load(Ordering::Relaxed) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{} connections are still open", client.metrics().connections.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_burst_makes_one_connection() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "x") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let all = (0..50).map(|_| client.send(Identity::Own, get("/")));
+    for response in futures_util::future::join_all(all).await {
+        assert_eq!(text(response.unwrap()).await, "x");
+    }
+    assert_eq!(client.metrics().connects.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn prefers_the_connection_it_is_told() {
+    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let mut open = Vec::new();
+    for _ in 0..12 {
+        open.push(client.send(Identity::Own, get("/")).await.unwrap());
+    }
+    let wanted = *open[0].extensions().get::<ConnectionId>().unwrap();
+    open.remove(1);
+    for _ in 0..2 {
+        let options = CallOptions::default().on(Some(wanted));
+        let response = client.send_with(Identity::Own, get("/"), &options).await.unwrap();
+        assert_eq!(response.extensions().get::<ConnectionId>(), Some(&wanted));
+    }
+}
+
+#[tokio::test]
+async fn falls_back_to_http1_and_uses_connections_again() {
+    let server = FakeServer::tls(&["http/1.1"], 1, |_, _| async { answer(200, "one") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    for _ in 0..5 {
+        let response = client.send(Identity::Own, get("/x")).await.unwrap();
+        assert_eq!(response.version(), http::Version::HTTP_11);
+        assert_eq!(text(response).await, "one");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let seen = server.requests();
+    assert!(seen.iter().all(|seen| seen.headers[HOST] == *server.address.to_string()));
+    assert_eq!(seen.last().unwrap().peer.connection, 1);
+}
+
+#[tokio::test]
+async fn keeps_the_path_of_the_servers_url() {
+    let server = FakeServer::plain(|_, _| async { answer(200, "") }).await;
+    let config = kube::Config::new(format!("{}/k8s/c1/", server.url()).parse().unwrap());
+    let client = Upstream::from_config(config).await.unwrap();
+    client.send(Identity::Own, get("/api/v1/pods?limit=1")).await.unwrap();
+    assert_eq!(server.uris(), ["/k8s/c1/api/v1/pods?limit=1"]);
+}
+
+#[tokio::test]
+async fn a_get_survives_a_broken_connection() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "again") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    text(client.send(Identity::Own, get("/")).await.unwrap()).await;
+    server.reset();
+    assert_eq!(text(client.send(Identity::Own, get("/")).await.unwrap()).await, "again");
+}
+
+#[tokio::test]
+async fn a_write_is_never_sent_twice() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let reset = Arc::new(Notify::new());
+    let arrived = Arc::clone(&reset);
+    let server = FakeServer::plain(move |_, _| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        arrived.notify_one();
+        std::future::pending()
+    })
+    .await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let request = Request::post("/api/v1/pods").body(full("{}")).unwrap();
+    let (result, ()) = tokio::join!(client.send(Identity::Own, request), async {
+        reset.notified().await;
+        server.reset();
+    });
+    assert!(matches!(result, Err(UpstreamError::Request(_))), "{:?}", result.map(|_| ()));
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert!(!client.is_reachable());
+}
+
+#[tokio::test]
+async fn waits_for_the_head_no_longer_than_asked() {
+    let server = FakeServer::plain(|_, _| std::future::pending()).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let options = CallOptions::new(RequestVerb::Probe, "pods").header_timeout(Duration::from_millis(50));
+    let error = client.send_with(Identity::Own, get("/"), &options).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Timeout { .. }), "{error}");
+    let agent = server.requests()[0].headers[USER_AGENT].clone();
+    assert_eq!(agent, concat!("informerd/", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_connect_error() {
+    let server = FakeServer::plain(|_, _| async { answer(200, "") }).await;
+    let config = server.config();
+    let address = server.address;
+    drop(server);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let client = Upstream::from_config(config).await.unwrap();
+    let error = client.send(Identity::Own, get("/")).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Connect { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_stranger_is_a_tls_error() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
+    let other = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
+    let mut config = server.config();
+    config.root_cert = other.config().root_cert;
+    let client = Upstream::from_config(config).await.unwrap();
+    let error = client.send(Identity::Own, get("/")).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Tls { .. }), "{error}");
+    assert!(error.is_about_certificates());
+}
+
+/// A server that takes one token.
+async fn guarded(token: &'static str) -> FakeServer {
+    FakeServer::plain(move |request, _| async move {
+        let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if given == Some(&format!("Bearer {token}")) { answer(200, "welcome") } else { answer(401, "no") }
+    })
+    .await
+}
+
+fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{server}'}}}}]\n\
+         users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+    );
+    std::fs::File::create(file).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[tokio::test]
+async fn refused_credentials_are_read_anew() {
+    let server = guarded("new").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    kubeconfig(&file, &server.url(), "old");
+    let settings = UpstreamConfig { reload_interval: Duration::ZERO, ..UpstreamConfig::default() };
+    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 401);
+    kubeconfig(&file, &server.url(), "new");
+    let response = client.send(Identity::Own, get("/")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(server.requests().len(), 4, "each refusal is tried once more");
+    // A bare request's 401 is its client's own affair.
+    assert_eq!(client.send(Identity::Bare, get("/")).await.unwrap().status(), 401);
+    assert_eq!(client.metrics().credential_reloads.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn refused_credentials_are_not_read_too_often() {
+    let server = guarded("new").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    kubeconfig(&file, &server.url(), "old");
+    let client = Upstream::new(ConfigSource::kubeconfig(&file), UpstreamConfig::default()).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 401);
+    }
+    assert_eq!(client.metrics().credential_reloads.load(Ordering::Relaxed), 1);
+    assert_eq!(server.requests().len(), 6);
+}
+
+#[tokio::test]
+async fn changed_files_are_noticed_when_connecting() {
+    let server = guarded("t").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    kubeconfig(&file, "http://127.0.0.1:1", "t");
+    let settings = UpstreamConfig { check_interval: Duration::ZERO, ..UpstreamConfig::default() };
+    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    assert!(client.send(Identity::Own, get("/")).await.is_err());
+    kubeconfig(&file, &server.url(), "t");
+    assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_failing_exec_plugin_is_an_auth_error() {
+    let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    config.auth_info.exec = Some(kube::config::ExecConfig {
+        api_version: Some("client.authentication.k8s.io/v1".into()),
+        command: Some("false".into()),
+        interactive_mode: Some(kube::config::ExecInteractiveMode::Never),
+        ..kube::config::ExecConfig::default()
+    });
+    let error = Upstream::from_config(config).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Auth(_)), "{error}");
+}
+
+#[tokio::test]
+async fn upgrades_have_a_connection_of_their_own() {
+    let server = FakeServer::tls(&["h2", "http/1.1"], 100, |mut request, _| async move {
+        let upgrade = hyper::upgrade::on(&mut request);
+        crate::lifecycle::spawn("echo", async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+            let (mut read, mut write) = tokio::io::split(&mut io);
+            tokio::io::copy(&mut read, &mut write).await.ok();
+        });
+        let mut response = answer(101, "");
+        response.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
+        response
+    })
+    .await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let mut request = get("/exec");
+    request.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
+    request.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
+    let response = client.upgrade(Identity::Own, request).await.unwrap();
+    assert_eq!(response.status(), 101);
+    let mut io = hyper_util::rt::TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    io.write_all(b"ping").await.unwrap();
+    let mut back = [0; 4];
+    io.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"ping");
+}
+
+#[tokio::test]
+async fn what_is_forwarded_leaves_room_for_our_own() {
+    let server = FakeServer::tls(&["h2"], 100, hanging()).await;
+    let settings = UpstreamConfig {
+        max_connections: 1,
+        streams_per_connection: 8,
+        connect_timeout: Duration::from_millis(300),
+        ..UpstreamConfig::default()
+    };
+    let client = upstream(server.config(), settings).await;
+    let mut open = Vec::new();
+    for _ in 0..7 {
+        open.push(client.send(Identity::Own, get("/")).await.unwrap());
+    }
+    let refused = client.send(Identity::Own, get("/")).await;
+    assert!(matches!(refused, Err(UpstreamError::Busy)));
+    let options = CallOptions::new(RequestVerb::Watch, "pods");
+    client.send_with(Identity::Own, get("/"), &options).await.unwrap();
+    open.pop();
+    client.send(Identity::Own, get("/")).await.unwrap();
+}

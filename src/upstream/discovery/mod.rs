@@ -1,0 +1,446 @@
+//! What resources there are, and who serves them.
+
+mod definitions;
+mod parse;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::stream::{StreamExt as _, iter};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+pub use parse::ApiResource;
+
+use self::parse::{Document, LegacyVersion};
+use super::client::{CallOptions, RequestVerb, Upstream, UpstreamError};
+use super::reader::{HEAD_TIMEOUT, get_json};
+use crate::lifecycle;
+use crate::meta::{Gvr, Origin, Resource};
+
+/// The resources of the cluster, read when needed and again when they change. Cloning shares them.
+#[derive(Clone)]
+pub struct Discovery {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    upstream: Upstream,
+    config: DiscoveryConfig,
+    index: ArcSwapOption<Index>,
+    /// Held while refreshing; when the last refresh ended.
+    refresh: tokio::sync::Mutex<Option<Instant>>,
+    /// The refresh that readers share, while it runs.
+    shared: Mutex<Option<Refreshing>>,
+    /// Something has changed since the index was read.
+    stale: AtomicBool,
+    resolved: Mutex<HashMap<Gvr, Resolved>>,
+    /// Counts what makes the index or anything resolved stale.
+    generation: AtomicU64,
+    changes: watch::Sender<u64>,
+}
+
+/// Settings of discovery.
+#[derive(Clone, Debug)]
+pub struct DiscoveryConfig {
+    /// An unknown name is looked for upstream so often at most; meanwhile it stays unknown.
+    pub min_refresh: Duration,
+    /// How old an index may become where changes of definitions cannot be watched.
+    pub max_age: Duration,
+    /// How long a definition that could not be read counts as unreadable.
+    pub retry_definition: Duration,
+}
+
+struct Index {
+    resources: HashMap<Gvr, ApiResource>,
+    /// The preferred version of each group and resource.
+    preferred: HashMap<(Arc<str>, Arc<str>), Gvr>,
+}
+
+struct Resolved {
+    resource: Arc<Resource>,
+    /// Of when it was asked for: once that is over, it is known until something newer is.
+    generation: u64,
+    /// When to ask again who serves it; `None` for as long as nothing changes.
+    until: Option<Instant>,
+    /// When that was last asked in vain.
+    failed: Option<Instant>,
+}
+
+/// A refresh under way.
+#[derive(Clone)]
+struct Refreshing {
+    started: Instant,
+    result: watch::Receiver<Option<Result<(), UpstreamError>>>,
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    #[serde(default)]
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinitionVersion {
+    name: String,
+    #[serde(default)]
+    selectable_fields: Vec<SelectableField>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SelectableField {
+    json_path: String,
+}
+
+/// `Accept` of the aggregated form, with the older one for servers that do not know it.
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+/// A cluster with thousands of CRDs stays below.
+const MAX_DOCUMENT: usize = 64 << 20;
+
+const PARALLEL: usize = 8;
+
+/// So long a reader waits for a server that is to be asked, where something is known already.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// After a failure nobody waits for the next attempt for so long.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+/// Between two reads of discovery that changes ask for.
+const PACE: Duration = Duration::from_secs(1);
+
+/// The groups compiled into the kube-apiserver. Other names below k8s.io belong to CRDs and aggregated servers.
+const BUILT_IN: &[&str] = &[
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+// === impl Discovery ===
+
+impl Discovery {
+    pub fn new(upstream: Upstream) -> Self {
+        Self::with_config(upstream, DiscoveryConfig::default())
+    }
+
+    pub fn with_config(upstream: Upstream, config: DiscoveryConfig) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                upstream,
+                config,
+                index: ArcSwapOption::empty(),
+                refresh: tokio::sync::Mutex::new(None),
+                shared: Mutex::new(None),
+                stale: AtomicBool::new(false),
+                resolved: Mutex::new(HashMap::new()),
+                generation: AtomicU64::new(0),
+                changes: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// The resource of that name, `None` if there is none. An unknown name is looked for upstream, unless that was
+    /// done a moment ago.
+    ///
+    /// # Errors
+    /// When the apiserver cannot tell.
+    pub async fn resolve(
+        &self,
+        group: &str,
+        version: &str,
+        resource: &str,
+    ) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        let gvr = Gvr::new(group, version, resource);
+        self.read_if_stale().await?;
+        let mut found = self.lookup(&gvr);
+        if found.is_none() {
+            if let Some(refreshed) = self.refresh_shared().await {
+                refreshed?;
+            }
+            found = self.lookup(&gvr);
+        }
+        let Some(found) = found else { return Ok(None) };
+        let generation = self.inner.generation.load(Ordering::Acquire);
+        let is_current = |known: &&Resolved| {
+            known.generation == generation && known.until.is_none_or(|until| Instant::now() < until)
+        };
+        if let Some(known) = self.inner.resolved.lock().get(&gvr).filter(is_current) {
+            return Ok(Some(Arc::clone(&known.resource)));
+        }
+        let origin = timeout(PATIENCE, self.origin(&gvr)).await;
+        let origin = origin.unwrap_or(Err(UpstreamError::Timeout { what: "a definition", after: PATIENCE }));
+        let (origin, until) = match origin {
+            Ok(known) => known,
+            Err(error) => {
+                if let Some(known) = self.inner.resolved.lock().get_mut(&gvr) {
+                    known.failed = Some(Instant::now());
+                }
+                return Err(error);
+            }
+        };
+        let resource = Arc::new(Resource {
+            gvr: gvr.clone(),
+            kind: found.kind.into(),
+            namespaced: found.namespaced,
+            verbs: found.verbs,
+            origin,
+        });
+        // What was asked before a change may be older than the change: then its generation is over.
+        let resolved = Resolved { resource: Arc::clone(&resource), generation, until, failed: None };
+        self.inner.resolved.lock().insert(gvr, resolved);
+        Ok(Some(resource))
+    }
+
+    /// As [`Self::resolve`], but what it found last counts while the apiserver cannot tell, and is not asked for by
+    /// everybody: for those who go on meanwhile.
+    ///
+    /// # Errors
+    /// When the apiserver cannot tell, and never could.
+    pub async fn resolve_or_last(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        let failed_lately = |known: &&Resolved| known.failed.is_some_and(|at| at.elapsed() < AFTER_FAILURE);
+        if let Some(known) = self.inner.resolved.lock().get(gvr).filter(failed_lately) {
+            return Ok(Some(Arc::clone(&known.resource)));
+        }
+        match self.resolve(&gvr.group, &gvr.version, &gvr.resource).await {
+            Err(error) => self.last_known(gvr).map(Some).ok_or(error),
+            found => found,
+        }
+    }
+
+    /// What [`Self::resolve`] found last, which may have changed since.
+    fn last_known(&self, gvr: &Gvr) -> Option<Arc<Resource>> {
+        self.inner.resolved.lock().get(gvr).map(|known| Arc::clone(&known.resource))
+    }
+
+    /// Every resource that discovery names, sorted by group, version and name.
+    pub async fn resources(&self) -> Result<Vec<ApiResource>, UpstreamError> {
+        self.read_if_stale().await?;
+        let index = self.inner.index.load();
+        let mut all: Vec<_> = index.iter().flat_map(|index| index.resources.values().cloned()).collect();
+        all.sort_by(|a, b| a.gvr.cmp(&b.gvr));
+        Ok(all)
+    }
+
+    /// A resource by its group and plural name alone, in the version the apiserver prefers.
+    ///
+    /// # Errors
+    /// When the apiserver cannot tell.
+    pub async fn find(&self, group: &str, resource: &str) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        self.read_if_stale().await?;
+        let name = (Arc::from(group), Arc::from(resource));
+        let preferred = || self.inner.index.load().as_ref().and_then(|index| index.preferred.get(&name)).cloned();
+        let mut found = preferred();
+        if found.is_none() {
+            self.refresh().await?;
+            found = preferred();
+        }
+        match found {
+            Some(gvr) => self.resolve(&gvr.group, &gvr.version, &gvr.resource).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Moves when a definition was created, changed in its spec, or deleted. Whoever holds something that follows from
+    /// a definition resolves it again then.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    /// Makes the next question read everything anew.
+    pub fn mark_stale(&self) {
+        self.inner.stale.store(true, Ordering::Release);
+        self.inner.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn definition_changed(&self) {
+        self.mark_stale();
+        self.inner.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn lookup(&self, gvr: &Gvr) -> Option<ApiResource> {
+        self.inner.index.load().as_ref().and_then(|index| index.resources.get(gvr)).cloned()
+    }
+
+    /// What is known goes on being known while the server cannot be asked.
+    async fn read_if_stale(&self) -> Result<(), UpstreamError> {
+        if self.inner.index.load().is_none() {
+            return self.refresh().await;
+        }
+        // The one that is under way may have begun before the change: then there is another.
+        for _ in 0..2 {
+            if self.inner.stale.load(Ordering::Acquire) {
+                self.refresh_shared().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refreshes together with all who want it now, and waits until that is done, or has taken too long: `None`. It
+    /// then goes on by itself.
+    async fn refresh_shared(&self) -> Option<Result<(), UpstreamError>> {
+        let Refreshing { started, mut result } = {
+            let mut shared = self.inner.shared.lock();
+            shared.get_or_insert_with(|| self.start_refresh()).clone()
+        };
+        let waited = timeout_at(started + PATIENCE, result.wait_for(Option::is_some)).await;
+        waited.ok()?.ok()?.clone()
+    }
+
+    fn start_refresh(&self) -> Refreshing {
+        let (done, result) = watch::channel(None);
+        let discovery = self.clone();
+        lifecycle::spawn("discovery", async move {
+            let refreshed = discovery.refresh().await;
+            let failed = refreshed.is_err();
+            if !failed {
+                // Before it is told: who comes later must not take this one for theirs.
+                *discovery.inner.shared.lock() = None;
+            }
+            done.send_replace(Some(refreshed));
+            if failed {
+                sleep(AFTER_FAILURE).await;
+                *discovery.inner.shared.lock() = None;
+            }
+        });
+        Refreshing { started: Instant::now(), result }
+    }
+
+    /// Reads discovery anew, unless somebody did so while we waited or, without any change since, a moment ago.
+    ///
+    /// # Errors
+    /// When the apiserver does not answer; what was known stays known.
+    pub async fn refresh(&self) -> Result<(), UpstreamError> {
+        let inner = &self.inner;
+        let asked = Instant::now();
+        let mut last = inner.refresh.lock().await;
+        let stale = inner.stale.load(Ordering::Acquire);
+        if let Some(at) = *last {
+            if !stale && (at >= asked || at.elapsed() < inner.config.min_refresh) {
+                return Ok(());
+            }
+            sleep(PACE.min(inner.config.min_refresh).saturating_sub(at.elapsed())).await;
+        }
+        // Before reading: a change during the read makes it stale again.
+        inner.stale.store(false, Ordering::Release);
+        match self.read().await {
+            Ok(index) => {
+                inner.resolved.lock().retain(|gvr, _| index.resources.contains_key(gvr));
+                inner.index.store(Some(Arc::new(index)));
+                *last = Some(Instant::now());
+                Ok(())
+            }
+            Err(error) => {
+                inner.stale.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<Index, UpstreamError> {
+        let mut resources = Vec::new();
+        let mut legacy = Vec::new();
+        for root in ["/api", "/apis"] {
+            let document: Document = self.get(root, ACCEPT).await?;
+            if document.is_aggregated() {
+                resources.extend(document.resources());
+            } else {
+                legacy.extend(document.legacy_paths());
+            }
+        }
+        let versions = iter(legacy).map(|path| async move {
+            let list: Result<LegacyVersion, _> = self.get(&path, "application/json").await;
+            // One aggregated server that is down must not hide all the others.
+            list.inspect_err(|error| tracing::warn!(%path, %error, "cannot read discovery of a group version")).ok()
+        });
+        // In their order: the first version of a group is the preferred one.
+        for list in versions.buffered(PARALLEL).collect::<Vec<_>>().await.into_iter().flatten() {
+            resources.extend(list.resources());
+        }
+        Ok(Index::new(resources))
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str, accept: &'static str) -> Result<T, UpstreamError> {
+        let options = CallOptions::new(RequestVerb::Discovery, "").header_timeout(HEAD_TIMEOUT);
+        Ok(get_json(&self.inner.upstream, path, accept, &options, MAX_DOCUMENT).await?.1)
+    }
+
+    /// Who serves a resource, and until when that may be believed.
+    async fn origin(&self, gvr: &Gvr) -> Result<(Origin, Option<Instant>), UpstreamError> {
+        if BUILT_IN.contains(&&*gvr.group) {
+            return Ok((Origin::BuiltIn, None));
+        }
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}", gvr.resource, gvr.group);
+        let retry = || Some(Instant::now() + self.inner.config.retry_definition);
+        match self.get::<Definition>(&path, "application/json").await {
+            Ok(definition) => {
+                let version = definition.spec.versions.into_iter().find(|version| *version.name == *gvr.version);
+                let fields = version.map(|version| version.selectable_fields).unwrap_or_default();
+                let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
+                Ok((Origin::Custom { selectable: fields.into_iter().map(path).collect() }, None))
+            }
+            Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
+            Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    fn new(all: Vec<ApiResource>) -> Self {
+        let mut preferred = HashMap::new();
+        for ApiResource { gvr, .. } in &all {
+            preferred.entry((Arc::clone(&gvr.group), Arc::clone(&gvr.resource))).or_insert_with(|| gvr.clone());
+        }
+        Self { resources: all.into_iter().map(|resource| (resource.gvr.clone(), resource)).collect(), preferred }
+    }
+}
+
+// === impl DiscoveryConfig ===
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self {
+            min_refresh: Duration::from_secs(3),
+            max_age: Duration::from_secs(60),
+            retry_definition: Duration::from_secs(60),
+        }
+    }
+}

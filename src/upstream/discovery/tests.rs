@@ -1,0 +1,265 @@
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::lifecycle::drain::DrainWatch;
+use crate::upstream::testing::{FakeServer, answer};
+
+const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
+const AGGREGATED_APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]},{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"kind":"NodeMetrics"},"scope":"Cluster","verbs":["get","list"]}]}]}]}"#;
+const CRD: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".spec.size"}]},{"name":"v2"}]}}"#;
+
+async fn discovery(server: &FakeServer, config: DiscoveryConfig) -> Discovery {
+    Discovery::with_config(Upstream::from_config(server.config()).await.unwrap(), config)
+}
+
+async fn aggregated(definition: (u16, &'static str)) -> FakeServer {
+    FakeServer::plain(move |request, _| async move {
+        match request.uri().path() {
+            "/api" => answer(200, AGGREGATED_API),
+            "/apis" => answer(200, AGGREGATED_APIS),
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
+                answer(definition.0, definition.1)
+            }
+            _ => answer(404, ""),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn tells_who_serves_a_resource() {
+    let server = aggregated((200, CRD)).await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    let pods = discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
+    assert_eq!((&*pods.kind, pods.namespaced, &pods.origin), ("Pod", true, &Origin::BuiltIn));
+    let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
+    let Origin::Custom { selectable } = &widgets.origin else { panic!("{:?}", widgets.origin) };
+    assert_eq!(selectable.iter().map(|field| &**field).collect::<Vec<_>>(), ["spec.color", "spec.size"]);
+    let nodes = discovery.resolve("metrics.k8s.io", "v1", "nodes").await.unwrap().unwrap();
+    assert_eq!((&nodes.origin, nodes.verbs.watch), (&Origin::Unknown, false));
+    // All of it once.
+    discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
+    assert_eq!(server.requests().len(), 4);
+    assert!(server.requests()[0].headers["accept"].to_str().unwrap().contains("as=APIGroupDiscoveryList"));
+}
+
+#[tokio::test]
+async fn what_is_known_is_not_waited_for_long_when_the_server_says_nothing() {
+    let silent = Arc::new(AtomicBool::new(false));
+    let hangs = Arc::clone(&silent);
+    let server = FakeServer::plain(move |request, _| {
+        let hangs = Arc::clone(&hangs);
+        async move {
+            if hangs.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            match request.uri().path() {
+                "/api" => answer(200, AGGREGATED_API),
+                "/apis" => answer(200, AGGREGATED_APIS),
+                _ => answer(200, CRD),
+            }
+        }
+    })
+    .await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    let ask = async || {
+        let pods = discovery.resolve_or_last(&Gvr::new("", "v1", "pods")).await.unwrap().unwrap();
+        let widgets = discovery.resolve_or_last(&Gvr::new("example.com", "v1", "widgets")).await.unwrap().unwrap();
+        assert_eq!((&*pods.kind, &*widgets.kind), ("Pod", "Widget"));
+        assert!(matches!(&widgets.origin, Origin::Custom { selectable } if selectable.len() == 2));
+    };
+    ask().await;
+    silent.store(true, Ordering::Relaxed);
+    discovery.mark_stale();
+    let started = Instant::now();
+    ask().await;
+    assert!(started.elapsed() < 3 * PATIENCE, "{:?}", started.elapsed());
+    let started = Instant::now();
+    for _ in 0..10 {
+        ask().await;
+    }
+    assert!(started.elapsed() < PATIENCE / 2, "the first has waited for all: {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_definition_that_may_not_be_read_is_unknown_and_a_failing_one_an_error() {
+    let server = aggregated((403, "")).await;
+    let widgets = discovery(&server, DiscoveryConfig::default()).await.resolve("example.com", "v1", "widgets").await;
+    assert_eq!(widgets.unwrap().unwrap().origin, Origin::Unknown);
+    let server = aggregated((500, "")).await;
+    let widgets = discovery(&server, DiscoveryConfig::default()).await.resolve("example.com", "v1", "widgets").await;
+    assert_eq!(widgets.unwrap_err().code(), Some(500));
+}
+
+#[tokio::test]
+async fn what_was_found_last_is_remembered_until_it_is_gone() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let answers = Arc::clone(&asked);
+    let server = FakeServer::plain(move |request, _| {
+        let asked = Arc::clone(&answers);
+        async move {
+            match request.uri().path() {
+                "/api" => answer(200, AGGREGATED_API),
+                "/apis" if asked.load(Ordering::Relaxed) < 3 => answer(200, AGGREGATED_APIS),
+                "/apis" => answer(200, r#"{"kind":"APIGroupDiscoveryList","items":[]}"#),
+                _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => answer(200, CRD),
+                _ => answer(500, ""),
+            }
+        }
+    })
+    .await;
+    let config = DiscoveryConfig { min_refresh: Duration::from_millis(10), ..DiscoveryConfig::default() };
+    let discovery = discovery(&server, config).await;
+    let widgets = Gvr::new("example.com", "v1", "widgets");
+    assert_eq!(discovery.last_known(&widgets), None);
+    let found = discovery.resolve("example.com", "v1", "widgets").await.unwrap();
+    for _ in 0..2 {
+        discovery.mark_stale();
+        assert!(discovery.resolve("example.com", "v1", "widgets").await.is_err(), "asked anew");
+        assert_eq!(discovery.last_known(&widgets), found);
+    }
+    discovery.mark_stale();
+    assert_eq!(discovery.resolve("example.com", "v1", "widgets").await.unwrap(), None);
+    assert_eq!(discovery.last_known(&widgets), None);
+}
+
+#[tokio::test]
+async fn unknown_names_are_looked_for_once_in_a_while() {
+    let server = aggregated((200, CRD)).await;
+    let config = DiscoveryConfig { min_refresh: Duration::from_millis(300), ..DiscoveryConfig::default() };
+    let discovery = discovery(&server, config).await;
+    let ask = || discovery.resolve("example.com", "v1", "gadgets");
+    for result in futures_util::future::join_all((0..20).map(|_| ask())).await {
+        assert_eq!(result.unwrap(), None);
+    }
+    assert_eq!(server.requests().len(), 2, "{:?}", server.uris());
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    assert_eq!(ask().await.unwrap(), None);
+    assert_eq!(ask().await.unwrap(), None);
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn older_servers_are_read_one_group_version_at_a_time() {
+    let server = FakeServer::plain(|request, _| async move {
+        match request.uri().path() {
+            "/api" => answer(200, r#"{"kind":"APIVersions","versions":["v1"]}"#),
+            "/apis" => answer(
+                200,
+                r#"{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1"}]},{"name":"down","versions":[{"groupVersion":"down/v1"}]}]}"#,
+            ),
+            "/api/v1" => answer(200, r#"{"groupVersion":"v1","resources":[{"name":"pods","namespaced":true,"kind":"Pod","verbs":["get"]}]}"#),
+            "/apis/apps/v1" => answer(200, r#"{"groupVersion":"apps/v1","resources":[{"name":"deployments","namespaced":true,"kind":"Deployment","verbs":["list"]}]}"#),
+            _ => answer(503, ""),
+        }
+    })
+    .await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    let names: Vec<_> = discovery.resources().await.unwrap().iter().map(|r| r.gvr.to_string()).collect();
+    assert_eq!(names, ["v1/pods", "apps/v1/deployments"]);
+}
+
+#[tokio::test]
+async fn what_is_known_stays_known_while_the_server_is_away() {
+    let calls = AtomicUsize::new(0);
+    let server = FakeServer::plain(move |request, _| {
+        let up = calls.fetch_add(1, Ordering::Relaxed) < 2;
+        async move {
+            match request.uri().path() {
+                "/api" if up => answer(200, AGGREGATED_API),
+                "/apis" if up => answer(200, AGGREGATED_APIS),
+                _ => answer(500, ""),
+            }
+        }
+    })
+    .await;
+    let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
+    let discovery = discovery(&server, config).await;
+    assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
+    discovery.mark_stale();
+    assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
+    assert!(discovery.resolve("", "v1", "nope").await.is_err(), "unknown, and nobody can tell");
+}
+
+#[tokio::test]
+async fn finds_the_preferred_version() {
+    let server = FakeServer::plain(|request, _| async move {
+        match request.uri().path() {
+            "/api" => answer(200, AGGREGATED_API),
+            _ => answer(
+                200,
+                r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"autoscaling"},"versions":[
+                    {"version":"v2","resources":[{"resource":"hpas","responseKind":{"kind":"H"},"scope":"Namespaced","verbs":[]}]},
+                    {"version":"v1","resources":[{"resource":"hpas","responseKind":{"kind":"H"},"scope":"Namespaced","verbs":[]},
+                        {"resource":"old","responseKind":{"kind":"O"},"scope":"Namespaced","verbs":[]}]}]}]}"#,
+            ),
+        }
+    })
+    .await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    assert_eq!(&*discovery.find("autoscaling", "hpas").await.unwrap().unwrap().gvr.version, "v2");
+    assert_eq!(&*discovery.find("autoscaling", "old").await.unwrap().unwrap().gvr.version, "v1");
+    assert!(discovery.find("autoscaling", "new").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn follows_definitions() {
+    let (script, lines) = tokio::sync::mpsc::channel::<&str>(8);
+    let lines = Arc::new(Mutex::new(Some(lines)));
+    let server = FakeServer::plain(move |request, _| {
+        let lines = Arc::clone(&lines);
+        async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            match request.uri().path() {
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if query.contains("resourceVersion=5") => {
+                    let (sender, response) = crate::upstream::testing::streamed();
+                    let mut lines = lines.lock().take().unwrap();
+                    crate::lifecycle::spawn("script", async move {
+                        while let Some(line) = lines.recv().await {
+                            sender.send(format!("{line}\n").into()).await.ok();
+                        }
+                    });
+                    response
+                }
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => answer(
+                    200,
+                    r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"widgets.example.com","uid":"u","generation":1,"resourceVersion":"3"}}]}"#,
+                ),
+                "/api" => answer(200, AGGREGATED_API),
+                "/apis" => answer(200, AGGREGATED_APIS),
+                _ => answer(403, ""),
+            }
+        }
+    })
+    .await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    discovery.refresh().await.unwrap();
+    let mut changes = discovery.changes();
+    let task = crate::lifecycle::spawn("definitions", discovery.clone().watch_definitions(DrainWatch::never()));
+    let stale = || discovery.inner.stale.load(Ordering::Acquire);
+    let soon = Duration::from_secs(5);
+
+    // A status: stale, but no definition has changed.
+    script.send(r#"{"type":"MODIFIED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":1,"resourceVersion":"6"}}}"#).await.unwrap();
+    tokio::time::timeout(soon, async {
+        while !stale() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(!changes.has_changed().unwrap());
+    for line in [
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":2,"resourceVersion":"7"}}}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"name":"gadgets.other.org","uid":"v","generation":1,"resourceVersion":"8"}}}"#,
+        r#"{"type":"DELETED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":2,"resourceVersion":"9"}}}"#,
+    ] {
+        script.send(line).await.unwrap();
+        tokio::time::timeout(soon, changes.changed()).await.unwrap().unwrap();
+    }
+    // What is known to be stale is read again whatever was asked a moment ago.
+    let before = server.uris().iter().filter(|uri| *uri == "/apis").count();
+    discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
+    assert_eq!(server.uris().iter().filter(|uri| *uri == "/apis").count(), before + 1);
+    task.abort();
+}

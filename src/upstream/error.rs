@@ -1,0 +1,179 @@
+//! What can go wrong between us and the apiserver. Cloneable, so that readers who share one upstream read share its
+//! error too.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::meta::Status;
+
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// The origin of an error, shared.
+#[derive(Clone)]
+pub struct Cause(Arc<dyn StdError + Send + Sync>);
+
+/// An exchange with the apiserver that gave no usable answer. An HTTP error status is a [`UpstreamError::Status`] only
+/// where this room reads the answer itself; the client hands error responses on as they are.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// The configuration cannot be read or used (kubeconfig, in-cluster files, an unsupported proxy).
+    #[error("upstream configuration: {0}")]
+    Config(Cause),
+    /// No credentials to show: an exec plugin failed, a token cannot be read.
+    #[error("upstream credentials: {0}")]
+    Auth(Cause),
+    /// No TCP connection.
+    #[error("cannot connect to {authority}: {cause}")]
+    Connect { authority: Arc<str>, cause: Cause },
+    /// The TLS handshake failed.
+    #[error("tls handshake with {authority} failed: {cause}")]
+    Tls { authority: Arc<str>, cause: Cause },
+    /// Nothing came in time.
+    #[error("{what} took longer than {after:?}")]
+    Timeout { what: &'static str, after: Duration },
+    /// The connection broke before the response's head.
+    #[error("request failed: {0}")]
+    Request(Cause),
+    /// The connection broke within the response's body.
+    #[error("response body broke off: {0}")]
+    Body(Cause),
+    /// All connections are full and none became free in time.
+    #[error("too many requests to the apiserver are in flight")]
+    Busy,
+    /// The apiserver refused.
+    #[error("apiserver answered {}: {}", .0.code, .0.message)]
+    Status(Box<Status>),
+    /// The answer is not what the protocol says.
+    #[error("unexpected answer: {0}")]
+    Decode(Cause),
+}
+
+// === impl Cause ===
+
+impl Cause {
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(Arc::from(error.into()))
+    }
+
+    pub fn get(&self) -> &(dyn StdError + 'static) {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The whole chain: hyper's errors say little at their head ("connection error") and the reason further down.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = plain(self.0.to_string());
+        f.write_str(&last)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            let text = plain(error.to_string());
+            if !last.contains(&text) {
+                write!(f, ": {text}")?;
+            }
+            last = text;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Without the address of a manual that a library appends for programmers.
+fn plain(mut text: String) -> String {
+    if let Some(at) = text.find(": https://docs.rs/") {
+        text.truncate(at);
+    }
+    text
+}
+
+// === impl UpstreamError ===
+
+impl UpstreamError {
+    /// The status code, if the apiserver gave one.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the apiserver could not be reached or did not answer, as opposed to having answered.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. } | Self::Tls { .. } | Self::Timeout { .. } | Self::Request(_) | Self::Body(_)
+        )
+    }
+
+    /// How long the apiserver asks to wait before the next attempt.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status(status) if status.retry_after_seconds() > 0 => {
+                Some(Duration::from_secs(status.retry_after_seconds().into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether TLS is what failed: certificates may have been rotated meanwhile.
+    pub(super) fn is_about_certificates(&self) -> bool {
+        let cause = match self {
+            Self::Tls { .. } => return true,
+            Self::Request(cause) | Self::Body(cause) => cause,
+            _ => return false,
+        };
+        // A certificate of ours that TLS 1.3 refuses shows only on the first read after the handshake.
+        let mut next = Some(cause.get());
+        while let Some(error) = next {
+            if error.is::<rustls::Error>() {
+                return true;
+            }
+            if let Some(io) = error.downcast_ref::<std::io::Error>()
+                && io.get_ref().is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
+            {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_cause_shows_its_whole_chain() {
+        let error = UpstreamError::Request(Cause::new(Outer(std::io::Error::other("connection reset"))));
+        assert_eq!(error.to_string(), "request failed: outer: connection reset");
+        assert!(error.is_unreachable() && !error.is_about_certificates());
+    }
+
+    #[test]
+    fn finds_a_refused_certificate_inside_an_io_error() {
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::BadCertificate);
+        let error = UpstreamError::Request(Cause::new(Outer(std::io::Error::other(alert))));
+        assert!(error.is_about_certificates());
+    }
+
+    #[test]
+    fn a_status_tells_its_retry_after() {
+        let status = Status::failure(429, "TooManyRequests", "slow down").with_retry_after(7);
+        let error = UpstreamError::Status(Box::new(status));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(error.code(), Some(429));
+    }
+}

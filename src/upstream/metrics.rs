@@ -1,0 +1,135 @@
+//! Counters of what we ask of the apiserver, by verb, resource and status code.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+/// Series kept apart; what comes beyond is counted under the resource "other". Resources times verbs times codes of a
+/// large cluster stay far below.
+const MAX_SERIES: usize = 8192;
+
+/// What a request is for. Object lists and revision probes are told apart, though both are lists on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RequestVerb {
+    /// Objects of a collection, by pages or whole.
+    List,
+    /// A watch from a resourceVersion.
+    Watch,
+    /// A watch that begins with the whole state.
+    WatchList,
+    /// A `limit=1` list or a short second watch: asks for revisions, not for objects.
+    Probe,
+    Get,
+    Discovery,
+    /// Something done for a client.
+    Forward,
+}
+
+/// One series of [`UpstreamMetrics::requests`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestSeries {
+    pub verb: RequestVerb,
+    /// `pods`, `deployments.apps`; empty where there is none.
+    pub resource: Arc<str>,
+    /// The HTTP status, or 0 when no response came.
+    pub code: u16,
+}
+
+/// Counters of one client. Cheap to read at any time.
+#[derive(Debug, Default)]
+pub struct UpstreamMetrics {
+    requests: RwLock<HashMap<RequestSeries, AtomicU64>>,
+    /// Connections opened since the start.
+    pub connects: AtomicU64,
+    /// Connection attempts that failed.
+    pub connect_errors: AtomicU64,
+    /// Connections open now.
+    pub connections: AtomicU64,
+    /// Requests whose response has not ended.
+    pub in_flight: AtomicU64,
+    /// Times the credentials were read anew.
+    pub credential_reloads: AtomicU64,
+}
+
+// === impl RequestVerb ===
+
+impl RequestVerb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::WatchList => "watchlist",
+            Self::Probe => "probe",
+            Self::Get => "get",
+            Self::Discovery => "discovery",
+            Self::Forward => "forward",
+        }
+    }
+}
+
+// === impl UpstreamMetrics ===
+
+impl UpstreamMetrics {
+    /// All series with their counts, sorted.
+    pub fn requests(&self) -> Vec<(RequestSeries, u64)> {
+        let requests = self.requests.read();
+        let mut all: Vec<_> =
+            requests.iter().map(|(series, count)| (series.clone(), count.load(Ordering::Relaxed))).collect();
+        all.sort();
+        all
+    }
+
+    /// Requests of one verb over all codes, for one resource or (`None`) for all.
+    pub fn total(&self, verb: RequestVerb, resource: Option<&str>) -> u64 {
+        let requests = self.requests.read();
+        let matching = requests
+            .iter()
+            .filter(|(series, _)| series.verb == verb && resource.is_none_or(|name| name == &*series.resource));
+        matching.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    pub(super) fn count_request(&self, verb: RequestVerb, resource: &Arc<str>, code: u16) {
+        let mut series = RequestSeries { verb, resource: Arc::clone(resource), code };
+        if let Some(count) = self.requests.read().get(&series) {
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut requests = self.requests.write();
+        if requests.len() >= MAX_SERIES && !requests.contains_key(&series) {
+            series.resource = "other".into();
+        }
+        requests.entry(series).or_default().fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_verb_resource_and_code() {
+        let metrics = UpstreamMetrics::default();
+        let pods: Arc<str> = "pods".into();
+        metrics.count_request(RequestVerb::List, &pods, 200);
+        metrics.count_request(RequestVerb::List, &pods, 200);
+        metrics.count_request(RequestVerb::List, &pods, 429);
+        metrics.count_request(RequestVerb::Watch, &"nodes".into(), 200);
+        assert_eq!(metrics.total(RequestVerb::List, Some("pods")), 3);
+        assert_eq!(metrics.total(RequestVerb::List, Some("nodes")), 0);
+        assert_eq!(metrics.total(RequestVerb::Watch, None), 1);
+        let series: Vec<_> = metrics.requests().into_iter().map(|(s, n)| (s.verb.as_str(), s.code, n)).collect();
+        assert_eq!(series, [("list", 200, 2), ("list", 429, 1), ("watch", 200, 1)]);
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let metrics = UpstreamMetrics::default();
+        for i in 0..MAX_SERIES + 10 {
+            metrics.count_request(RequestVerb::Forward, &format!("r{i}").into(), 200);
+        }
+        assert_eq!(metrics.requests().len(), MAX_SERIES + 1);
+        assert_eq!(metrics.total(RequestVerb::Forward, Some("other")), 10);
+    }
+}

@@ -1,0 +1,24 @@
+//! The only room that talks to the kube-apiserver on the daemon's own behalf: its client, discovery, the reflector that
+//! feeds a cache, and the probe that proves how fresh a cache is.
+
+mod backoff;
+pub mod client;
+pub mod discovery;
+mod error;
+mod metadata;
+pub mod metrics;
+pub mod progress;
+mod reader;
+pub mod reflector;
+mod source;
+#[cfg(test)]
+mod testing;
+
+pub use backoff::BackoffConfig;
+pub use client::{CallOptions, Identity, Upstream};
+pub use discovery::Discovery;
+pub use error::UpstreamError;
+pub use metrics::{RequestVerb, UpstreamMetrics};
+pub use progress::{Progress, ProgressProbe, ProveError};
+pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
+pub use source::ListerWatcher;

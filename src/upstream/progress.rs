@@ -1,0 +1,309 @@
+//! Proof of freshness: which revision the store is at, and that a cache has everything up to there.
+//!
+//! A client cannot ask a kube-apiserver how far a watch has come: bookmarks come about every minute, and on a type
+//! where nothing happens not even then. Two requests together prove it. A consistent list of one object tells the
+//! store's revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own
+//! revision then replays what lies between, if anything does, and is ended by a bookmark.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::client::{ConnectionId, Upstream};
+use super::error::UpstreamError;
+use super::metadata::{MetadataEvent, MetadataList, MetadataStream};
+use super::metrics::RequestVerb;
+use super::reader::{Compression, get, get_json};
+use super::source::ListerWatcher;
+use crate::cache::{WaitError, WatchCache};
+use crate::meta::ResourceVersion;
+
+/// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
+/// the deadline.
+const WATCH_SECONDS: u64 = 3;
+/// Beyond that, before the watch counts as dead.
+const GRACE: Duration = Duration::from_secs(3);
+/// For the head of an answer that is due at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long what is in flight is waited for before a watch is opened.
+const IN_FLIGHT: Duration = Duration::from_millis(50);
+/// So many watches in a row must give no bookmark before none is expected, for so long.
+const BARREN: u32 = 2;
+const BARREN_FOR: Duration = Duration::from_secs(300);
+/// Watches that prove nothing are no closer together.
+const PACE: Duration = Duration::from_secs(1);
+/// One object, with room for the largest, where a server cannot give the metadata alone.
+const MAX_ANSWER: usize = 16 << 20;
+const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// A claim that a probe has proved: nothing of this selection happened after `from`, up to and with `to`. Whoever has
+/// everything up to `from` has everything up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub from: ResourceVersion,
+    pub to: ResourceVersion,
+}
+
+/// Why a cache was not proved to be fresh.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProveError {
+    #[error("the proof did not come in time")]
+    Timeout,
+    #[error("the cache is not ready")]
+    NotReady,
+    /// The apiserver sends no bookmarks for this resource: it is not cached there, as events are not.
+    #[error("the apiserver gives no proof for this resource")]
+    Unprovable,
+    #[error("our revision has left the apiserver's window")]
+    Expired,
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+}
+
+/// Proves the freshness of one informer's cache. Any number of readers share its requests.
+pub struct ProgressProbe {
+    upstream: Upstream,
+    source: ListerWatcher,
+    claims: mpsc::Sender<Progress>,
+    revisions: Revisions,
+    /// Held by the one reader whose watch is running; the others wait for what it finds.
+    watching: tokio::sync::Mutex<()>,
+    /// By which the last revision came. The same apiserver is to be asked for the proof: it has just caught up.
+    connection: Mutex<Option<ConnectionId>>,
+    barren: Mutex<Barren>,
+}
+
+/// Watches in a row that lived their time and gave no bookmark, and until when no other is tried because of them.
+#[derive(Debug, Default)]
+struct Barren {
+    watches: u32,
+    until: Option<Instant>,
+}
+
+/// Reads of the store's revision, shared: a reader may only take one that began after it came.
+#[derive(Debug)]
+struct Revisions {
+    state: Mutex<RevisionState>,
+    done: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct RevisionState {
+    started: u64,
+    running: bool,
+    last: Option<Result<ResourceVersion, UpstreamError>>,
+}
+
+/// Gives the turn back, also when the reader that runs it is dropped.
+struct Turn<'a> {
+    revisions: &'a Revisions,
+    number: u64,
+    result: Option<Result<ResourceVersion, UpstreamError>>,
+}
+
+/// What one short watch found.
+struct Found {
+    /// The last event it replayed; zero if none.
+    last_event: ResourceVersion,
+    bookmark: ResourceVersion,
+}
+
+// === impl ProgressProbe ===
+
+impl ProgressProbe {
+    /// `claims` is where the one who feeds the cache takes what was proved; it is bounded, and a claim that finds it
+    /// full is waited for.
+    pub fn new(upstream: Upstream, source: ListerWatcher, claims: mpsc::Sender<Progress>) -> Self {
+        let revisions = Revisions { state: Mutex::default(), done: watch::Sender::new(0) };
+        Self {
+            upstream,
+            source,
+            claims,
+            revisions,
+            watching: tokio::sync::Mutex::new(()),
+            connection: Mutex::default(),
+            barren: Mutex::default(),
+        }
+    }
+
+    /// The store's revision, read after this was called. One read runs at a time; all who come while it runs share
+    /// the next.
+    ///
+    /// # Errors
+    /// As of the read, for all who share it.
+    pub async fn current_revision(&self) -> Result<ResourceVersion, UpstreamError> {
+        let mut done = self.revisions.done.subscribe();
+        let wanted = self.revisions.state.lock().started + 1;
+        loop {
+            if let Some(mut turn) = self.revisions.take_turn(wanted) {
+                let result = self.read_revision().await;
+                turn.result = Some(result.clone());
+                return result;
+            }
+            // Whoever has the turn tells when it is over; the sender lives as long as we do.
+            if *done.borrow_and_update() >= wanted
+                && let Some(result) = self.revisions.state.lock().last.clone()
+            {
+                return result;
+            }
+            if self.revisions.state.lock().running {
+                done.changed().await.ok();
+            }
+        }
+    }
+
+    /// Waits until the cache has everything up to `rv`, proving it where no event does. The store must have reached
+    /// `rv` already, which [`Self::current_revision`] tells.
+    ///
+    /// # Errors
+    /// When the deadline passes, or the apiserver does not answer.
+    pub async fn prove(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
+        loop {
+            // What is on its way arrives within a moment as a rule, and needs no proof.
+            let moment = deadline.min(Instant::now() + IN_FLIGHT);
+            match cache.wait_for(rv, moment).await {
+                Ok(_) => return Ok(()),
+                Err(_) if Instant::now() >= deadline => return Err(ProveError::Timeout),
+                Err(WaitError::NotReady) => return Err(ProveError::NotReady),
+                Err(WaitError::Timeout { .. }) => {}
+            }
+            if self.barren.lock().until.is_some_and(|until| Instant::now() < until) {
+                return Err(ProveError::Unprovable);
+            }
+            let _turn = tokio::select! {
+                reached = cache.wait_for(rv, deadline) => {
+                    return reached.map(drop).map_err(|_| ProveError::Timeout);
+                }
+                turn = self.watching.lock() => turn,
+            };
+            let from = cache.resource_version();
+            if from >= rv {
+                return Ok(());
+            }
+            let started = Instant::now();
+            let found = tokio::select! {
+                reached = cache.wait_for(rv, deadline) => {
+                    return reached.map(drop).map_err(|_| ProveError::Timeout);
+                }
+                found = timeout_at(deadline, self.watch_from(from, rv)) => found.map_err(|_| ProveError::Timeout)??,
+            };
+            self.barren.lock().count(found.is_some(), started);
+            let Some(found) = found else {
+                // One that ended at once must not be followed by the next at once.
+                cache.wait_for(rv, deadline.min(started + PACE)).await.ok();
+                continue;
+            };
+            // What the probe replayed is on its way on the main stream, too. Once it is there, nothing is missing up
+            // to the bookmark.
+            let from = from.max(found.last_event);
+            cache.wait_for(from, deadline).await.map_err(|_| ProveError::Timeout)?;
+            let claim = Progress { from, to: found.bookmark };
+            // The one who takes it may be away for long, listing anew.
+            timeout_at(deadline, self.claims.send(claim)).await.map_err(|_| ProveError::Timeout)?.ok();
+            let soon = deadline.min(Instant::now() + Duration::from_millis(250));
+            cache.wait_for(rv.min(found.bookmark), soon).await.ok();
+        }
+    }
+
+    /// A watch of metadata from `from` until a bookmark at or past `want`; `None` if it ends without any.
+    async fn watch_from(&self, from: ResourceVersion, want: ResourceVersion) -> Result<Option<Found>, ProveError> {
+        let path = self.source.watch_path(from, WATCH_SECONDS);
+        let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+        let options = options.on(*self.connection.lock());
+        let (_, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
+        let mut stream = MetadataStream::new(chunks);
+        let end = Instant::now() + Duration::from_secs(WATCH_SECONDS) + GRACE;
+        let mut last_event = ResourceVersion::ZERO;
+        let mut best = None;
+        while let Some(event) = stream.next(end).await? {
+            match event {
+                MetadataEvent::Changed { metadata, .. } => last_event = last_event.max(metadata.rv()?),
+                MetadataEvent::Bookmark(rv) => {
+                    best = Some(Found { last_event, bookmark: rv });
+                    if rv >= want {
+                        return Ok(best);
+                    }
+                }
+                MetadataEvent::Error(status) if status.code == 410 => return Err(ProveError::Expired),
+                MetadataEvent::Error(status) => return Err(UpstreamError::Status(status).into()),
+            }
+        }
+        // A bookmark that does not reach far enough is progress, as long as no event came behind it.
+        Ok(best.filter(|found: &Found| found.last_event == last_event))
+    }
+
+    async fn read_revision(&self) -> Result<ResourceVersion, UpstreamError> {
+        let (rv, connection) = revision(&self.upstream, &self.source).await?;
+        *self.connection.lock() = connection;
+        Ok(rv)
+    }
+}
+
+/// The store's revision now, by a consistent list of one object, and the connection the answer came by.
+pub(super) async fn revision(
+    upstream: &Upstream,
+    source: &ListerWatcher,
+) -> Result<(ResourceVersion, Option<ConnectionId>), UpstreamError> {
+    let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+    let path = source.list_path(1, "");
+    let (head, list): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
+    Ok((list.rv()?, head.extensions().get().copied()))
+}
+
+impl fmt::Debug for ProgressProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressProbe").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+// === impl Barren ===
+
+impl Barren {
+    fn count(&mut self, bookmark: bool, started: Instant) {
+        if bookmark {
+            *self = Self::default();
+        } else if started.elapsed() + PACE >= Duration::from_secs(WATCH_SECONDS) {
+            self.watches += 1;
+            if self.watches >= BARREN {
+                *self = Self { watches: 0, until: Some(Instant::now() + BARREN_FOR) };
+            }
+        }
+    }
+}
+
+// === impl Revisions ===
+
+impl Revisions {
+    /// The turn to read, if none is running and no read that began late enough is over.
+    fn take_turn(&self, wanted: u64) -> Option<Turn<'_>> {
+        let mut state = self.state.lock();
+        let over = !state.running && state.started >= wanted && state.last.is_some();
+        if state.running || over {
+            return None;
+        }
+        state.running = true;
+        state.started += 1;
+        state.last = None;
+        Some(Turn { revisions: self, number: state.started, result: None })
+    }
+}
+
+// === impl Turn ===
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.revisions.state.lock();
+        state.running = false;
+        state.last = self.result.take();
+        drop(state);
+        self.revisions.done.send_replace(self.number);
+    }
+}
+
+#[cfg(test)]
+#[path = "progress_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::cache::{self, CacheConfig, Writer};
+use crate::meta::{FieldTable, Gvr, Origin, Resource, Verbs};
+use crate::sim::Server;
+
+struct World {
+    server: Server,
+    probe: Arc<ProgressProbe>,
+    claims: mpsc::Receiver<Progress>,
+    cache: WatchCache,
+    writer: Writer,
+}
+
+async fn world() -> World {
+    let server = Server::builder().start().await.unwrap();
+    let url: http::Uri = server.url().parse().unwrap();
+    let upstream = Upstream::from_config(kube::Config::new(url)).await.unwrap();
+    let gvr = Gvr::new("", "v1", "configmaps");
+    let resource = Resource {
+        gvr: gvr.clone(),
+        kind: "ConfigMap".into(),
+        namespaced: true,
+        verbs: Verbs { get: true, list: true, watch: true },
+        origin: Origin::BuiltIn,
+    };
+    let source = ListerWatcher {
+        resource: Arc::new(resource),
+        namespace: None,
+        field_selector: String::new(),
+        label_selector: String::new(),
+        table: FieldTable::default(),
+    };
+    let (sender, claims) = mpsc::channel(4);
+    let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
+    crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    let probe = Arc::new(ProgressProbe::new(upstream, source, sender));
+    let now = probe.current_revision().await.unwrap();
+    writer.replace(Vec::new(), now).await.unwrap();
+    World { server, probe, claims, cache, writer }
+}
+
+#[tokio::test]
+async fn readers_share_a_revision_that_was_read_after_they_came() {
+    let world = world().await;
+    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
+    let reads: Vec<_> = (0..50)
+        .map(|_| {
+            let probe = world.probe.clone();
+            crate::lifecycle::spawn("reader", async move { probe.current_revision().await.unwrap() })
+        })
+        .collect();
+    for read in reads {
+        read.await.unwrap();
+    }
+    let asked = world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before;
+    assert!((1..=10).contains(&asked), "50 readers asked {asked} times");
+}
+
+#[tokio::test]
+async fn a_reader_that_gives_up_gives_its_turn_back() {
+    let world = world().await;
+    for _ in 0..20 {
+        let given_up = tokio::time::timeout(Duration::from_micros(50), world.probe.current_revision()).await;
+        drop(given_up);
+    }
+    let revision = tokio::time::timeout(Duration::from_secs(10), world.probe.current_revision()).await;
+    revision.expect("nobody holds the turn").unwrap();
+}
+
+#[tokio::test]
+async fn a_quiet_cache_is_proved_by_a_bookmark() {
+    let mut world = world().await;
+    // Something happened, but not to this type.
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    world.server.create(other).unwrap();
+    let revision = world.probe.current_revision().await.unwrap();
+    let from = world.cache.resource_version();
+    assert!(revision > from);
+    let (probe, cache) = (world.probe.clone(), world.cache.clone());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let proof = crate::lifecycle::spawn("reader", async move { probe.prove(&cache, revision, deadline).await });
+    let claim = world.claims.recv().await.unwrap();
+    assert_eq!(claim.from, from);
+    assert!(claim.to >= revision);
+    world.writer.progress(claim.to);
+    proof.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn events_that_the_probe_replays_are_waited_for() {
+    let mut world = world().await;
+    let metadata = serde_json::json!({"name": "x", "namespace": "default"});
+    let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let rv = world.server.create(object).unwrap();
+    let revision = world.probe.current_revision().await.unwrap();
+    let (probe, cache) = (world.probe.clone(), world.cache.clone());
+    let deadline = Instant::now() + Duration::from_secs(4);
+    // The main stream never delivers it: the claim must not be made, whatever the bookmark says.
+    let proof = probe.prove(&cache, revision, deadline).await;
+    assert!(matches!(proof, Err(ProveError::Timeout)), "{proof:?}");
+    assert!(world.claims.try_recv().is_err(), "an event at {rv} is missing");
+}
+
+#[tokio::test]
+async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
+    use crate::sim::{Effect, Fault};
+    let world = world().await;
+    world.server.faults().add(Fault::always(Effect::NoBookmark));
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    world.server.create(other).unwrap();
+    let revision = world.probe.current_revision().await.unwrap();
+    let started = Instant::now();
+    let prove = || world.probe.prove(&world.cache, revision, started + Duration::from_secs(20));
+    let proof = prove().await;
+    assert!(matches!(proof, Err(ProveError::Unprovable)), "{proof:?}");
+    let took = started.elapsed();
+    assert!(matches!(prove().await, Err(ProveError::Unprovable)));
+    assert!(started.elapsed() - took < Duration::from_secs(1));
+}

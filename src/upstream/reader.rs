@@ -1,0 +1,236 @@
+//! Reading answers that are ours to read: error Statuses, gzip, JSON of bounded size, bodies that must keep moving.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt as _;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::client::{CallOptions, Identity, Upstream, UpstreamBody, empty};
+use super::error::{Cause, UpstreamError};
+use crate::meta::Status;
+
+/// Of an error's body so much is read.
+const MAX_STATUS: usize = 64 << 10;
+
+/// For the head of an answer that the apiserver can give at once, with time to queue in its fairness queues.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// Between two pieces of a body that is all there on the other side.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A body piece by piece, decompressed.
+pub(super) struct Chunks {
+    body: UpstreamBody,
+    gzip: Option<MultiGzDecoder<Vec<u8>>>,
+}
+
+/// Whether lists and other short answers are asked for compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compression {
+    Gzip,
+    Identity,
+}
+
+/// Sends a GET of ours and gives the answer if it is a success.
+pub(super) async fn get(
+    upstream: &Upstream,
+    path: &str,
+    accept: &'static str,
+    compression: Compression,
+    options: &CallOptions,
+) -> Result<(Response<()>, Chunks), UpstreamError> {
+    let encoding = match compression {
+        Compression::Gzip => "gzip",
+        Compression::Identity => "identity",
+    };
+    let request = Request::get(path).header(ACCEPT, accept).header(ACCEPT_ENCODING, encoding).body(empty());
+    let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
+    let response = upstream.send_with(Identity::Own, request, options).await?;
+    let (head, body) = response.into_parts();
+    let chunks = Chunks::new(&head.headers, body);
+    if head.status.is_success() {
+        return Ok((Response::from_parts(head, ()), chunks));
+    }
+    Err(UpstreamError::Status(Box::new(status(head.status.as_u16(), &head.headers, chunks).await)))
+}
+
+/// A whole JSON answer of at most `limit` bytes.
+pub(super) async fn get_json<T: DeserializeOwned>(
+    upstream: &Upstream,
+    path: &str,
+    accept: &'static str,
+    options: &CallOptions,
+    limit: usize,
+) -> Result<(Response<()>, T), UpstreamError> {
+    let (head, mut chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
+    let mut text = Vec::new();
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        if text.len() + chunk.len() > limit {
+            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {limit} bytes"))));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    let value = serde_json::from_slice(&text).map_err(|error| UpstreamError::Decode(Cause::new(error)))?;
+    Ok((head, value))
+}
+
+/// The Status of an error answer; one is made up where the server, or something before it, gave none.
+async fn status(code: u16, headers: &HeaderMap, mut chunks: Chunks) -> Status {
+    let mut text = Vec::new();
+    while text.len() < MAX_STATUS {
+        match chunks.next(Duration::from_secs(5)).await {
+            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let mut status = match serde_json::from_slice::<Status>(&text) {
+        Ok(status) if status.status == "Failure" => status,
+        _ => {
+            let text = String::from_utf8_lossy(&text);
+            let line = text.lines().next().unwrap_or_default().trim();
+            Status::failure(code, "", line.chars().take(200).collect::<String>())
+        }
+    };
+    status.code = code;
+    let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    if let Some(seconds) = header {
+        status = status.with_retry_after(seconds);
+    }
+    status
+}
+
+// === impl Chunks ===
+
+impl Chunks {
+    fn new(headers: &HeaderMap, body: UpstreamBody) -> Self {
+        let gzip = headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
+        Self { body, gzip: gzip.then(|| MultiGzDecoder::new(Vec::new())) }
+    }
+
+    /// The next piece, `None` at the end. Cancelling the wait loses nothing.
+    ///
+    /// # Errors
+    /// When the body breaks off, is no gzip, or nothing comes for `idle`.
+    pub(super) async fn next(&mut self, idle: Duration) -> Result<Option<Bytes>, UpstreamError> {
+        let next = timeout(idle, self.read()).await;
+        next.unwrap_or(Err(UpstreamError::Timeout { what: "the next piece of the answer", after: idle }))
+    }
+
+    /// [`Chunks::next`] without a limit.
+    pub(super) async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        loop {
+            let Some(frame) = self.body.frame().await else {
+                let Some(gzip) = &mut self.gzip else { return Ok(None) };
+                gzip.try_finish().map_err(|error| UpstreamError::Body(Cause::new(error)))?;
+                let rest = std::mem::take(gzip.get_mut());
+                return Ok((!rest.is_empty()).then(|| rest.into()));
+            };
+            let Ok(data) = frame?.into_data() else { continue };
+            let Some(gzip) = &mut self.gzip else {
+                if data.is_empty() {
+                    continue;
+                }
+                return Ok(Some(data));
+            };
+            gzip.write_all(&data).map_err(|error| UpstreamError::Body(Cause::new(error)))?;
+            let plain = std::mem::take(gzip.get_mut());
+            if !plain.is_empty() {
+                return Ok(Some(plain.into()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::client::RequestVerb;
+    use crate::upstream::testing::{FakeServer, answer, streamed};
+
+    fn options() -> CallOptions {
+        CallOptions::new(RequestVerb::Get, "pods")
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    async fn serve(body: Vec<u8>) -> (FakeServer, Upstream) {
+        let server = FakeServer::plain(move |_, _| {
+            let body = body.clone();
+            async move {
+                let mut response = answer(200, body);
+                response.headers_mut().insert(CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
+                response
+            }
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        (server, upstream)
+    }
+
+    #[tokio::test]
+    async fn reads_gzip_of_several_members() {
+        let (_server, upstream) = serve([gzip(b"[1,"), gzip(b"2]")].concat()).await;
+        let (_, value): (_, Vec<u32>) = get_json(&upstream, "/", "application/json", &options(), 100).await.unwrap();
+        assert_eq!(value, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn gzip_that_breaks_off_is_an_error() {
+        let whole = gzip(&b"[1,2,3,4,5,6,7,8,9]".repeat(50));
+        let (_server, upstream) = serve(whole[..whole.len() - 9].to_vec()).await;
+        let error = get_json::<serde_json::Value>(&upstream, "/", "application/json", &options(), 10_000).await;
+        assert!(matches!(error, Err(UpstreamError::Body(_))), "{:?}", error.map(|_| ()));
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_bounded() {
+        let (_server, upstream) = serve(gzip(&[b' '; 1000])).await;
+        let error = get_json::<serde_json::Value>(&upstream, "/", "application/json", &options(), 999).await;
+        assert!(matches!(error, Err(UpstreamError::Decode(_))));
+    }
+
+    #[tokio::test]
+    async fn an_error_answer_is_a_status_with_its_retry_after() {
+        let server = FakeServer::plain(|request, _| async move {
+            let mut response = match request.uri().path() {
+                "/status" => answer(429, Status::failure(429, "TooManyRequests", "slow down").to_json()),
+                _ => answer(503, "no healthy upstream\nbye"),
+            };
+            response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("7"));
+            response
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        for (path, code, message) in [("/status", 429, "slow down"), ("/", 503, "no healthy upstream")] {
+            let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
+            let Err(UpstreamError::Status(status)) = result else { panic!("no status") };
+            assert_eq!((status.code, &*status.message, status.retry_after_seconds()), (code, message, 7));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stops_moving_is_given_up() {
+        let sender = std::sync::Arc::new(parking_lot::Mutex::new(None));
+        let keep = std::sync::Arc::clone(&sender);
+        let server = FakeServer::plain(move |_, _| {
+            let (sender, response) = streamed();
+            *keep.lock() = Some(sender);
+            std::future::ready(response)
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let (_, mut chunks) = get(&upstream, "/", "application/json", Compression::Identity, &options()).await.unwrap();
+        let error = chunks.next(Duration::from_millis(30)).await.unwrap_err();
+        assert!(matches!(error, UpstreamError::Timeout { .. }), "{error}");
+    }
+}

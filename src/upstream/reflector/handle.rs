@@ -1,0 +1,173 @@
+//! How a reflector is doing, for whoever wants to know.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::meta::ResourceVersion;
+
+/// Reads the status of a reflector, also after its end. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// A moment of a reflector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReflectorStatus {
+    /// `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait` or `ended`.
+    pub state: &'static str,
+    pub since: Instant,
+    /// The store holds a state, though perhaps not the latest.
+    pub synced: bool,
+    /// The last error and when it happened. Not cleared by later success.
+    pub last_error: Option<String>,
+    pub last_error_at: Option<Instant>,
+    /// The HTTP status of the last error, 0 where there was none; cleared when events are followed again.
+    pub failing: Option<u16>,
+    /// Whole states taken, the first included.
+    pub relists: u64,
+    /// Watches that ended and were resumed.
+    pub restarts: u64,
+    /// Resets because the store behind the apiserver was restored from a backup.
+    pub rewinds: u64,
+    /// Whole states are read by pages, since the server refuses watch-lists.
+    pub paged: bool,
+    pub garbage_frames: u64,
+    pub events: u64,
+    pub bookmarks: u64,
+    pub last_event: Option<Instant>,
+    /// How far the store is; zero unless synced.
+    pub resource_version: ResourceVersion,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cold: watch::Sender<Cold>,
+    started: Instant,
+    events: AtomicU64,
+    bookmarks: AtomicU64,
+    garbage: AtomicU64,
+    /// Milliseconds after `started`, plus one; zero for never.
+    last_event: AtomicU64,
+    rv: AtomicU64,
+}
+
+/// What changes with states and not with events.
+#[derive(Clone, Debug)]
+pub(super) struct Cold {
+    pub(super) state: &'static str,
+    pub(super) since: Instant,
+    pub(super) synced: bool,
+    pub(super) last_error: Option<String>,
+    pub(super) last_error_at: Option<Instant>,
+    pub(super) failing: Option<u16>,
+    pub(super) relists: u64,
+    pub(super) restarts: u64,
+    pub(super) rewinds: u64,
+    pub(super) paged: bool,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    pub(super) fn new(now: Instant) -> Self {
+        let cold = Cold {
+            state: "learn",
+            since: now,
+            synced: false,
+            last_error: None,
+            last_error_at: None,
+            failing: None,
+            relists: 0,
+            restarts: 0,
+            rewinds: 0,
+            paged: false,
+        };
+        let zero = || AtomicU64::new(0);
+        Self {
+            shared: Arc::new(Shared {
+                cold: watch::Sender::new(cold),
+                started: now,
+                events: zero(),
+                bookmarks: zero(),
+                garbage: zero(),
+                last_event: zero(),
+                rv: zero(),
+            }),
+        }
+    }
+
+    pub fn status(&self) -> ReflectorStatus {
+        let shared = &self.shared;
+        let cold = shared.cold.borrow().clone();
+        let last_event = shared.last_event.load(Ordering::Relaxed).checked_sub(1);
+        ReflectorStatus {
+            state: cold.state,
+            since: cold.since,
+            synced: cold.synced,
+            last_error: cold.last_error,
+            last_error_at: cold.last_error_at,
+            failing: cold.failing,
+            relists: cold.relists,
+            restarts: cold.restarts,
+            rewinds: cold.rewinds,
+            paged: cold.paged,
+            garbage_frames: shared.garbage.load(Ordering::Relaxed),
+            events: shared.events.load(Ordering::Relaxed),
+            bookmarks: shared.bookmarks.load(Ordering::Relaxed),
+            last_event: last_event.map(|ms| shared.started + std::time::Duration::from_millis(ms)),
+            resource_version: ResourceVersion(shared.rv.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Waits until the status satisfies the condition. Looked at when the state changes, not at every event.
+    pub async fn wait_for(&self, mut condition: impl FnMut(&ReflectorStatus) -> bool) -> ReflectorStatus {
+        let mut changes = self.shared.cold.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let status = self.status();
+            if condition(&status) {
+                return status;
+            }
+            // The sender lives in `self`.
+            changes.changed().await.ok();
+        }
+    }
+
+    /// Waits until the apiserver refuses us the resource (403).
+    pub async fn forbidden(&self) {
+        self.wait_for(|status| status.failing == Some(403)).await;
+    }
+
+    /// The apiserver refuses us the resource at present.
+    pub fn is_forbidden(&self) -> bool {
+        self.shared.cold.borrow().failing == Some(403)
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut Cold)) {
+        self.shared.cold.send_modify(change);
+    }
+
+    pub(super) fn event(&self, rv: ResourceVersion, now: Instant) {
+        let shared = &self.shared;
+        shared.events.fetch_add(1, Ordering::Relaxed);
+        let ms = now.saturating_duration_since(shared.started).as_millis();
+        shared.last_event.store(u64::try_from(ms).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+        self.reached(rv);
+    }
+
+    pub(super) fn bookmark(&self) {
+        self.shared.bookmarks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn garbage(&self) {
+        self.shared.garbage.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn reached(&self, rv: ResourceVersion) {
+        self.shared.rv.store(rv.0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,338 @@
+//! The reflector's state machine: which step follows what has happened. It does no I/O and reads no clock.
+//!
+//! ```text
+//! Learn ─► WatchList ─► Follow ─► Check ─► Watch ─► Follow …
+//!            │ refused              │ below ours
+//!            ▼                      ▼
+//!          List ─► Watch          Confirm ─► Reset ─► WatchList
+//! ```
+//!
+//! Every step that fails waits and is tried again; a Gone of the apiserver (410) leads to Learn, a resource that is
+//! not found twice to the end. The store is touched by WatchList and List only when they are complete, by Follow event
+//! by event, and by Reset alone it is given up.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ReflectorEnd;
+use crate::meta::ResourceVersion;
+use crate::upstream::backoff::{Backoff, BackoffConfig, jittered};
+
+/// What the reflector is doing, or is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Asks a list of one object how objects of this type are written.
+    Learn,
+    /// Collects the whole state from a watch that begins with it.
+    WatchList,
+    /// Collects the whole state by pages, all of one moment.
+    List,
+    /// Collects the whole state at once, because the moment of the pages had passed.
+    ListWhole,
+    /// Asks for the server's revision before a watch is resumed: a watch from a revision that is still to come is
+    /// silently accepted, and after a restore from a backup would lose what happens until then.
+    Check,
+    /// Opens a watch from the last revision.
+    Watch,
+    /// Applies events as they come.
+    Follow,
+    /// Asks a second time, because the revision seems to have gone back.
+    Confirm,
+    /// Gives the store up: its revisions are those of a past that did not happen.
+    Reset,
+    /// Waits before it does something again.
+    Wait {
+        until: Instant,
+        then: Then,
+    },
+    Ended(ReflectorEnd),
+}
+
+/// What comes after a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Learn,
+    WatchList,
+    List,
+    Check,
+    Confirm,
+}
+
+/// What a step has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Learn: the form is known.
+    Learned,
+    /// WatchList or List: the store has taken the whole state.
+    Synced,
+    /// Check or Confirm: the server's current revision.
+    Current(ResourceVersion),
+    /// Watch: the server has accepted it.
+    Opened,
+    /// Follow: the stream ended as it should, with or without having said anything.
+    Ended {
+        heard: bool,
+    },
+    /// Follow: nothing came for so long that the stream counts as dead, or it broke, or it was garbage.
+    Broken,
+    /// What came is older than what the store has, or contradicts it.
+    WentBack,
+    /// Reset: the store is given up.
+    WasReset,
+    /// Wait: the time has come.
+    Elapsed,
+    Failed(Failure),
+}
+
+/// Why a request failed, as far as it matters what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The server does not know watches that begin with the state.
+    Refused,
+    /// 410: the revision is too old to go on from; or the continue token is.
+    Expired,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    /// 429 and 5xx, with what the server asks for.
+    Unavailable {
+        retry_after: Option<Duration>,
+    },
+    /// Everything else, from a broken connection to an answer that makes no sense.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    state: State,
+    since: Instant,
+    backoff: Backoff,
+    /// The store's revision, zero unless it holds a state.
+    rv: ResourceVersion,
+    /// When the store last took a whole state.
+    synced: Option<Instant>,
+    /// Use pages instead of watch-lists.
+    paged: bool,
+    /// Watch-lists in a row that came to nothing.
+    watch_list_failures: u32,
+    /// Answers in a row that the resource does not exist.
+    not_found: u32,
+    pub(super) relists: u64,
+    pub(super) restarts: u64,
+    pub(super) rewinds: u64,
+}
+
+/// So often must a resource not be found: an apiserver that is just starting may not know a custom resource yet.
+const NOT_FOUND: u32 = 2;
+
+/// So many watch-lists may come to nothing before pages are tried. A server before KEP-3157 takes the parameter for
+/// nothing, and never says where the state ends.
+const WATCH_LISTS: u32 = 3;
+
+/// What is forbidden is asked for again so often; somebody may grant it.
+const FORBIDDEN: Duration = Duration::from_secs(30);
+
+/// A stream that lived so long may be followed by the next at once, whether it said anything or not.
+const LIVED: Duration = Duration::from_secs(5);
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) fn new(paged: bool, backoff: BackoffConfig, now: Instant) -> Self {
+        Self {
+            state: State::Learn,
+            since: now,
+            backoff: Backoff::new(backoff),
+            rv: ResourceVersion::ZERO,
+            synced: None,
+            paged,
+            watch_list_failures: 0,
+            not_found: 0,
+            relists: 0,
+            restarts: 0,
+            rewinds: 0,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether pages are used because watch-lists are refused.
+    pub(super) fn paged(&self) -> bool {
+        self.paged
+    }
+
+    /// Tells how far the store is, before a step.
+    pub(super) fn at(&mut self, rv: ResourceVersion) {
+        self.rv = rv;
+    }
+
+    /// Tells whether watch-lists are known to be refused.
+    pub(super) fn set_paged(&mut self, paged: bool) {
+        self.paged = paged;
+    }
+
+    /// The one step: from a state, by what came of it, to the next.
+    pub(super) fn step(&mut self, outcome: Outcome, now: Instant) {
+        let lived = now.saturating_duration_since(self.since);
+        if self.state == State::Follow {
+            self.backoff.healthy_for(lived);
+        }
+        if !matches!(outcome, Outcome::Failed(Failure::NotFound) | Outcome::Elapsed) {
+            self.not_found = 0;
+        }
+        let next = match (self.state, outcome) {
+            (State::Ended(end), _) => State::Ended(end),
+
+            (State::Learn, Outcome::Learned) => self.relist(),
+
+            (State::WatchList, Outcome::Synced) => {
+                self.watch_list_failures = 0;
+                self.relists += 1;
+                self.synced = Some(now);
+                State::Follow
+            }
+            (State::WatchList, Outcome::Failed(Failure::Refused)) => {
+                self.paged = true;
+                State::List
+            }
+            (State::WatchList, Outcome::Broken | Outcome::Ended { .. }) => {
+                self.watch_list_failures += 1;
+                if self.watch_list_failures >= WATCH_LISTS {
+                    self.paged = true;
+                    self.watch_list_failures = 0;
+                }
+                self.wait(self.relist_later(), None, now)
+            }
+
+            // A list is of a moment that a watch can go on from.
+            (State::List | State::ListWhole, Outcome::Synced) => {
+                self.relists += 1;
+                self.synced = Some(now);
+                State::Watch
+            }
+            (State::List, Outcome::Failed(Failure::Expired)) => State::ListWhole,
+
+            (State::WatchList | State::List | State::ListWhole, Outcome::WentBack) => State::Confirm,
+
+            (State::Check, Outcome::Current(current)) if current < self.rv => State::Confirm,
+            (State::Check, Outcome::Current(_)) => State::Watch,
+
+            (State::Watch, Outcome::Opened) => State::Follow,
+
+            // Nothing older than the window is there any more: the store goes on being served meanwhile. What expires
+            // right after it was read must not be read in a circle.
+            // A definition may have changed, so the form is learned anew.
+            (State::Watch | State::Follow, Outcome::Failed(Failure::Expired)) => {
+                if self.synced.is_some_and(|at| now.saturating_duration_since(at) < LIVED) {
+                    self.wait(Then::Learn, None, now)
+                } else {
+                    State::Learn
+                }
+            }
+
+            (State::Follow, Outcome::Ended { heard }) if heard || lived >= LIVED => {
+                self.restarts += 1;
+                State::Check
+            }
+            (State::Follow, Outcome::Ended { .. } | Outcome::Broken) => {
+                self.restarts += 1;
+                self.wait(Then::Check, None, now)
+            }
+            (State::Follow, Outcome::WentBack) => State::Confirm,
+
+            // Two consistent reads below ours: the store was restored from a backup.
+            (State::Confirm, Outcome::Current(current)) if current < self.rv => State::Reset,
+            // It was an apiserver that is behind. Whatever contradicted the store is settled by the whole state.
+            (State::Confirm, Outcome::Current(_)) => self.wait(self.relist_later(), None, now),
+            (State::Reset, Outcome::WasReset) => {
+                self.rewinds += 1;
+                self.relist()
+            }
+
+            (State::Wait { then, .. }, Outcome::Elapsed) => match then {
+                Then::Learn => State::Learn,
+                Then::WatchList => State::WatchList,
+                Then::List => State::List,
+                Then::Check => State::Check,
+                Then::Confirm => State::Confirm,
+            },
+
+            (_, Outcome::Failed(failure)) => self.failed(failure, now),
+
+            // What no step of that state comes to.
+            (state, outcome) => {
+                debug_assert!(false, "{outcome:?} in {state:?}");
+                self.wait(self.again(), None, now)
+            }
+        };
+        self.state = next;
+        self.since = now;
+    }
+
+    /// What fails is tried again, sooner or later.
+    fn failed(&mut self, failure: Failure, now: Instant) -> State {
+        let then = self.again();
+        match failure {
+            Failure::NotFound => {
+                self.not_found += 1;
+                if self.not_found >= NOT_FOUND {
+                    return State::Ended(ReflectorEnd::Gone);
+                }
+                self.wait(then, None, now)
+            }
+            Failure::Forbidden => State::Wait { until: now + jittered(FORBIDDEN), then },
+            Failure::Unavailable { retry_after } => self.wait(then, retry_after, now),
+            Failure::Refused | Failure::Expired | Failure::Unauthorized | Failure::Other => self.wait(then, None, now),
+        }
+    }
+
+    /// What is to be done again after the present state has failed.
+    fn again(&self) -> Then {
+        match self.state {
+            State::Learn => Then::Learn,
+            State::WatchList | State::List | State::ListWhole | State::Reset => self.relist_later(),
+            State::Confirm => Then::Confirm,
+            State::Check | State::Watch | State::Follow => Then::Check,
+            State::Wait { then, .. } => then,
+            State::Ended(_) => Then::Learn,
+        }
+    }
+
+    fn relist(&self) -> State {
+        if self.paged { State::List } else { State::WatchList }
+    }
+
+    fn relist_later(&self) -> Then {
+        if self.paged { Then::List } else { Then::WatchList }
+    }
+
+    fn wait(&mut self, then: Then, retry_after: Option<Duration>, now: Instant) -> State {
+        State::Wait { until: now + self.backoff.next(retry_after), then }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Learn => "learn",
+            Self::WatchList => "watchList",
+            Self::List | Self::ListWhole => "list",
+            Self::Check => "check",
+            Self::Watch => "watch",
+            Self::Follow => "follow",
+            Self::Confirm => "confirm",
+            Self::Reset => "reset",
+            Self::Wait { .. } => "wait",
+            Self::Ended(_) => "ended",
+        }
+    }
+}

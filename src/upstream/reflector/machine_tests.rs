@@ -1,0 +1,169 @@
+use super::machine::{Failure, Machine, Outcome, State, Then};
+use super::*;
+use crate::upstream::backoff::BackoffConfig;
+
+struct Bench {
+    machine: Machine,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { machine: Machine::new(false, BackoffConfig::default(), now), now }
+    }
+
+    /// Following a stream, with a store at revision 100.
+    fn following() -> Self {
+        let mut bench = Self::new();
+        bench.after(0, Outcome::Learned);
+        bench.after(0, Outcome::Synced);
+        bench.machine.at(ResourceVersion(100));
+        assert_eq!(bench.machine.state(), State::Follow);
+        bench
+    }
+
+    fn after(&mut self, seconds: u64, outcome: Outcome) -> State {
+        self.now += Duration::from_secs(seconds);
+        self.machine.step(outcome, self.now);
+        self.machine.state()
+    }
+
+    /// The wait the machine is in: how long and for what.
+    #[track_caller]
+    fn waits(&self) -> (Duration, Then) {
+        let State::Wait { until, then } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
+        (until - self.now, then)
+    }
+
+    fn elapse(&mut self) -> State {
+        let (wait, _) = self.waits();
+        self.now += wait;
+        self.machine.step(Outcome::Elapsed, self.now);
+        self.machine.state()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_happy_way() {
+    let mut bench = Bench::following();
+    assert_eq!(bench.after(400, Outcome::Ended { heard: true }), State::Check);
+    assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(100))), State::Watch);
+    assert_eq!(bench.after(0, Outcome::Opened), State::Follow);
+    assert_eq!((bench.machine.relists, bench.machine.restarts), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_list_becomes_pages_and_stays_so() {
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Learned);
+    assert_eq!(bench.after(0, Outcome::Failed(Failure::Refused)), State::List);
+    assert_eq!(bench.after(0, Outcome::Failed(Failure::Expired)), State::ListWhole);
+    assert_eq!(bench.after(0, Outcome::Synced), State::Watch);
+    bench.after(0, Outcome::Opened);
+    assert_eq!(bench.after(600, Outcome::Failed(Failure::Expired)), State::Learn);
+    assert_eq!(bench.after(0, Outcome::Learned), State::List);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_lists_without_an_end_become_pages() {
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Learned);
+    for _ in 0..2 {
+        bench.after(1, Outcome::Broken);
+        assert_eq!(bench.elapse(), State::WatchList);
+    }
+    bench.after(1, Outcome::Ended { heard: true });
+    assert_eq!(bench.elapse(), State::List);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_end_at_once_are_not_spun_on() {
+    let mut bench = Bench::following();
+    let mut waited = Duration::ZERO;
+    for _ in 0..10 {
+        bench.after(0, Outcome::Ended { heard: false });
+        waited += bench.waits().0;
+        assert_eq!(bench.elapse(), State::Check);
+        bench.after(0, Outcome::Current(ResourceVersion(100)));
+        bench.after(0, Outcome::Opened);
+    }
+    assert!(waited > Duration::from_secs(100), "{waited:?}");
+    // A quiet one that lived is followed by the next at once.
+    assert_eq!(bench.after(30, Outcome::Ended { heard: false }), State::Check);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_revision_relists_at_once_but_not_in_a_circle() {
+    let mut bench = Bench::following();
+    assert_eq!(bench.after(9, Outcome::Failed(Failure::Expired)), State::Learn);
+    assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
+    bench.after(0, Outcome::Synced);
+    bench.after(0, Outcome::Failed(Failure::Expired));
+    assert_eq!(bench.waits().1, Then::Learn);
+    assert_eq!(bench.machine.relists, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_two_answers_below_ours_are_a_rewind() {
+    let mut bench = Bench::following();
+    bench.after(9, Outcome::Ended { heard: true });
+    assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(99))), State::Confirm);
+    assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(99))), State::Reset);
+    assert_eq!(bench.after(0, Outcome::WasReset), State::WatchList);
+    assert_eq!(bench.machine.rewinds, 1);
+
+    // An apiserver that was behind: the store stays, and the whole state is asked for.
+    let mut bench = Bench::following();
+    assert_eq!(bench.after(9, Outcome::WentBack), State::Confirm);
+    bench.after(0, Outcome::Current(ResourceVersion(100)));
+    assert_eq!(bench.elapse(), State::WatchList);
+    assert_eq!(bench.machine.rewinds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_must_be_missed_twice_to_be_gone() {
+    let mut bench = Bench::following();
+    bench.after(9, Outcome::Ended { heard: true });
+    bench.after(0, Outcome::Failed(Failure::NotFound));
+    assert_eq!(bench.elapse(), State::Check);
+    assert_eq!(bench.after(0, Outcome::Failed(Failure::NotFound)), State::Ended(ReflectorEnd::Gone));
+
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Failed(Failure::NotFound));
+    bench.elapse();
+    bench.after(0, Outcome::Failed(Failure::Other));
+    bench.elapse();
+    bench.after(0, Outcome::Failed(Failure::NotFound));
+    assert_eq!(bench.elapse(), State::Learn, "something else came between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_as_long_as_the_server_asks() {
+    let mut bench = Bench::following();
+    bench.after(9, Outcome::Failed(Failure::Unavailable { retry_after: Some(Duration::from_secs(20)) }));
+    let (wait, then) = bench.waits();
+    assert!(wait >= Duration::from_secs(20) && wait < Duration::from_secs(30), "{wait:?}");
+    assert_eq!(then, Then::Check);
+    bench.elapse();
+    bench.after(0, Outcome::Failed(Failure::Forbidden));
+    assert!(bench.waits().0 >= Duration::from_secs(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_forgets_failures() {
+    let mut bench = Bench::following();
+    for _ in 0..6 {
+        bench.after(1, Outcome::Broken);
+        bench.elapse();
+        bench.after(0, Outcome::Current(ResourceVersion(100)));
+        bench.after(0, Outcome::Opened);
+    }
+    bench.after(119, Outcome::Broken);
+    assert!(bench.waits().0 >= Duration::from_secs(30));
+    bench.elapse();
+    bench.after(0, Outcome::Current(ResourceVersion(100)));
+    bench.after(0, Outcome::Opened);
+    bench.after(120, Outcome::Broken);
+    assert!(bench.waits().0 < Duration::from_secs(2));
+}

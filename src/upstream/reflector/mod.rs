@@ -1,0 +1,488 @@
+//! One resource of the apiserver, mirrored into a cache: the only list and watch of it, however many read the cache.
+
+mod apply;
+mod handle;
+mod machine;
+mod stream;
+
+#[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
+mod scripted_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng as _;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+pub use super::source::ListerWatcher;
+pub use handle::{Handle, ReflectorStatus};
+
+use self::machine::{Failure, Machine, Outcome, State};
+use self::stream::{EventStream, read_page};
+use super::backoff::BackoffConfig;
+use super::client::{RequestVerb, Upstream, UpstreamError};
+use super::error::Cause;
+use super::progress::{self, Progress};
+use crate::cache::{ReplaceError, Writer};
+use crate::codec::json::{Form, ListMeta, TypeMeta, WatchFrame};
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
+
+/// Settings of a reflector.
+#[derive(Clone, Debug)]
+pub struct ReflectorConfig {
+    /// Watches ask for a time between this and twice this, so that those of many reflectors do not end together.
+    pub watch_timeout: Duration,
+    /// How long after its asked time a watch that has not ended counts as dead.
+    pub grace: Duration,
+    /// How long a watch-list may say nothing before its end. The state comes as fast as the server can write it.
+    pub initial_idle: Duration,
+    /// Objects of one page where watch-lists are refused.
+    pub page_size: u32,
+    /// How long a server's refusal of watch-lists is remembered, for all reflectors of its API group.
+    pub refused_for: Duration,
+    /// The largest object or event, in bytes.
+    pub max_object: usize,
+    pub backoff: BackoffConfig,
+}
+
+/// Why a reflector is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReflectorEnd {
+    /// The resource does not exist (any more).
+    Gone,
+}
+
+/// Feeds a cache. Its writer, and with it the cache's readiness, ends with it.
+pub struct Reflector {
+    upstream: Upstream,
+    lister: ListerWatcher,
+    writer: Writer,
+    config: ReflectorConfig,
+    machine: Machine,
+    handle: Handle,
+    form: Option<Form>,
+    stream: Option<EventStream>,
+    claims: mpsc::Receiver<Progress>,
+    recoveries: watch::Receiver<u64>,
+    claim_sender: mpsc::Sender<Progress>,
+}
+
+/// Claims on their way. Whoever has one to make waits for room.
+const CLAIMS: usize = 8;
+
+/// How long after a deletion at one revision others of the same are waited for. They arrive in one go.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Deletions held back at most. A lease has 1000 objects (`--lease-max-object-count`).
+const EXPIRED: usize = 4096;
+
+// === impl Reflector ===
+
+impl Reflector {
+    pub fn new(upstream: Upstream, lister: ListerWatcher, writer: Writer, config: ReflectorConfig) -> Self {
+        let now = Instant::now();
+        let paged = upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for);
+        let (claim_sender, claims) = mpsc::channel(CLAIMS);
+        let recoveries = upstream.recoveries();
+        Self {
+            machine: Machine::new(paged, config.backoff, now),
+            handle: Handle::new(now),
+            upstream,
+            lister,
+            writer,
+            config,
+            form: None,
+            stream: None,
+            claims,
+            recoveries,
+            claim_sender,
+        }
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Where a [`super::ProgressProbe`] sends what it has proved.
+    pub fn progress_sender(&self) -> mpsc::Sender<Progress> {
+        self.claim_sender.clone()
+    }
+
+    /// Runs until the resource is gone. Dropping the future stops it, and with it the cache.
+    pub async fn run(mut self) -> ReflectorEnd {
+        self.steps().await
+    }
+
+    async fn steps(&mut self) -> ReflectorEnd {
+        loop {
+            let state = self.machine.state();
+            let outcome = match state {
+                State::Learn => self.learn().await,
+                State::WatchList => self.watch_list().await,
+                State::List => self.list(self.config.page_size).await,
+                State::ListWhole => self.list(0).await,
+                State::Check | State::Confirm => self.current().await,
+                State::Watch => self.watch().await,
+                State::Follow => self.follow().await,
+                State::Reset => self.reset(),
+                State::Wait { until, .. } => self.wait(until).await,
+                State::Ended(end) => return end,
+            };
+            self.advance(outcome);
+        }
+    }
+
+    fn advance(&mut self, outcome: Outcome) {
+        let before = self.machine.state();
+        self.machine.at(self.writer.resource_version());
+        if before != State::WatchList {
+            let group = &self.lister.resource.gvr.group;
+            self.machine.set_paged(self.upstream.refuses_watch_list(group, self.config.refused_for));
+        }
+        self.machine.step(outcome, Instant::now());
+        let machine = &self.machine;
+        if machine.state() != State::Follow {
+            self.stream = None;
+        }
+        if machine.paged() && before == State::WatchList {
+            self.upstream.watch_list_refused(&self.lister.resource.gvr.group);
+        }
+        tracing::debug!(resource = %self.lister.resource.gvr, from = before.as_str(), ?outcome, to = ?machine.state(), "reflector");
+        let synced = !self.writer.resource_version().is_zero();
+        if machine.state() == State::Follow && self.handle.status().failing.is_some() {
+            tracing::info!(resource = %self.lister.resource.gvr, rv = %self.writer.resource_version(), "reflector follows again");
+        }
+        self.handle.reached(self.writer.resource_version());
+        self.handle.update(|status| {
+            status.state = machine.state().as_str();
+            status.since = machine.since();
+            status.synced = synced;
+            (status.relists, status.restarts) = (machine.relists, machine.restarts);
+            (status.rewinds, status.paged) = (machine.rewinds, machine.paged());
+            if machine.state() == State::Follow {
+                status.failing = None;
+            }
+        });
+    }
+
+    /// How objects of this type are written: an empty state by watch-list would not tell the kind of its list.
+    async fn learn(&mut self) -> Outcome {
+        let options = self.lister.options(RequestVerb::Probe);
+        let page = read_page(&self.upstream, &self.lister, &self.config, 1, "", &options, |_, _| ()).await;
+        match page {
+            Ok(meta) => {
+                self.learned(&meta);
+                Outcome::Learned
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn learned(&mut self, meta: &ListMeta) {
+        let form = Form::new(meta.style, &meta.api_version, &self.lister.resource.kind, &meta.list_kind);
+        if self.form.as_ref() != Some(&form) {
+            self.writer.set_form(form.clone());
+            self.form = Some(form);
+        }
+    }
+
+    /// Items are kept in the style they came in; a list without items can only guess it.
+    fn seen(&mut self, type_meta: &TypeMeta) {
+        if let Some(form) = &self.form
+            && form.style != type_meta.style
+        {
+            let form = Form::new(type_meta.style, &form.api_version, &form.kind, &form.list_kind);
+            self.writer.set_form(form.clone());
+            self.form = Some(form);
+        }
+    }
+
+    async fn watch_list(&mut self) -> Outcome {
+        let timeout = self.watch_timeout();
+        let path = self.lister.watch_list_path(timeout.as_secs());
+        let options = self.lister.options(RequestVerb::WatchList);
+        let mut stream =
+            match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    let failure = self.failed(&error);
+                    // A server that does not know the parameters says that the request is wrong.
+                    let refused = matches!(error.code(), Some(400 | 405 | 422 | 501));
+                    return if refused { Outcome::Failed(Failure::Refused) } else { failure };
+                }
+            };
+        let mut objects: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
+        loop {
+            let idle = Instant::now() + self.config.initial_idle;
+            match stream.next(idle).await {
+                Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
+                    if objects.is_empty() {
+                        self.seen(&type_meta);
+                    }
+                    match kind {
+                        EventType::Deleted => objects.remove(&object.key),
+                        EventType::Added | EventType::Modified => objects.insert(object.key.clone(), Arc::new(object)),
+                    };
+                }
+                Ok(Some(WatchFrame::Bookmark { rv, initial_events_end: true, object, .. })) => {
+                    self.writer.set_bookmark_template(object);
+                    stream.last = rv;
+                    return match self.replace(objects.into_values().collect(), rv).await {
+                        Ok(()) => {
+                            self.stream = Some(stream);
+                            Outcome::Synced
+                        }
+                        Err(outcome) => outcome,
+                    };
+                }
+                Ok(Some(WatchFrame::Bookmark { .. })) => {}
+                Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
+                Ok(None) => {
+                    self.note("the watch ended before the end of its initial events", 0);
+                    return Outcome::Ended { heard: !objects.is_empty() };
+                }
+                Err(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    /// All pages are of the moment of the first: the continue token pins it.
+    async fn list(&mut self, page_size: u32) -> Outcome {
+        let options = self.lister.options(RequestVerb::List);
+        let mut objects = Vec::new();
+        let mut token = String::new();
+        loop {
+            let mut first = None;
+            let page =
+                read_page(&self.upstream, &self.lister, &self.config, page_size, &token, &options, |object, meta| {
+                    first.get_or_insert(meta);
+                    objects.push(Arc::new(object));
+                });
+            let meta = match page.await {
+                Ok(meta) => meta,
+                Err(error) => return self.failed(&error),
+            };
+            self.learned(&meta);
+            if let Some(meta) = &first {
+                self.seen(meta);
+            }
+            if meta.continue_token.is_empty() {
+                return match self.replace(objects, meta.rv).await {
+                    Ok(()) => Outcome::Synced,
+                    Err(outcome) => outcome,
+                };
+            }
+            token = meta.continue_token;
+        }
+    }
+
+    async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion) -> Result<(), Outcome> {
+        if rv.is_zero() {
+            self.note("the whole state has no resource version", 0);
+            return Err(Outcome::Failed(Failure::Other));
+        }
+        match self.writer.replace(objects, rv).await {
+            Ok(replaced) => {
+                tracing::debug!(resource = %self.lister.resource.gvr, %rv, ?replaced, "took a whole state");
+                Ok(())
+            }
+            Err(error @ ReplaceError::WentBack { .. }) => {
+                self.note(&error.to_string(), 0);
+                Err(Outcome::WentBack)
+            }
+            Err(error @ ReplaceError::Ahead { .. }) => {
+                self.note(&error.to_string(), 0);
+                Err(Outcome::Failed(Failure::Other))
+            }
+        }
+    }
+
+    /// The revision of the store behind the apiserver, now: a list without a resourceVersion is consistent.
+    async fn current(&mut self) -> Outcome {
+        match progress::revision(&self.upstream, &self.lister).await {
+            Ok((rv, _connection)) => {
+                if rv < self.writer.resource_version() {
+                    let ours = self.writer.resource_version();
+                    self.note(&format!("the apiserver is at resource version {rv}, behind ours, {ours}"), 0);
+                }
+                Outcome::Current(rv)
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    async fn watch(&mut self) -> Outcome {
+        let timeout = self.watch_timeout();
+        let from = self.writer.resource_version();
+        let path = self.lister.watch_path(from, timeout.as_secs());
+        let options = self.lister.options(RequestVerb::Watch);
+        match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
+            Ok(mut stream) => {
+                stream.last = from;
+                self.stream = Some(stream);
+                Outcome::Opened
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    async fn follow(&mut self) -> Outcome {
+        let Some(mut stream) = self.stream.take() else { return Outcome::Broken };
+        let mut heard = false;
+        // Deletions of one revision, of which there may be more. Those that the end of the stream finds here come again.
+        let mut expired: Vec<Object> = Vec::new();
+        loop {
+            let until = if expired.is_empty() { stream.deadline } else { Instant::now() + TOGETHER };
+            let frame = tokio::select! {
+                frame = stream.next(until) => frame,
+                Some(claim) = self.claims.recv() => {
+                    self.consider(claim);
+                    continue;
+                }
+            };
+            let held = expired.len();
+            let (expires, complete) = match &frame {
+                Ok(Some(WatchFrame::Event { kind: EventType::Deleted, object, .. })) if self.lister.expires() => {
+                    (true, held == EXPIRED || expired.last().is_some_and(|last| last.rv != object.rv))
+                }
+                Ok(Some(WatchFrame::Error(_)) | None) => (false, false),
+                Ok(Some(_)) | Err(UpstreamError::Timeout { .. }) => (false, true),
+                Err(_) => (false, false),
+            };
+            if complete && let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
+                return outcome;
+            }
+            match frame {
+                Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
+                    if !heard {
+                        self.seen(&type_meta);
+                    }
+                    heard = true;
+                    if expires {
+                        expired.push(object);
+                    } else if let Err(outcome) = self.apply(&mut stream, kind, object).await {
+                        return outcome;
+                    }
+                }
+                Ok(Some(WatchFrame::Bookmark { rv, object, initial_events_end, .. })) => {
+                    heard = true;
+                    if rv < stream.last {
+                        self.note(&format!("a bookmark went back from {} to {rv}", stream.last), 0);
+                        return Outcome::WentBack;
+                    }
+                    stream.last = rv;
+                    self.handle.bookmark();
+                    if !initial_events_end {
+                        self.writer.set_bookmark_template(object);
+                    }
+                    self.writer.progress(rv);
+                    self.handle.reached(self.writer.resource_version());
+                }
+                Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
+                Ok(None) => return Outcome::Ended { heard },
+                Err(UpstreamError::Timeout { .. }) if held > 0 => {}
+                Err(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    fn reset(&mut self) -> Outcome {
+        let why = "the resource version of the apiserver went back: its store was restored from a backup";
+        tracing::warn!(resource = %self.lister.resource.gvr, "{why}");
+        self.writer.not_ready(why);
+        // They are of the past that did not happen.
+        while self.claims.try_recv().is_ok() {}
+        Outcome::WasReset
+    }
+
+    async fn wait(&mut self, until: Instant) -> Outcome {
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return Outcome::Elapsed,
+                // The apiserver was away and has answered somebody else. The sender lives in the client.
+                _ = self.recoveries.changed() => return Outcome::Elapsed,
+                // What is proven stays true while the stream is away.
+                Some(claim) = self.claims.recv() => self.consider(claim),
+            }
+        }
+    }
+
+    /// Takes for a bookmark what a probe has proved. A claim is made once the cache has what it starts from; one that
+    /// finds the cache before that is of a time before a reset.
+    fn consider(&mut self, claim: Progress) {
+        let at = self.writer.resource_version();
+        if !at.is_zero() && at >= claim.from && at < claim.to {
+            self.writer.progress(claim.to);
+            self.handle.reached(claim.to);
+        }
+    }
+
+    fn watch_timeout(&self) -> Duration {
+        self.config.watch_timeout.mul_f64(rand::rng().random_range(1.0..2.0))
+    }
+
+    /// The stream broke, or what came by it was no event.
+    fn broken(&mut self, error: &UpstreamError) -> Outcome {
+        if matches!(error, UpstreamError::Decode(_)) {
+            self.handle.garbage();
+        }
+        self.note(&error.to_string(), 0);
+        Outcome::Broken
+    }
+
+    fn failed(&mut self, error: &UpstreamError) -> Outcome {
+        let code = error.code().unwrap_or(0);
+        self.note(&error.to_string(), code);
+        let failure = match code {
+            401 => Failure::Unauthorized,
+            403 => Failure::Forbidden,
+            404 => Failure::NotFound,
+            410 => Failure::Expired,
+            429 | 500..=599 => Failure::Unavailable { retry_after: error.retry_after() },
+            _ => Failure::Other,
+        };
+        Outcome::Failed(failure)
+    }
+
+    fn note(&mut self, text: &str, code: u16) {
+        let (resource, state) = (&self.lister.resource.gvr, self.machine.state().as_str());
+        if self.upstream.is_reachable() {
+            tracing::info!(%resource, state, error = text, "reflector is in trouble");
+        } else {
+            // That is said once, by the client, and not for every resource.
+            tracing::debug!(%resource, state, error = text, "reflector is in trouble");
+        }
+        self.recoveries.mark_unchanged();
+        self.handle.update(|status| {
+            (status.last_error, status.last_error_at) = (Some(text.to_owned()), Some(Instant::now()));
+            status.failing = Some(code);
+        });
+    }
+}
+
+// === impl ReflectorConfig ===
+
+impl Default for ReflectorConfig {
+    fn default() -> Self {
+        Self {
+            watch_timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(15),
+            initial_idle: Duration::from_secs(15),
+            page_size: 500,
+            refused_for: Duration::from_secs(600),
+            max_object: 16 << 20,
+            backoff: BackoffConfig::default(),
+        }
+    }
+}
+
+/// An answer that is none, with what was wrong about it.
+fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
+    UpstreamError::Decode(Cause::new(error))
+}

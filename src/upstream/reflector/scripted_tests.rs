@@ -1,0 +1,229 @@
+//! Against servers that answer by a script.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::time::{sleep, timeout};
+
+use super::tests::{SOON, config, reflect, resource};
+use super::*;
+use crate::cache::{self, CacheConfig, WatchCache};
+use crate::lifecycle::spawn;
+use crate::meta::{FieldTable, Gvr, Scope};
+use crate::upstream::testing::{FakeServer, answer, streamed};
+
+/// A list of configmaps as an apiserver would write it.
+fn list(rv: u64, token: &str, names: &[&str]) -> String {
+    let items: Vec<_> = names
+        .iter()
+        .map(|name| {
+            format!(r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"1"}}}}"#)
+        })
+        .collect();
+    let token = if token.is_empty() { String::new() } else { format!(r#","continue":"{token}""#) };
+    format!(
+        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{rv}"{token}}},"items":[{}]}}"#,
+        items.join(",")
+    )
+}
+
+fn names(cache: &WatchCache) -> Vec<String> {
+    let snapshot = cache.snapshot().unwrap();
+    snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
+}
+
+/// A server whose lists and watches answer by a script, and which refuses watch-lists. Watches stay open.
+async fn scripted<F>(lists: F) -> FakeServer
+where
+    F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
+{
+    let open = parking_lot::Mutex::new(Vec::new());
+    FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let response = if query.contains("sendInitialEvents") {
+            answer(422, "")
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            open.lock().push(sender);
+            response
+        } else {
+            lists(query)
+        };
+        std::future::ready(response)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_expired_continue_token_becomes_one_whole_list() {
+    let server = scripted(|query| match &*query {
+        "limit=1" => answer(200, list(10, "", &[])),
+        "limit=500" => answer(200, list(10, "next", &["a"])),
+        "limit=500&continue=next" => {
+            answer(410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#)
+        }
+        "" => answer(200, list(20, "", &["a", "b"])),
+        other => panic!("{other}"),
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    assert_eq!(names(&world.cache), ["a", "b"], "never a part");
+    let watch = server.uris().last().unwrap().clone();
+    assert!(watch.contains("resourceVersion=20"), "{watch}");
+}
+
+#[tokio::test]
+async fn lists_are_asked_compressed_and_watches_plain() {
+    use std::io::Write as _;
+    let server = scripted(|query| {
+        let body = if query == "limit=1" { list(10, "", &[]) } else { list(10, "", &["a", "b", "c"]) };
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(body.as_bytes()).unwrap();
+        let mut response = answer(200, encoder.finish().unwrap());
+        response.headers_mut().insert("content-encoding", http::HeaderValue::from_static("gzip"));
+        response
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    assert_eq!(names(&world.cache), ["a", "b", "c"]);
+    for seen in server.requests() {
+        let wanted = if seen.uri.contains("watch=true") { "identity" } else { "gzip" };
+        assert_eq!(seen.headers["accept-encoding"], wanted, "{}", seen.uri);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_behind_is_not_taken() {
+    // The first whole list is at 100. After a 410, one apiserver is behind and lists at 90, and says 100 when asked again.
+    let lists = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lists);
+    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let streams = Arc::clone(&open);
+    let server = FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let response = if query.contains("sendInitialEvents") {
+            answer(422, "")
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            streams.lock().push(sender);
+            response
+        } else if query == "limit=1" {
+            answer(200, list(100, "", &[]))
+        } else {
+            match count.fetch_add(1, Ordering::Relaxed) {
+                0 => answer(200, list(100, "", &["a", "b"])),
+                1 => answer(200, list(90, "", &["a"])),
+                _ => answer(200, list(120, "", &["a", "b", "c"])),
+            }
+        };
+        std::future::ready(response)
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
+    let sender = open.lock().pop().unwrap();
+    // Not right after the list it expires.
+    sleep(Duration::from_millis(20)).await;
+    sender.send(format!("{expired}\n").into()).await.unwrap();
+    world.until(|status| status.relists == 2).await;
+    assert_eq!(names(&world.cache), ["a", "b", "c"]);
+    assert_eq!((world.handle.status().rewinds, lists.load(Ordering::Relaxed)), (0, 3));
+    assert_eq!(world.cache.resource_version().0, 120);
+}
+
+#[tokio::test]
+async fn watches_that_end_at_once_are_not_opened_in_a_circle() {
+    let server = FakeServer::plain(|request, _| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if query.contains("sendInitialEvents") {
+            answer(422, "")
+        } else if query.contains("watch=true") {
+            answer(200, "")
+        } else {
+            answer(200, list(10, "", &["a"]))
+        }
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    sleep(Duration::from_millis(1500)).await;
+    let watches = server.uris().iter().filter(|uri| uri.contains("watch=true") && !uri.contains("Initial")).count();
+    assert!((3..20).contains(&watches), "{watches}");
+    assert!(world.cache.is_ready());
+}
+
+#[tokio::test]
+async fn the_scope_is_part_of_every_request() {
+    let server = scripted(|_| answer(200, list(10, "", &["a"]))).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+    let lister = ListerWatcher {
+        resource: resource("", "configmaps", "ConfigMap"),
+        namespace: Some("web".into()),
+        label_selector: "app=a".into(),
+        field_selector: "metadata.name=x".into(),
+        table: FieldTable::default(),
+    };
+    let reflector = Reflector::new(upstream, lister, writer, config());
+    let handle = reflector.handle();
+    let task = spawn("reflector", reflector.run());
+    timeout(SOON, handle.wait_for(|status| status.state == "follow")).await.unwrap();
+    for uri in server.uris() {
+        assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
+        assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");
+    }
+    task.abort();
+}
+
+#[tokio::test]
+async fn events_that_expire_together_are_deleted_together() {
+    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let streams = Arc::clone(&open);
+    let server = FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let response = if query.contains("sendInitialEvents") {
+            answer(422, "")
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            streams.lock().push(sender);
+            response
+        } else if query == "limit=1" {
+            answer(200, list(130, "", &[]))
+        } else {
+            answer(200, list(100, "", &["a", "b", "c", "d", "e", "f"]))
+        };
+        std::future::ready(response)
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "events", "Event"), config());
+    world.follows().await;
+    let sender = open.lock().pop().unwrap();
+    let gone = |name: &str, rv: u64| {
+        let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{rv}"}}"#);
+        let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
+        format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
+    };
+    // In pieces, and one of them twice.
+    let text =
+        [gone("a", 110), gone("b", 110), gone("b", 110), gone("c", 110), gone("d", 120), gone("e", 120)].concat();
+    for piece in text.as_bytes().chunks(50) {
+        sender.send(piece.to_vec().into()).await.unwrap();
+    }
+    world.cache.wait_for(ResourceVersion(110), Instant::now() + SOON).await.unwrap();
+    assert!(!names(&world.cache).iter().any(|name| ["a", "b", "c"].contains(&&**name)), "{:?}", names(&world.cache));
+    // The last ones do not wait for others for ever.
+    world.cache.wait_for(ResourceVersion(120), Instant::now() + SOON).await.unwrap();
+    assert_eq!(names(&world.cache), ["f"]);
+    // What an end finds undecided comes again.
+    sender.send(gone("f", 130).into()).await.unwrap();
+    drop(sender);
+    world.until(|status| status.restarts == 1 && status.state == "follow").await;
+    assert_eq!(names(&world.cache), ["f"]);
+    assert_eq!((world.cache.resource_version(), world.handle.status().relists), (ResourceVersion(120), 1));
+}

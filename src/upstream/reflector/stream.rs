@@ -1,0 +1,97 @@
+//! The two ways objects come: frames of a watch, and items of a list.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{ReflectorConfig, decode_error};
+use crate::codec::CodecError;
+use crate::codec::json::{ListDecoder, ListMeta, TypeMeta, WatchDecoder, WatchFrame};
+use crate::meta::{Object, ObjectKey, ResourceVersion};
+use crate::upstream::client::{CallOptions, Upstream, UpstreamError};
+use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
+use crate::upstream::source::ListerWatcher;
+
+const ACCEPT: &str = "application/json";
+
+/// An open watch.
+pub(super) struct EventStream {
+    chunks: Chunks,
+    decoder: WatchDecoder,
+    /// When it must have ended by itself.
+    pub(super) deadline: Instant,
+    /// The revision it has come to.
+    pub(super) last: ResourceVersion,
+    /// The object of its last event.
+    pub(super) last_key: Option<ObjectKey>,
+}
+
+// === impl EventStream ===
+
+impl EventStream {
+    pub(super) async fn open(
+        upstream: &Upstream,
+        lister: &ListerWatcher,
+        config: &ReflectorConfig,
+        path: &str,
+        lifetime: Duration,
+        options: CallOptions,
+    ) -> Result<Self, UpstreamError> {
+        let options = options.header_timeout(HEAD_TIMEOUT);
+        let (_, chunks) = get(upstream, path, ACCEPT, Compression::Identity, &options).await?;
+        Ok(Self {
+            chunks,
+            decoder: WatchDecoder::new(config.max_object, lister.table.clone()),
+            deadline: Instant::now() + lifetime + config.grace,
+            last: ResourceVersion::ZERO,
+            last_key: None,
+        })
+    }
+
+    /// The next frame; `None` at a proper end. Cancelling the wait loses nothing.
+    ///
+    /// # Errors
+    /// When the stream breaks, is garbage, or says nothing until `until`.
+    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(decode_error)? {
+                return Ok(Some(frame));
+            }
+            let asked = Instant::now();
+            let chunk = timeout_at(until, self.chunks.read()).await.map_err(|_elapsed| UpstreamError::Timeout {
+                what: "the next watch event",
+                after: asked.elapsed(),
+            })??;
+            match chunk {
+                Some(chunk) => self.decoder.push(chunk),
+                None if self.decoder.has_partial() => return Err(decode_error(CodecError::Truncated)),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Reads one page, `limit` 0 for all there is; each item goes to `take` as it arrives.
+pub(super) async fn read_page(
+    upstream: &Upstream,
+    lister: &ListerWatcher,
+    config: &ReflectorConfig,
+    limit: u32,
+    token: &str,
+    options: &CallOptions,
+    mut take: impl FnMut(Object, TypeMeta),
+) -> Result<ListMeta, UpstreamError> {
+    let path = lister.list_path(limit, token);
+    let options = options.clone().header_timeout(HEAD_TIMEOUT);
+    let (_, mut chunks) = get(upstream, &path, ACCEPT, Compression::Gzip, &options).await?;
+    let mut decoder = ListDecoder::new(config.max_object, lister.table.clone());
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        decoder.push(chunk);
+        while let Some((object, type_meta)) = decoder.next().map_err(decode_error)? {
+            take(object, type_meta);
+        }
+        // A whole list decodes for seconds; others want this thread too.
+        tokio::task::consume_budget().await;
+    }
+    decoder.finish().map_err(decode_error)
+}

@@ -1,0 +1,419 @@
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::cache::{self, CacheConfig, CacheWatcher, Readiness, WatchCache, WatchSpec, WatchStart, WatcherEvent};
+use crate::lifecycle::spawn;
+use crate::meta::{FieldTable, Gvr, Origin, Resource, Scope, Verbs};
+use crate::selector::{FieldSelector, LabelSelector, Predicate};
+use crate::sim::{Cut, Effect, Fault, Server, Verb};
+
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
+/// A reflector at work, with its cache.
+pub(super) struct World {
+    pub(super) cache: WatchCache,
+    pub(super) handle: Handle,
+    pub(super) claims: mpsc::Sender<Progress>,
+    pub(super) upstream: Upstream,
+    pub(super) task: JoinHandle<ReflectorEnd>,
+}
+
+pub(super) fn config() -> ReflectorConfig {
+    ReflectorConfig {
+        initial_idle: Duration::from_millis(500),
+        backoff: BackoffConfig {
+            initial: Duration::from_millis(20),
+            max: Duration::from_millis(200),
+            ..BackoffConfig::default()
+        },
+        ..ReflectorConfig::default()
+    }
+}
+
+pub(super) fn resource(group: &str, name: &str, kind: &str) -> Arc<Resource> {
+    Arc::new(Resource {
+        gvr: Gvr::new(group, "v1", name),
+        kind: kind.into(),
+        namespaced: true,
+        verbs: Verbs { get: true, list: true, watch: true },
+        origin: Origin::BuiltIn,
+    })
+}
+
+pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: ReflectorConfig) -> World {
+    let (writer, cache) = cache::new(CacheConfig::new(resource.gvr.clone()));
+    spawn("dispatcher", cache.run_dispatcher());
+    let lister = ListerWatcher {
+        resource,
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        table: FieldTable::default(),
+    };
+    let reflector = Reflector::new(upstream.clone(), lister, writer, config);
+    let (handle, claims) = (reflector.handle(), reflector.progress_sender());
+    World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
+}
+
+async fn client(url: &str) -> Upstream {
+    Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap()
+}
+
+/// A reflector of configmaps.
+async fn start(server: &Server, config: ReflectorConfig) -> World {
+    reflect(client(&server.url()).await, resource("", "configmaps", "ConfigMap"), config)
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "default"});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": value}})
+}
+
+impl World {
+    /// Waits until the cache holds exactly the server's objects.
+    #[track_caller]
+    fn converge(&self, server: &Server) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        let wanted = server.state("configmaps");
+        async move {
+            let held = || {
+                let snapshot = self.cache.snapshot()?;
+                let scope = Scope::all();
+                let all = snapshot.range(&scope, None);
+                Some(
+                    all.map(|object| (object.key.to_string(), object.rv.0))
+                        .collect::<std::collections::BTreeMap<_, _>>(),
+                )
+            };
+            let wait = timeout(SOON, async {
+                while held().as_ref() != Some(&wanted) {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            });
+            assert!(wait.await.is_ok(), "{caller}: {:?} is not {wanted:?}; {:?}", held(), self.handle.status());
+        }
+    }
+
+    pub(super) async fn follows(&self) -> ReflectorStatus {
+        let wait = timeout(SOON, self.handle.wait_for(|status| status.state == "follow")).await;
+        wait.unwrap_or_else(|_| panic!("{:?}", self.handle.status()))
+    }
+
+    pub(super) async fn until(&self, condition: impl FnMut(&ReflectorStatus) -> bool) -> ReflectorStatus {
+        let wait = timeout(SOON, self.handle.wait_for(condition)).await;
+        wait.unwrap_or_else(|_| panic!("{:?}", self.handle.status()))
+    }
+
+    /// A watcher of everything from now on.
+    fn watcher(&self) -> CacheWatcher {
+        let labels = Arc::new(LabelSelector::parse("").unwrap());
+        let fields = FieldSelector::parse("").unwrap();
+        let fields = fields.compile(&resource("", "configmaps", "ConfigMap"), &FieldTable::default()).unwrap();
+        let spec = WatchSpec {
+            predicate: Predicate::new(Scope::all(), labels, Arc::new(fields)),
+            start: WatchStart::Now,
+            bookmarks: false,
+            initial_end: false,
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        self.cache.watch(spec).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn next_event(watcher: &mut CacheWatcher) -> (EventType, String, u64) {
+    loop {
+        match timeout(SOON, watcher.next()).await.expect("an event") {
+            Some(WatcherEvent::Event { kind, object, .. }) => return (kind, object.key.name().to_owned(), object.rv.0),
+            Some(WatcherEvent::Bookmark { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn syncs_by_one_watch_and_follows_it() {
+    let server = Server::builder().object(config_map("a", "1")).object(config_map("b", "1")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.converge(&server).await;
+    server.create(config_map("c", "1")).unwrap();
+    server.update(config_map("a", "2")).unwrap();
+    server.delete("configmaps", "default", "b").unwrap();
+    world.converge(&server).await;
+    let counts = server.counts();
+    assert_eq!((counts.requests(Verb::Watch, "configmaps"), counts.requests(Verb::List, "configmaps")), (1, 0));
+    assert_eq!(counts.requests(Verb::Probe, "configmaps"), 1, "for the form");
+    assert_eq!(world.upstream.metrics().total(RequestVerb::WatchList, Some("configmaps")), 1);
+    let status = world.handle.status();
+    assert_eq!((status.state, status.events, status.relists), ("follow", 3, 1));
+    assert_eq!(status.resource_version, world.cache.resource_version());
+}
+
+#[tokio::test]
+async fn an_empty_collection_has_a_whole_form_and_a_bookmark_template() {
+    let server = Server::builder().start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let form = world.cache.form().unwrap();
+    assert_eq!((&*form.api_version, &*form.kind, &*form.list_kind), ("v1", "ConfigMap", "ConfigMapList"));
+    let template = String::from_utf8(world.cache.bookmark_template().unwrap().to_vec()).unwrap();
+    assert!(template.contains("\"kind\":\"ConfigMap\""), "{template}");
+}
+
+#[tokio::test]
+async fn refused_watch_lists_become_pages_of_one_moment() {
+    let mut builder = Server::builder();
+    for i in 0..25 {
+        builder = builder.object(config_map(&format!("m{i:02}"), "1"));
+    }
+    let server = builder.start().await.unwrap();
+    server.faults().add(Fault::always(Effect::RefuseWatchList));
+    let world = start(&server, ReflectorConfig { page_size: 10, ..config() }).await;
+    world.follows().await;
+    world.converge(&server).await;
+    assert_eq!(server.counts().requests(Verb::List, "configmaps"), 3);
+    assert!(world.handle.status().paged);
+    server.create(config_map("new", "1")).unwrap();
+    world.converge(&server).await;
+    // Another reflector of the group does not ask first.
+    let before = world.upstream.metrics().total(RequestVerb::WatchList, None);
+    let other = reflect(world.upstream.clone(), resource("", "pods", "Pod"), config());
+    other.follows().await;
+    assert_eq!(world.upstream.metrics().total(RequestVerb::WatchList, None), before);
+}
+
+#[tokio::test]
+async fn a_watch_list_without_an_end_becomes_a_list() {
+    let server = Server::builder().object(config_map("a", "1")).start().await.unwrap();
+    server.faults().add(Fault::always(Effect::NoInitialEnd));
+    let world = start(&server, ReflectorConfig { initial_idle: Duration::from_millis(50), ..config() }).await;
+    world.converge(&server).await;
+    assert!(world.handle.status().paged);
+}
+
+#[tokio::test]
+async fn resumes_after_every_kind_of_end_without_listing() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let mut watcher = world.watcher();
+    let breaks: [&dyn Fn(); 9] = [
+        &|| server.faults().end_watches(None),
+        &|| server.faults().reset_connections(),
+        &|| server.faults().close_connections(),
+        &|| _ = server.faults().add(Fault::once(Effect::Cut(Cut::End)).verb(Verb::Watch)),
+        &|| _ = server.faults().add(Fault::once(Effect::Cut(Cut::Fin)).verb(Verb::Watch)),
+        &|| _ = server.faults().add(Fault::once(Effect::Cut(Cut::Rst)).verb(Verb::Watch)),
+        &|| _ = server.faults().add(Fault::once(Effect::Garbage).verb(Verb::Watch)),
+        &|| _ = server.faults().add(Fault::once(Effect::Duplicate).verb(Verb::Watch)),
+        &|| _ = server.faults().add(Fault::once(Effect::ErrorEvent(500)).verb(Verb::Watch)),
+    ];
+    for (i, break_it) in breaks.iter().enumerate() {
+        break_it();
+        let mut sent = Vec::new();
+        for j in 0..5 {
+            sent.push(server.update(config_map("a", &format!("{i}.{j}"))).unwrap());
+        }
+        for rv in sent {
+            assert_eq!(next_event(&mut watcher).await, (EventType::Modified, "a".to_owned(), rv), "break {i}");
+        }
+    }
+    let status = world.handle.status();
+    assert_eq!(status.relists, 1, "{status:?}");
+    assert!(status.garbage_frames >= 2, "{status:?}");
+    assert_eq!(server.counts().requests(Verb::List, "configmaps"), 0);
+}
+
+#[tokio::test]
+async fn an_expired_revision_relists_while_readers_are_served() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let mut watcher = world.watcher();
+    // While the reflector is kept away, its revision leaves the window.
+    let away = server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }));
+    server.faults().reset_connections();
+    world.until(|status| status.failing == Some(503)).await;
+    let rv = server.update(config_map("a", "1")).unwrap();
+    let added = server.create(config_map("b", "1")).unwrap();
+    server.faults().compact();
+    assert!(world.cache.is_ready() && world.cache.snapshot().is_some());
+    server.faults().remove(away);
+    world.converge(&server).await;
+    assert_eq!(world.handle.status().relists, 2);
+    // What can be told exactly is told as events.
+    assert_eq!(next_event(&mut watcher).await, (EventType::Modified, "a".to_owned(), rv));
+    assert_eq!(next_event(&mut watcher).await, (EventType::Added, "b".to_owned(), added));
+}
+
+#[tokio::test]
+async fn a_410_inside_the_stream_or_as_an_answer_relists() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    server.faults().expire_watches(None);
+    world.until(|status| status.relists == 2).await;
+    world.follows().await;
+    server.faults().add(Fault::once(Effect::Answer { code: 410, retry_after: None }).verb(Verb::Watch));
+    server.faults().end_watches(None);
+    world.until(|status| status.relists == 3).await;
+    world.converge(&server).await;
+}
+
+#[tokio::test]
+async fn waits_as_long_as_a_429_asks() {
+    let server = Server::builder().start().await.unwrap();
+    server.faults().add(Fault::once(Effect::Answer { code: 429, retry_after: Some(1) }).on("configmaps"));
+    let started = Instant::now();
+    let world = start(&server, config()).await;
+    let status = world.until(|status| status.failing == Some(429)).await;
+    assert!(status.last_error.unwrap().contains("429"));
+    world.follows().await;
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_rewound_store_is_given_up_and_read_anew() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let before = server.revision();
+    for i in 0..20 {
+        server.create(config_map(&format!("lost{i}"), "1")).unwrap();
+    }
+    world.converge(&server).await;
+    let watcher = world.watcher();
+    server.faults().rewind(before);
+    world.until(|status| status.rewinds == 1).await;
+    world.converge(&server).await;
+    assert_eq!(world.cache.resource_version().0, server.revision());
+    let mut watcher = watcher;
+    // Whoever saw the past that did not happen is sent away.
+    while let Some(event) = timeout(SOON, watcher.next()).await.unwrap() {
+        assert!(!matches!(event, WatcherEvent::Event { kind: EventType::Deleted, .. }), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_replayed_event_is_settled_by_a_whole_state() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    server.faults().add(Fault::once(Effect::Replay).verb(Verb::Watch));
+    server.update(config_map("a", "1")).unwrap();
+    server.create(config_map("b", "1")).unwrap();
+    server.create(config_map("c", "1")).unwrap();
+    world.until(|status| status.relists == 2).await;
+    world.converge(&server).await;
+    assert_eq!(world.handle.status().rewinds, 0);
+}
+
+#[tokio::test]
+async fn a_resource_that_does_not_exist_ends_it() {
+    let server = Server::builder().start().await.unwrap();
+    let mut world = reflect(client(&server.url()).await, resource("nope.io", "nopes", "Nope"), config());
+    let end = timeout(SOON, &mut world.task).await.unwrap().unwrap();
+    assert_eq!(end, ReflectorEnd::Gone);
+    assert!(!world.cache.is_ready());
+}
+
+#[tokio::test]
+async fn what_is_forbidden_is_said_and_asked_again() {
+    let server = Server::builder().start().await.unwrap();
+    server.faults().add(Fault::always(Effect::Answer { code: 403, retry_after: None }).on("configmaps"));
+    let world = start(&server, config()).await;
+    timeout(SOON, world.handle.forbidden()).await.unwrap();
+    assert!(world.handle.is_forbidden());
+    assert!(matches!(world.cache.ready(), Readiness::Pending { .. }));
+    let asked = server.counts().requests(Verb::Probe, "configmaps");
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(server.counts().requests(Verb::Probe, "configmaps"), asked, "not in a circle");
+}
+
+#[tokio::test]
+async fn refused_credentials_are_read_anew() {
+    let server = Server::builder().token("old").object(config_map("a", "0")).start().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let write = |token: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{}'}}}}]\n\
+             users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
+            server.url()
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    write("old");
+    let settings =
+        crate::upstream::client::UpstreamConfig { reload_interval: Duration::from_millis(50), ..Default::default() };
+    let source = crate::upstream::client::ConfigSource::kubeconfig(&file);
+    let upstream = Upstream::new(source, settings).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    server.set_token(Some("new"));
+    server.faults().end_watches(None);
+    world.until(|status| status.failing == Some(401)).await;
+    write("new");
+    world.follows().await;
+    server.create(config_map("b", "1")).unwrap();
+    world.converge(&server).await;
+    assert_eq!(world.handle.status().relists, 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_says_nothing_is_given_up_at_its_end() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let settings =
+        ReflectorConfig { watch_timeout: Duration::from_secs(1), grace: Duration::from_millis(200), ..config() };
+    let world = start(&server, settings).await;
+    world.follows().await;
+    server.faults().add(Fault::once(Effect::Stall).verb(Verb::Watch));
+    server.update(config_map("a", "1")).unwrap();
+    world.converge(&server).await;
+    let status = world.handle.status();
+    assert!(status.restarts >= 1 && status.relists == 1, "{status:?}");
+}
+
+#[tokio::test]
+async fn claims_move_the_cache_and_wrong_ones_do_not() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let at = world.cache.resource_version().0;
+    let claim = |from, to| Progress { from: ResourceVersion(from), to: ResourceVersion(to) };
+    // From beyond what the cache has: something may be missing in between.
+    world.claims.send(claim(at + 5, at + 50)).await.unwrap();
+    world.claims.send(claim(at, at + 10)).await.unwrap();
+    let reached = world.cache.wait_for(ResourceVersion(at + 10), Instant::now() + SOON).await.unwrap();
+    assert_eq!(reached.rv().0, at + 10);
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(world.cache.resource_version().0, at + 10);
+}
+
+#[tokio::test]
+async fn an_apiserver_that_answers_somebody_else_is_tried_again_at_once() {
+    let server = Server::builder().start().await.unwrap();
+    server.create(config_map("a", "1")).unwrap();
+    let hour = Duration::from_secs(3600);
+    let backoff = BackoffConfig { initial: hour, max: hour, ..BackoffConfig::default() };
+    let world = start(&server, ReflectorConfig { backoff, ..ReflectorConfig::default() }).await;
+    world.follows().await;
+    server.faults().add(Fault::always(Effect::Reset));
+    server.faults().reset_connections();
+    world.until(|status| status.state == "wait").await;
+    // Requests of some client: one fails, the next goes through.
+    let request = || http::Request::get("/version").body(crate::upstream::client::empty()).unwrap();
+    world.upstream.send(crate::upstream::Identity::Own, request()).await.err().unwrap();
+    server.faults().clear();
+    world.upstream.send(crate::upstream::Identity::Own, request()).await.unwrap();
+    world.follows().await;
+    server.create(config_map("b", "1")).unwrap();
+    world.converge(&server).await;
+}

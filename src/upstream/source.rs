@@ -1,0 +1,125 @@
+//! What an informer lists and watches.
+
+use std::sync::Arc;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::client::{CallOptions, RequestVerb};
+use crate::meta::{FieldTable, Resource, ResourceVersion};
+
+/// A collection of the apiserver, and the part of it that is wanted.
+#[derive(Clone, Debug)]
+pub struct ListerWatcher {
+    pub resource: Arc<Resource>,
+    /// `None`: all of them, or a cluster-scoped type.
+    pub namespace: Option<Arc<str>>,
+    /// As a request carries it; empty for none.
+    pub field_selector: String,
+    pub label_selector: String,
+    /// The fields whose values the objects are to carry.
+    pub table: FieldTable,
+}
+
+/// All that a query value may hold unescaped.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+// === impl ListerWatcher ===
+
+impl ListerWatcher {
+    /// The path of a request with these parameters and our selectors.
+    pub fn query(&self, parameters: &str) -> String {
+        let mut path = format!("{}?{parameters}", self.resource.gvr.path(self.namespace.as_deref()));
+        for (name, selector) in [("fieldSelector", &self.field_selector), ("labelSelector", &self.label_selector)] {
+            if !selector.is_empty() {
+                if !path.ends_with('?') {
+                    path.push('&');
+                }
+                path.push_str(name);
+                path.push('=');
+                path.extend(utf8_percent_encode(selector, KEPT));
+            }
+        }
+        path
+    }
+
+    /// A page of the current state; `limit` 0 for all of it.
+    pub(super) fn list_path(&self, limit: u32, token: &str) -> String {
+        let mut parameters = Vec::new();
+        if limit > 0 {
+            parameters.push(format!("limit={limit}"));
+        }
+        if !token.is_empty() {
+            parameters.push(format!("continue={}", utf8_percent_encode(token, KEPT)));
+        }
+        self.query(&parameters.join("&"))
+    }
+
+    /// A watch that begins with the whole current state and a bookmark at its end (KEP-3157).
+    pub(super) fn watch_list_path(&self, timeout_seconds: u64) -> String {
+        self.query(&format!(
+            "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+             &timeoutSeconds={timeout_seconds}"
+        ))
+    }
+
+    /// A watch of what happens after `rv`.
+    pub(super) fn watch_path(&self, rv: ResourceVersion, timeout_seconds: u64) -> String {
+        self.query(&format!(
+            "watch=true&allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds={timeout_seconds}"
+        ))
+    }
+
+    /// Whether objects expire. The apiserver gives events a time to live and attaches many to one lease of etcd, which
+    /// deletes them all at one revision; of every other type each change has a revision of its own.
+    pub(super) fn expires(&self) -> bool {
+        let gvr = &self.resource.gvr;
+        &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
+    }
+
+    pub(super) fn options(&self, verb: RequestVerb) -> CallOptions {
+        CallOptions::new(verb, self.resource.gvr.group_resource())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::{Gvr, Origin, Verbs};
+
+    #[test]
+    fn selectors_are_escaped() {
+        let resource = Resource {
+            gvr: Gvr::new("", "v1", "pods"),
+            kind: "Pod".into(),
+            namespaced: true,
+            verbs: Verbs::default(),
+            origin: Origin::BuiltIn,
+        };
+        let mut source = ListerWatcher {
+            resource: Arc::new(resource),
+            namespace: None,
+            field_selector: String::new(),
+            label_selector: String::new(),
+            table: FieldTable::default(),
+        };
+        assert_eq!(source.query("limit=1"), "/api/v1/pods?limit=1");
+        source.namespace = Some("a".into());
+        source.field_selector = "spec.nodeName=n1".into();
+        source.label_selector = "x in (a,b)".into();
+        assert_eq!(
+            source.query("limit=1"),
+            "/api/v1/namespaces/a/pods?limit=1&fieldSelector=spec.nodeName%3Dn1&labelSelector=x%20in%20%28a%2Cb%29"
+        );
+        source.field_selector.clear();
+        source.label_selector.clear();
+        assert_eq!(source.list_path(500, "to+ken"), "/api/v1/namespaces/a/pods?limit=500&continue=to%2Bken");
+        assert_eq!(
+            source.watch_path(ResourceVersion(7), 300),
+            "/api/v1/namespaces/a/pods?watch=true&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=300"
+        );
+        assert_eq!(
+            source.watch_list_path(9),
+            "/api/v1/namespaces/a/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=9"
+        );
+    }
+}

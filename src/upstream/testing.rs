@@ -1,0 +1,219 @@
+//! A scripted server on a real socket: TLS with ALPN or plain, and the answers of a closure.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+use crate::lifecycle::spawn;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) connection: u64,
+    pub(super) client_certificate: bool,
+}
+
+/// What was asked, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) peer: Peer,
+    pub(super) uri: String,
+    pub(super) headers: http::HeaderMap,
+}
+
+pub(super) struct FakeServer {
+    pub(super) address: SocketAddr,
+    pub(super) seen: Arc<Mutex<Vec<Seen>>>,
+    pub(super) certificates: Option<Certificates>,
+    connections: Arc<Mutex<Vec<AbortHandle>>>,
+    accepting: JoinHandle<()>,
+}
+
+pub(super) struct Tls {
+    pub(super) alpn: Vec<Vec<u8>>,
+}
+
+/// PEM texts: the CA, a server certificate for 127.0.0.1 and a client certificate.
+#[derive(Clone)]
+pub(super) struct Certificates {
+    pub(super) ca: String,
+    pub(super) server: (String, String),
+    pub(super) client: (String, String),
+}
+
+impl Certificates {
+    pub(super) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let leaf = |names: Vec<String>, usage| {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(names).unwrap();
+            params.extended_key_usages = vec![usage];
+            (params.signed_by(&key, &ca).unwrap().pem(), key.serialize_pem())
+        };
+        Self {
+            ca: ca.pem(),
+            server: leaf(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth),
+            client: leaf(vec!["us".into()], ExtendedKeyUsagePurpose::ClientAuth),
+        }
+    }
+
+    fn acceptor(&self, alpn: Vec<Vec<u8>>) -> TlsAcceptor {
+        use rustls::pki_types::pem::PemObject as _;
+        rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(self.server.0.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.server.1.as_bytes()).unwrap();
+        let config = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
+        let mut config = config.with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = alpn;
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+impl FakeServer {
+    pub(super) async fn plain<F, Fut>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Response<Body>> + Send + 'static,
+    {
+        Self::start(None, 100, Arc::new(move |request, peer| Box::pin(handler(request, peer)))).await
+    }
+
+    pub(super) async fn tls<F, Fut>(alpn: &[&str], max_streams: u32, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let tls = Tls { alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect() };
+        Self::start(Some(tls), max_streams, Arc::new(move |request, peer| Box::pin(handler(request, peer)))).await
+    }
+
+    async fn start(tls: Option<Tls>, max_streams: u32, handler: Handler) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let certificates = tls.as_ref().map(|_| Certificates::new());
+        let acceptor = tls.map(|tls| certificates.as_ref().unwrap().acceptor(tls.alpn));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let (log, open) = (Arc::clone(&seen), Arc::clone(&connections));
+        let ids = AtomicU64::new(1);
+        let accepting = spawn("fake-accept", async move {
+            loop {
+                let Ok((tcp, _)) = listener.accept().await else { return };
+                let connection = ids.fetch_add(1, Ordering::Relaxed);
+                let (acceptor, handler, log) = (acceptor.clone(), Arc::clone(&handler), Arc::clone(&log));
+                let task = spawn("fake-connection", async move {
+                    let mut server = auto::Builder::new(TokioExecutor::new());
+                    server.http2().timer(TokioTimer::new()).max_concurrent_streams(max_streams);
+                    let serve = |client_certificate| {
+                        let peer = Peer { connection, client_certificate };
+                        service_fn(move |request: Request<Incoming>| {
+                            log.lock().push(Seen {
+                                peer: peer.clone(),
+                                uri: request.uri().path_and_query().unwrap().to_string(),
+                                headers: request.headers().clone(),
+                            });
+                            let answer = handler(request, peer.clone());
+                            async move { Ok::<_, Infallible>(answer.await) }
+                        })
+                    };
+                    match acceptor {
+                        Some(acceptor) => {
+                            let Ok(tls) = acceptor.accept(tcp).await else { return };
+                            let certificate = tls.get_ref().1.peer_certificates().is_some();
+                            server.serve_connection_with_upgrades(TokioIo::new(tls), serve(certificate)).await.ok();
+                        }
+                        None => {
+                            server.serve_connection_with_upgrades(TokioIo::new(tcp), serve(false)).await.ok();
+                        }
+                    }
+                });
+                open.lock().push(task.abort_handle());
+            }
+        });
+        Self { address, seen, certificates, connections, accepting }
+    }
+
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// A configuration that trusts this server and shows it a client certificate.
+    pub(super) fn config(&self) -> kube::Config {
+        use base64::Engine as _;
+        let mut config = kube::Config::new(self.url().parse().unwrap());
+        if let Some(certificates) = &self.certificates {
+            use rustls::pki_types::pem::PemObject as _;
+            let ca = CertificateDer::from_pem_slice(certificates.ca.as_bytes()).unwrap();
+            config.root_cert = Some(vec![ca.to_vec()]);
+            let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+            config.auth_info.client_certificate_data = Some(encode(&certificates.client.0));
+            config.auth_info.client_key_data = Some(encode(&certificates.client.1).into());
+        }
+        config
+    }
+
+    /// Breaks every open connection.
+    pub(super) fn reset(&self) {
+        for connection in self.connections.lock().drain(..) {
+            connection.abort();
+        }
+    }
+
+    pub(super) fn requests(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    pub(super) fn uris(&self) -> Vec<String> {
+        self.seen.lock().iter().map(|seen| seen.uri.clone()).collect()
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.reset();
+    }
+}
+
+pub(super) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).boxed_unsync();
+    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+}
+
+/// A body that is written as the sender goes, and ends when it is dropped.
+pub(super) fn streamed() -> (mpsc::Sender<Bytes>, Response<Body>) {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(64);
+    let stream = futures_util::stream::poll_fn(move |cx| {
+        receiver.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk))))
+    });
+    let response = Response::builder().header("content-type", "application/json");
+    (sender, response.body(StreamBody::new(stream).boxed_unsync()).unwrap())
+}
