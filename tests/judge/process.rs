@@ -1,0 +1,69 @@
+//! Running the judge: finding or building it, and its subcommands that run to an end.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot have its judge is over")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde::de::DeserializeOwned;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+/// The path of the judge: `INFORMERD_JUDGE`, or what `tests/cluster/build.sh` builds, once per process.
+pub async fn judge() -> &'static Path {
+    static JUDGE: OnceCell<PathBuf> = OnceCell::const_new();
+    JUDGE
+        .get_or_init(|| async {
+            if let Some(path) = std::env::var_os("INFORMERD_JUDGE") {
+                let path = PathBuf::from(path);
+                assert!(path.is_file(), "INFORMERD_JUDGE names {}, which is no file", path.display());
+                return path;
+            }
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/build.sh");
+            let output = Command::new(&script).stderr(Stdio::inherit()).output().await;
+            let output = output.unwrap_or_else(|error| panic!("{} cannot be run: {error}", script.display()));
+            let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
+            assert!(
+                output.status.success() && path.is_file(),
+                "there is no judge: {} failed with {}, and INFORMERD_JUDGE names none",
+                script.display(),
+                output.status,
+            );
+            path
+        })
+        .await
+}
+
+/// A subcommand of the judge that talks to the server of `kubeconfig`.
+pub async fn command(name: &str, kubeconfig: &Path) -> Command {
+    let mut command = Command::new(judge().await);
+    command.arg(name).arg("--kubeconfig").arg(kubeconfig).kill_on_drop(true);
+    command
+}
+
+/// Runs a command to its end with `input` as its stdin.
+pub async fn run(mut command: Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the judge starts");
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    let feed = async move {
+        // A command may end without reading its input; its exit status tells more than this would.
+        stdin.write_all(input.as_bytes()).await.ok();
+    };
+    let (output, ()) = tokio::join!(child.wait_with_output(), feed);
+    output.expect("the judge runs")
+}
+
+/// The stdout of a process that has to have succeeded.
+pub fn stdout(what: &str, output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {}\n{errors}", output.status);
+    String::from_utf8(output.stdout).expect("text is UTF-8")
+}
+
+/// What a line of JSON from the judge says.
+pub fn parse<T: DeserializeOwned>(line: &str) -> T {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("the judge said {line:?}: {error}"))
+}

@@ -1,0 +1,183 @@
+//! A plain HTTP client that hides nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+
+#[derive(Clone)]
+pub struct Client {
+    base: String,
+    token: Option<String>,
+    inner: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// An open watch of JSON events.
+pub struct Watch {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    body: Incoming,
+    pending: Vec<u8>,
+}
+
+impl Client {
+    /// HTTP/1.1, a connection for each request that is under way.
+    pub fn new(base: &str) -> Self {
+        let connector = connector(None).https_or_http().enable_http1().build();
+        Self { base: base.to_owned(), token: None, inner: HyperClient::builder(TokioExecutor::new()).build(connector) }
+    }
+
+    /// HTTP/2 with prior knowledge, one connection.
+    pub fn http2(base: &str) -> Self {
+        let connector = connector(None).https_or_http().enable_http2().build();
+        let inner = HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector);
+        Self { base: base.to_owned(), token: None, inner }
+    }
+
+    /// HTTP/2 over TLS, with a bearer token.
+    pub fn tls(base: &str, ca: &Path, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..Self::tls_anonymous(base, ca) }
+    }
+
+    /// HTTP/2 over TLS, by ALPN.
+    pub fn tls_anonymous(base: &str, ca: &Path) -> Self {
+        let connector = connector(Some(ca)).https_only().enable_http2().build();
+        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Self { base: base.to_owned(), token: None, inner }
+    }
+
+    /// HTTP/1.1 over TLS.
+    pub fn tls_http1(base: &str, ca: &Path) -> Self {
+        let connector = connector(Some(ca)).https_only().enable_http1().build();
+        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Self { base: base.to_owned(), token: None, inner }
+    }
+
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Incoming> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        self.inner.request(request).await.unwrap_or_else(|error| panic!("{path}: {error:?}"))
+    }
+
+    pub async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.request_bytes(method, path, headers, Bytes::from(body.to_owned())).await
+    }
+
+    pub async fn request_bytes(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
+        let (parts, body) = self.send(method, path, headers, body).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.request(Method::GET, path, &[], "").await
+    }
+
+    /// A successful JSON answer.
+    pub async fn json(&self, path: &str) -> Value {
+        let answer = self.get(path).await;
+        assert!(answer.status.is_success(), "{path}: {} {}", answer.status, answer.text());
+        answer.json()
+    }
+
+    pub async fn watch(&self, path: &str) -> Watch {
+        self.watch_as(path, &[]).await
+    }
+
+    pub async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
+        let (parts, body) = self.send(Method::GET, path, headers, "").await.into_parts();
+        Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() }
+    }
+}
+
+fn connector(ca: Option<&Path>) -> HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in ca.into_iter().flat_map(|path| CertificateDer::pem_file_iter(path).unwrap()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    HttpsConnectorBuilder::new().with_tls_config(config)
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+impl Watch {
+    /// The next event as it was sent, with its newline; `None` at a clean end. A broken stream is an error.
+    pub async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+                let line = self.pending.drain(..=end).collect();
+                return Ok(Some(String::from_utf8(line).unwrap()));
+            }
+            match self.body.frame().await {
+                None => {
+                    assert!(self.pending.is_empty(), "the stream ended within an event");
+                    return Ok(None);
+                }
+                Some(frame) => {
+                    if let Ok(data) = frame?.into_data() {
+                        self.pending.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
+    pub async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
+        Ok(self.next_line().await?.map(|line| serde_json::from_str(&line).unwrap()))
+    }
+}
+
+/// `namespace/name` of an object.
+pub fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap();
+    metadata["namespace"].as_str().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
+
+/// The revision of an object or a list.
+pub fn rv(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).parse().unwrap()
+}

@@ -1,0 +1,96 @@
+//! The whole daemon in this process, and raw clients that look closely at what it sends.
+
+#![allow(dead_code, reason = "every test binary uses its own part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+pub mod client;
+pub mod informer;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use informerd::app::daemon::Daemon;
+use informerd::app::process::Context;
+use informerd::config::{self, Flags, Source};
+use informerd::http::ListenAddr;
+use informerd::lifecycle::drain::{Drain, DrainEnd};
+use informerd::sim;
+use informerd::upstream::client::ConfigSource;
+
+/// A daemon on free ports in front of a server.
+pub struct Through {
+    pub daemon: Daemon,
+    /// `http://127.0.0.1:port` of its first listener.
+    pub url: String,
+    pub context: Context,
+    drain: Drain,
+    _state: tempfile::TempDir,
+}
+
+/// A world with one configuration file and one variable in the environment, `NODE_NAME`.
+struct OneFile(String);
+
+/// What `$(NODE_NAME)` stands for in a configuration.
+pub const NODE_NAME: &str = "node-1";
+
+impl Source for OneFile {
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        Ok((name == "NODE_NAME").then(|| NODE_NAME.to_owned()))
+    }
+
+    fn variable_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Ok(self.0.clone())
+    }
+}
+
+impl Through {
+    /// In front of whatever `source` names; `yaml` is what its configuration file says besides the ports.
+    pub async fn start(source: ConfigSource, yaml: &str) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let listen = if yaml.contains("listen:") { "" } else { "listen: [\"http://127.0.0.1:0\"]\n" };
+        let lend = if yaml.contains("lendIdentity:") { "" } else { "lendIdentity: all\n" };
+        // A test cannot know where that is.
+        let yaml = yaml.replace("STATE_DIR", &state.path().display().to_string());
+        let file = format!("{listen}{lend}admin: 127.0.0.1:0\nstateDir: {}\n{yaml}", state.path().display());
+        let flags: Flags = BTreeMap::from([("config", vec!["/informerd.yaml".to_owned()])]);
+        let loaded = config::load(&flags, &OneFile(file)).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let (context, drain) = Context::new();
+        let daemon = Daemon::start(&loaded.config, source, &context).await.unwrap();
+        let url = match &daemon.listen[0] {
+            ListenAddr::Https(address) => format!("https://{address}"),
+            ListenAddr::Http(address) => format!("http://{address}"),
+            ListenAddr::Unix(path) => format!("unix://{}", path.display()),
+        };
+        Self { daemon, url, context, drain, _state: state }
+    }
+
+    pub async fn before(server: &sim::Server, yaml: &str) -> Self {
+        let upstream = server.url().parse().unwrap();
+        Self::start(ConfigSource::Fixed(Box::new(kube::Config::new(upstream))), yaml).await
+    }
+
+    pub async fn ready(&self) {
+        eventually("the daemon is ready", || self.context.readiness.is_ready()).await;
+    }
+
+    /// Drains with this soft deadline.
+    pub async fn stop(&self, soft: Duration) -> DrainEnd {
+        self.drain.start(soft);
+        self.drain.completed().await
+    }
+}
+
+/// Waits until something is so; the bound only keeps a failing test from hanging.
+pub async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(tokio::time::Instant::now() < bound, "not in 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
