@@ -1,0 +1,84 @@
+//! The load generator: the same lists and watches through informerd and through the real kube-apiserver, in one run,
+//! so that the figures are ratios and not a machine's mood.
+//!
+//! `cargo bench --bench load` (with `-- --pods 10000 --watchers 1000 --updates 200` to change the size). Each server is
+//! a process of its own, informerd a fresh one for each measurement; CPU time is read from /proc. The generator shares
+//! the machine with them.
+
+mod client;
+mod fanout;
+mod fixture;
+mod lists;
+mod report;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use client::Protocol;
+
+#[path = "../../tests/judge/cluster.rs"]
+mod cluster;
+#[path = "../../tests/judge/process.rs"]
+mod process;
+
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// Pods that are listed.
+    #[arg(long, default_value_t = 10_000)]
+    pods: usize,
+    /// Bytes of a pod's JSON, about.
+    #[arg(long, default_value_t = 5_000)]
+    pod_bytes: usize,
+    /// Lists that are timed, one after the other; 0 leaves the lists out.
+    #[arg(long, default_value_t = 10)]
+    lists: usize,
+    /// Watchers of one resource; 0 leaves the watches out.
+    #[arg(long, default_value_t = 1_000)]
+    watchers: usize,
+    /// Watches on one HTTP/2 connection; the kube-apiserver allows 100. Over HTTP/1.1 it is one.
+    #[arg(long, default_value_t = 100)]
+    streams: usize,
+    /// Events each watcher receives.
+    #[arg(long, default_value_t = 200)]
+    updates: usize,
+    /// Pause between two writes.
+    #[arg(long, default_value_t = 5)]
+    pause_ms: u64,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1")]
+    protocols: Vec<Protocol>,
+    /// Another informerd to measure beside the one that was built, for a comparison of two versions.
+    #[arg(long)]
+    other: Option<PathBuf>,
+    /// Leaves the kube-apiserver out: no ratios, but faster.
+    #[arg(long)]
+    only_informerd: bool,
+    /// Only what cargo passes to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let cluster = cluster::Cluster::start().await;
+    let mut fixture = fixture::Fixture::prepare(&cluster, &options).await?;
+    let servers = fixture.servers(&options);
+    let mut report = report::Report::default();
+    for protocol in options.protocols.iter().copied() {
+        let mut expected = None;
+        for server in servers.iter().filter(|_| options.lists > 0) {
+            let running = fixture.start(server)?;
+            let cost = lists::run(&running, protocol, &mut expected, &options).await?;
+            report.list(server.row(protocol), cost);
+        }
+    }
+    for protocol in options.protocols.iter().copied() {
+        for server in servers.iter().filter(|_| options.watchers > 0) {
+            let running = fixture.start(server)?;
+            let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
+            report.fanout(server.row(protocol), cost);
+        }
+    }
+    report.print(&options);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! The figures, and what they are as ratios to the first server.
+
+use super::Options;
+use super::fanout::FanoutCost;
+use super::lists::ListCost;
+
+#[derive(Default)]
+pub(crate) struct Report {
+    lists: Vec<(String, ListCost)>,
+    fanouts: Vec<(String, FanoutCost)>,
+}
+
+impl Report {
+    pub(crate) fn list(&mut self, name: String, cost: ListCost) {
+        eprintln!("{name}: {cost:?}");
+        self.lists.push((name, cost));
+    }
+
+    pub(crate) fn fanout(&mut self, name: String, cost: FanoutCost) {
+        eprintln!("{name}: {cost:?}");
+        self.fanouts.push((name, cost));
+    }
+
+    pub(crate) fn print(&self, options: &Options) {
+        if let Some((_, first)) = self.lists.first() {
+            println!("\nList of {} pods, mean of {}:\n", options.pods, options.lists);
+            println!(
+                "| server | MB | wall ms | CPU ms | CPU, first to this | generator's CPU ms | MiB held, synced | after |"
+            );
+            println!("|---|---|---|---|---|---|---|---|");
+            for (name, cost) in &self.lists {
+                println!(
+                    "| {name} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} | {:.0} |",
+                    cost.bytes as f64 / 1e6,
+                    cost.wall_seconds * 1e3,
+                    cost.cpu_seconds * 1e3,
+                    first.cpu_seconds / cost.cpu_seconds.max(1e-9),
+                    cost.client_cpu_seconds * 1e3,
+                    cost.held_mib,
+                    cost.held_after_mib,
+                );
+            }
+        }
+        let rate = |cost: &FanoutCost| cost.deliveries as f64 / cost.cpu_seconds.max(1e-9);
+        if let Some((_, first)) = self.fanouts.first() {
+            println!("\n{} watchers, {} events each:\n", options.watchers, options.updates);
+            println!(
+                "| server | wall s | CPU s | deliveries per CPU s | this to first | CPU s unwatched | generator's CPU s | p50 ms | p99 ms | KiB a watcher |"
+            );
+            println!("|---|---|---|---|---|---|---|---|---|---|");
+            for (name, cost) in &self.fanouts {
+                println!(
+                    "| {name} | {:.2} | {:.2} | {:.0} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} |",
+                    cost.wall_seconds,
+                    cost.cpu_seconds,
+                    rate(cost),
+                    rate(cost) / rate(first),
+                    cost.unwatched_cpu_seconds,
+                    cost.client_cpu_seconds,
+                    cost.p50_ms,
+                    cost.p99_ms,
+                    cost.watcher_kib,
+                );
+            }
+        }
+    }
+}

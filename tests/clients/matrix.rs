@@ -1,0 +1,396 @@
+//! Every client in every mode at every endpoint, started before and amid changes, checked against the server's own
+//! account of them.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "test code")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use super::client::{Client, prepared};
+use super::ledger::{Ledger, Line, State};
+use super::raw::{self, RawWatch};
+use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
+use super::sharing::open_watches;
+use crate::cluster::Cluster;
+use crate::process;
+
+/// Where clients go, and how they find it.
+pub struct Endpoint {
+    name: &'static str,
+    kubeconfig: PathBuf,
+    for_node: PathBuf,
+}
+
+/// How much is done: the known good path needs less.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    Small,
+    Full,
+}
+
+/// A client to be started.
+struct Plan {
+    name: String,
+    target: usize,
+    informers: usize,
+    words: Vec<String>,
+    env: Option<(&'static str, &'static str)>,
+}
+
+/// A target's server side: its own watch from the first moment on.
+struct Truth {
+    target: Target,
+    start: u64,
+    watch: RawWatch,
+    initial: State,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    pub fn new(name: &'static str, kubeconfig: &Path, for_node: &Path) -> Self {
+        Self { name, kubeconfig: kubeconfig.to_owned(), for_node: for_node.to_owned() }
+    }
+}
+
+/// Runs everything at all `endpoints`; panics with all that was wrong. Returns what each informer printed, with what it
+/// should have seen.
+pub async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale) -> Vec<(String, Ledger, Vec<Line>)> {
+    let direct = raw::client(cluster.admin()).await;
+    scene::set_up(cluster).await;
+    // Something to begin with.
+    scene::churn(cluster, &direct, 20, 1, Duration::ZERO).await;
+    let baseline = open_watches(&direct).await;
+    let mut truths = Vec::new();
+    for target in TARGETS {
+        truths.push(Truth::start(&direct, target).await);
+    }
+
+    let mut plans = Vec::new();
+    for (at, endpoint) in endpoints.iter().enumerate() {
+        plans.extend(plan(endpoint, at, scale).await);
+    }
+    // Half of them see all changes come, the others start while they come.
+    let (early, late): (Vec<_>, Vec<_>) = plans.into_iter().enumerate().partition(|(at, _)| (at / 2) % 2 == 0);
+    let mut wrong = Vec::new();
+    let mut clients: Vec<_> = early.into_iter().map(|(_, plan)| plan.start()).collect();
+    let mut raws = Vec::new();
+    for endpoint in endpoints {
+        let client = raw::client(&endpoint.kubeconfig).await;
+        for truth in &truths {
+            raws.push((endpoint.name, truth.raw(&client).await, client.clone(), truth));
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (_, client) in &clients {
+        wrong.extend(client.synced(deadline).await.err());
+    }
+
+    let (ops, pause) = if scale == Scale::Full { (300, 25) } else { (100, 15) };
+    let churn = scene::churn(cluster, &direct, ops, 2, Duration::from_millis(pause));
+    let start_late = async {
+        sleep(Duration::from_millis(300)).await;
+        let mut clients = Vec::new();
+        for (_, plan) in late {
+            clients.push(plan.start());
+            sleep(Duration::from_millis(100)).await;
+        }
+        clients
+    };
+    let ((), more) = tokio::join!(churn, start_late);
+    clients.extend(more);
+
+    let mut ledgers = Vec::new();
+    for truth in &truths {
+        ledgers.push(truth.complete(&direct).await);
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (target, client) in &clients {
+        wrong.extend(client.synced(deadline).await.err());
+        wrong.extend(client.holds(&ledgers[*target].last(), deadline).await.err());
+    }
+    if scale == Scale::Full {
+        // Faithful, but not by asking the server for every client: its watches are the truth's and one of informerd's.
+        let open = open_watches(&direct).await;
+        for name in ["pods", "configmaps", "widgets"] {
+            let more = open.get(name).unwrap_or(&0) - baseline.get(name).unwrap_or(&0);
+            if more != 2 {
+                wrong.push(format!("{} watches of {name} at the server instead of 1", more - 1));
+            }
+        }
+    }
+    // What comes now comes too often.
+    sleep(Duration::from_millis(500)).await;
+    let mut seen = Vec::new();
+    for (target, client) in clients {
+        let (name, errors) = (client.name.clone(), client.errors());
+        match client.stop().await {
+            Ok(informers) => {
+                for (informer, lines) in informers.into_iter().enumerate() {
+                    let name = format!("{name} #{informer}");
+                    let found = ledgers[target].check(&lines);
+                    if !found.is_empty() {
+                        wrong.push(format!("{name}:\n    {}\n  stderr: {errors}", found.join("\n    ")));
+                    }
+                    seen.push((name, ledgers[target].clone(), lines));
+                }
+            }
+            Err(error) => wrong.push(error),
+        }
+    }
+    for (endpoint, watch, client, truth) in raws {
+        wrong.extend(truth.compare(endpoint, &watch, &client, &direct).await);
+    }
+    assert!(wrong.is_empty(), "{} of {} informers or more are wrong:\n{}", wrong.len(), seen.len(), wrong.join("\n"));
+    seen
+}
+
+/// Informers of client-go and bare watches while the server goes away twice, once gracefully after a compaction and
+/// once not: all end with what is there, and none sees an object go back.
+pub async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
+    let direct = raw::client(cluster.admin()).await;
+    scene::set_up(cluster).await;
+    let mut clients = Vec::new();
+    for plan in plan(endpoint, 0, Scale::Full).await {
+        if plan.name.contains("client-go") {
+            clients.push(plan.start());
+        }
+    }
+    let client = raw::client(&endpoint.kubeconfig).await;
+    let mut raws = Vec::new();
+    for target in TARGETS {
+        let (initial, start) = raw::listed(&raw::get(&client, target.path).await.1);
+        raws.push((target, initial, RawWatch::start(&client, &watch_path(target, start)).await));
+    }
+    let mut wrong = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (_, client) in &clients {
+        wrong.extend(client.synced(deadline).await.err());
+    }
+    let pause = Duration::from_millis(5);
+    scene::churn(cluster, &direct, 60, 5, pause).await;
+    cluster.compact().await;
+    cluster.restart_apiserver().await;
+    scene::churn(cluster, &direct, 60, 6, pause).await;
+    cluster.kill_apiserver().await;
+    sleep(Duration::from_secs(2)).await;
+    cluster.start_apiserver().await;
+    scene::churn(cluster, &direct, 60, 7, pause).await;
+
+    let mut ledgers = Vec::new();
+    for target in TARGETS {
+        let (status, body) = raw::get(&direct, target.path).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        ledgers.push(Ledger { initial: raw::listed(&body).0, changes: Vec::new() });
+    }
+    // client-go waits up to half a minute before it tries again.
+    let deadline = Instant::now() + Duration::from_secs(90);
+    for (target, client) in &clients {
+        wrong.extend(client.holds(&ledgers[*target].last(), deadline).await.err());
+    }
+    for ((target, initial, watch), ledger) in raws.iter().zip(&ledgers) {
+        // The server may end a watch; one that is open has not missed anything.
+        while watch.is_open() && watch.ledger(initial.clone()).last() != ledger.last() && Instant::now() < deadline {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let seen = watch.ledger(initial.clone());
+        if watch.is_open() && seen.last() != ledger.last() {
+            wrong.push(format!("an open watch of {} misses something: {seen:#?}", target.name));
+        }
+        if let Some(pair) = seen.changes.windows(2).find(|pair| pair[0].rv >= pair[1].rv) {
+            wrong.push(format!("a watch of {} went back: {pair:?}", target.name));
+        }
+        println!("{}: {} events, open: {}", target.name, seen.changes.len(), watch.is_open());
+    }
+    for (target, client) in clients {
+        let (name, errors) = (client.name.clone(), client.errors());
+        match client.stop().await {
+            Ok(informers) => wrong.extend(informers.iter().enumerate().flat_map(|(informer, lines)| {
+                let found = ledgers[target].check_end_of_interrupted(lines);
+                found
+                    .into_iter()
+                    .map(|found| format!("{name} #{informer}: {found}\n  stderr: {errors}"))
+                    .collect::<Vec<_>>()
+            })),
+            Err(error) => wrong.push(error),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The clients at one endpoint.
+async fn plan(endpoint: &Endpoint, at: usize, scale: Scale) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    let mut add = |name: &str, target: usize, informers, words: &[String], more: &[&str], env| {
+        let Target { resource, namespace, labels, name: target_name, .. } = TARGETS[target];
+        let kubeconfig = if name == "client-node" { &endpoint.for_node } else { &endpoint.kubeconfig };
+        let mut words = words.to_vec();
+        let mut push = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+        push(&["--kubeconfig", kubeconfig.to_str().expect("a path in UTF-8"), "--resource", resource]);
+        if !namespace.is_empty() {
+            push(&["--namespace", namespace]);
+        }
+        if !labels.is_empty() {
+            push(&["--label-selector", labels]);
+        }
+        push(more);
+        let name = format!("{name}, {target_name}, {}", endpoint.name);
+        plans.push(Plan { name, target, informers, words, env });
+    };
+    let (pods, red, widgets) = (0, 1, 2);
+    debug_assert_eq!(
+        [TARGETS[pods].name, TARGETS[red].name, TARGETS[widgets].name],
+        [PODS.name, RED.name, WIDGETS.name]
+    );
+
+    // client-go as old as the server, a process for each of its modes; the endpoints share the targets.
+    let judge = vec![process::judge().await.to_str().expect("a path in UTF-8").to_owned(), "informer".to_owned()];
+    let target = [pods, red][at % 2];
+    add("client-go 0.36 typed", target, 1, &judge, &["--mode", "typed", "--protobuf"], None);
+    add("client-go 0.36 typed, list", target, 1, &judge, &["--mode", "typed", "--watch-list=false"], None);
+    if scale == Scale::Full {
+        add("client-go 0.36 dynamic", target, 1, &judge, &["--mode", "dynamic"], None);
+        add("client-go 0.36 dynamic, list", target, 1, &judge, &["--mode", "dynamic", "--watch-list=false"], None);
+        add("client-go 0.36 metadata", target, 1, &judge, &["--mode", "metadata"], None);
+        add("client-go 0.36 metadata, list", target, 1, &judge, &["--mode", "metadata", "--watch-list=false"], None);
+    }
+    let (go, kube) = (prepared("go").await, prepared("kube-rs").await);
+    let (python, node) = (prepared("python").await, prepared("node").await);
+    let streaming = Some(("KUBE_FEATURE_WatchListClient", "true"));
+    let listing = Some(("KUBE_FEATURE_WatchListClient", "false"));
+    for target in [pods, red] {
+        add("client-go", target, 3, &go, &[], streaming);
+        add("client-go, list", target, 3, &go, &[], listing);
+        add("kube-rs", target, 4, &kube, &[], None);
+        add("client-node", target, 1, &node, &[], None);
+        add("python", target, 3, &python, &[], None);
+    }
+    add("client-go", widgets, 2, &go, &["--mode", "dynamic,metadata"], streaming);
+    add("client-go, list", widgets, 2, &go, &["--mode", "dynamic,metadata"], listing);
+    add("kube-rs", widgets, 4, &kube, &[], None);
+    plans
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn start(self) -> (usize, Client) {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).envs(self.env);
+        (self.target, Client::start(self.name, self.informers, command))
+    }
+}
+
+// === impl Truth ===
+
+impl Truth {
+    async fn start(direct: &kube::Client, target: Target) -> Self {
+        let (status, body) = raw::get(direct, target.path).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let (initial, start) = raw::listed(&body);
+        let watch = RawWatch::start(direct, &watch_path(target, start)).await;
+        Self { target, start, watch, initial }
+    }
+
+    /// The same watch elsewhere.
+    async fn raw(&self, client: &kube::Client) -> RawWatch {
+        RawWatch::start(client, &watch_path(self.target, self.start)).await
+    }
+
+    /// Waits until the server's own watch has told all that its list shows.
+    async fn complete(&self, direct: &kube::Client) -> Ledger {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (_, body) = raw::get(direct, self.target.path).await;
+            let ledger = self.watch.ledger(self.initial.clone());
+            if ledger.last() == raw::listed(&body).0 {
+                assert!(ledger.changes.len() > 20, "hardly anything happened to {}", self.target.name);
+                return ledger;
+            }
+            assert!(
+                self.watch.is_open() && Instant::now() < deadline,
+                "the server's own watch of {} lags",
+                self.target.name
+            );
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Whether a watch elsewhere, one that starts only now, and lists had the server's own bytes.
+    async fn compare(
+        &self,
+        endpoint: &str,
+        watch: &RawWatch,
+        client: &kube::Client,
+        direct: &kube::Client,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let expected = self.watch.events();
+        let again = self.raw(client).await;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while again.events().len() < expected.len() && Instant::now() < deadline {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let path = format!(
+            "{}watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+            self.target.path
+        );
+        let (listing, expected_listing) = (RawWatch::start(client, &path).await, RawWatch::start(direct, &path).await);
+        let ended = || listing.initial_events_ended() && expected_listing.initial_events_ended();
+        while !ended() && Instant::now() < deadline {
+            sleep(Duration::from_millis(50)).await;
+        }
+        if !ended() {
+            wrong.push(format!("the initial events of {} never end, {endpoint}", self.target.name));
+        }
+        let watches = [
+            ("a watch", watch, &expected),
+            ("a watch of the past", &again, &expected),
+            ("a streaming list", &listing, &expected_listing.events()),
+        ];
+        for (what, watch, expected) in watches {
+            let events = watch.events();
+            let differs = expected.iter().zip(&events).position(|(expected, event)| expected != event);
+            if events != *expected {
+                let at = differs.unwrap_or(expected.len().min(events.len()));
+                wrong.push(format!(
+                    "{what} of {}, {endpoint}: {} events instead of {}; the {at}th is\n    {}\n  instead of\n    {}",
+                    self.target.name,
+                    events.len(),
+                    expected.len(),
+                    events.get(at).map_or("missing", String::as_str),
+                    expected.get(at).map_or("missing", String::as_str),
+                ));
+            }
+        }
+        for query in ["", "resourceVersion=0", "limit=500&resourceVersion=0"] {
+            let path = format!("{}{query}", self.target.path);
+            let ((_, expected), (_, found)) = (raw::get(direct, &path).await, raw::get(client, &path).await);
+            let (expected, found) = (without_list_version(&expected), without_list_version(&found));
+            if expected != found {
+                let at = expected.bytes().zip(found.bytes()).take_while(|(a, b)| a == b).count().saturating_sub(40);
+                let part = |text: &str| text.get(at..).map(|text| text.chars().take(120).collect::<String>());
+                wrong.push(format!(
+                    "{endpoint}: {path} differs after {at} bytes:\n    {:?}\n  instead of\n    {:?}",
+                    part(&found),
+                    part(&expected)
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+fn watch_path(target: Target, start: u64) -> String {
+    format!("{}watch=true&resourceVersion={start}", target.path)
+}
+
+/// A list's own resourceVersion says how fresh it is, not what is there.
+fn without_list_version(body: &str) -> String {
+    let version = raw::listed(body).1;
+    body.replacen(&format!("\"resourceVersion\":\"{version}\""), "", 1)
+}

@@ -1,0 +1,169 @@
+//! Requests as they are written here, answered byte for byte.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test without its server is over")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Collected};
+use informerd::lifecycle;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+
+use super::ledger::{Change, Kind, Ledger, State};
+
+/// An open watch.
+pub struct RawWatch {
+    lines: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Deserialize)]
+struct Frame {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Item,
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Meta,
+}
+
+/// Of an object; the Status of an error has all of it empty.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    name: String,
+    namespace: Option<String>,
+    resource_version: String,
+}
+
+pub async fn client(kubeconfig: &Path) -> kube::Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.expect("a kubeconfig that can be used");
+    config.read_timeout = None;
+    kube::Client::try_from(config).expect("a client")
+}
+
+/// The status and body of a GET.
+pub async fn get(client: &kube::Client, path: &str) -> (StatusCode, String) {
+    let request = Request::get(path).header("accept", "application/json").body(kube::client::Body::empty());
+    let response = client.send(request.expect("a request")).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap_or_else(|error| panic!("{path}: {error}"));
+    (status, String::from_utf8(body.to_bytes().to_vec()).expect("text is UTF-8"))
+}
+
+/// What a list says is there, and its resourceVersion.
+pub fn listed(body: &str) -> (State, u64) {
+    let list: List = serde_json::from_str(body).unwrap_or_else(|error| panic!("no list: {error}: {body}"));
+    let state = list.items.iter().map(|item| (item.key(), item.version())).collect();
+    (state, list.metadata.resource_version.parse().expect("a resourceVersion"))
+}
+
+fn is_bookmark(line: &str) -> bool {
+    line.starts_with(r#"{"type":"BOOKMARK""#)
+}
+
+// === impl Item ===
+
+impl Item {
+    fn key(&self) -> String {
+        match &self.metadata.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.metadata.name),
+            None => self.metadata.name.clone(),
+        }
+    }
+
+    fn version(&self) -> u64 {
+        self.metadata.resource_version.parse().expect("a resourceVersion")
+    }
+}
+
+// === impl RawWatch ===
+
+impl RawWatch {
+    /// Opens a watch and collects its lines; panics unless it is answered with 200.
+    pub async fn start(client: &kube::Client, path: &str) -> Self {
+        let request = Request::get(path).header("accept", "application/json").body(kube::client::Body::empty());
+        let response = client.send(request.expect("a request")).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let status = response.status();
+        let mut body = response.into_body();
+        if status != StatusCode::OK {
+            let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+            panic!("{path}: {status} {}", String::from_utf8_lossy(&body));
+        }
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let out = Arc::clone(&lines);
+        let task = lifecycle::spawn("raw watch", async move {
+            let mut rest = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                let Ok(data) = frame.into_data() else { continue };
+                rest.extend_from_slice(&data);
+                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = rest.drain(..=end).collect();
+                    out.lock().push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                }
+            }
+        });
+        Self { lines, task }
+    }
+
+    /// Its lines so far without bookmarks.
+    pub fn events(&self) -> Vec<String> {
+        self.lines.lock().iter().filter(|line| !is_bookmark(line)).cloned().collect()
+    }
+
+    /// Whether the initial events are over.
+    pub fn initial_events_ended(&self) -> bool {
+        let mark = r#""k8s.io/initial-events-end":"true""#;
+        self.lines.lock().iter().any(|line| is_bookmark(line) && line.contains(mark))
+    }
+
+    pub fn is_open(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// The changes its events say, up to an error that ends it.
+    pub fn ledger(&self, initial: State) -> Ledger {
+        let mut changes = Vec::new();
+        for line in self.events() {
+            let frame: Frame = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let kind = match frame.kind.as_str() {
+                "ADDED" => Kind::Added,
+                "MODIFIED" => Kind::Modified,
+                "DELETED" => Kind::Deleted,
+                "ERROR" => break,
+                _ => panic!("no event of a watch: {line}"),
+            };
+            changes.push(Change { rv: frame.object.version(), key: frame.object.key(), kind });
+        }
+        Ledger { initial, changes }
+    }
+}
+
+impl Drop for RawWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,104 @@
+//! Objects and requests that several tests use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use informerd::sim::Server;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::Through;
+use crate::support::client::{Client, Watch};
+
+pub const CONFIG_MAPS: &str = "/api/v1/configmaps";
+pub const JSON: (&str, &str) = ("content-type", "application/json");
+
+pub fn config_map(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {}})
+}
+
+pub fn pod(namespace: &str, name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "image"}]}, "status": {"phase": "Running"},
+    })
+}
+
+/// The next event that is no bookmark, within half a minute.
+pub async fn next_event(watch: &mut Watch) -> Value {
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
+        let event = next.expect("no event in 30 s").unwrap().expect("the watch has ended");
+        if event["type"] != "BOOKMARK" {
+            return event;
+        }
+    }
+}
+
+/// Names of a list's items.
+pub fn names(list: &Value) -> Vec<String> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A page of the admin listener.
+pub async fn admin(through: &Through, path: &str) -> (u16, String) {
+    admin_at(through.daemon.admin, path).await
+}
+
+pub async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
+    let answer = Client::new(&format!("http://{address}")).get(path).await;
+    (answer.status.as_u16(), answer.text())
+}
+
+/// How many informers run, by their resource.
+pub fn informers(through: &Through) -> Vec<String> {
+    through.daemon.factory.informers().iter().map(|informer| informer.key.to_string()).collect()
+}
+
+/// What is said of reads: the count of `(plan, reason)`.
+pub fn reads(through: &Through, plan: &str, reason: &str) -> u64 {
+    let series = through.daemon.reads.metrics().series();
+    series.iter().find(|(of, why, _)| *of == plan && *why == reason).map_or(0, |(_, _, count)| *count)
+}
+
+/// A kubeconfig for a simulated server, with a token.
+pub fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> PathBuf {
+    let text =
+        informerd::sim::kubeconfig("sim", &server.url()).replace("user: {}", &format!("user: {{token: {token}}}"));
+    let path = directory.join("kubeconfig");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A connection that says exactly this and reads what it wants.
+pub struct RawConnection {
+    pub stream: TcpStream,
+    pub read: Vec<u8>,
+}
+
+impl RawConnection {
+    pub async fn open(url: &str) -> Self {
+        let address = url.strip_prefix("http://").unwrap();
+        Self { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
+    }
+
+    pub async fn say(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Reads until this text is there; returns everything read so far.
+    pub async fn until(&mut self, text: &str) -> String {
+        let bound = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let read = String::from_utf8_lossy(&self.read).into_owned();
+            if read.contains(text) {
+                return read;
+            }
+            let more = tokio::time::timeout_at(bound, self.stream.read_buf(&mut self.read)).await;
+            let more = more.unwrap_or_else(|_| panic!("no {text:?} in 30 s, but {read:?}"));
+            assert_ne!(more.unwrap_or(0), 0, "closed without {text:?}: {read:?}");
+        }
+    }
+}

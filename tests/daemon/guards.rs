@@ -1,0 +1,145 @@
+//! Who may ask, and in whose name it is asked further.
+
+use http::Method;
+use informerd::sim::{RequestRecord, Server};
+use informerd::upstream::client::ConfigSource;
+
+use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map, kubeconfig};
+use crate::support::Through;
+use crate::support::client::{Answer, Client};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn web_pages_are_refused() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "allowedHosts: [cache.internal]\n").await;
+    let address = through.url.strip_prefix("http://").unwrap().to_owned();
+    let port = address.rsplit_once(':').unwrap().1;
+    let path = format!("{CONFIG_MAPS}?resourceVersion=0");
+    let origin = |origin: &str| format!("Host: {address}\r\nOrigin: {origin}\r\n");
+    for (headers, code) in [
+        (format!("Host: {address}\r\n"), 200),
+        (format!("Host: localhost:{port}\r\n"), 200),
+        ("Host: cache.internal\r\n".to_owned(), 200),
+        (origin(&format!("http://{address}")), 200),
+        ("Host: rebound.example.com\r\n".to_owned(), 403),
+        (format!("Host: rebound.example.com:{port}\r\n"), 403),
+        (format!("Host: {address}\r\nHost: localhost\r\n"), 400),
+        (String::new(), 400),
+        (origin("http://evil.example.com"), 403),
+        (origin("null"), 403),
+        (format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n"), 403),
+        // An upgrade is a request like any other.
+        (origin("http://evil.example.com") + "Connection: Upgrade\r\nUpgrade: websocket\r\n", 403),
+    ] {
+        let mut raw = RawConnection::open(&through.url).await;
+        raw.say(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n")).await;
+        let answer = raw.until("}\n").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{headers:?}: {answer}");
+        let status = answer.contains(r#""kind":"Status""#);
+        assert_eq!(status, code != 200, "{headers:?}: {answer}");
+        if code != 200 {
+            assert!(!answer.contains("\"one\""), "{headers:?}: {answer}");
+        }
+    }
+    assert!(!server.requests().iter().any(|request| request.target.contains("configmaps") && request.method != "GET"));
+}
+
+struct World {
+    server: Server,
+    through: Through,
+    client: Client,
+    _directory: tempfile::TempDir,
+}
+
+async fn lending(lend: &str) -> World {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(&server, directory.path(), "ours");
+    let through = Through::start(ConfigSource::kubeconfig(&path), &format!("lendIdentity: {lend}\n")).await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    World { server, through, client, _directory: directory }
+}
+
+impl World {
+    /// Sends a request; returns its answer and what arrived upstream of it, found by its path.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (Answer, Vec<RequestRecord>) {
+        let before = self.server.requests().len();
+        let answer = self.client.request(method.clone(), path, headers, body).await;
+        let requests = self.server.requests().into_iter().skip(before);
+        // The informer has its own requests.
+        let ours = |request: &RequestRecord| request.method == method.as_str() && request.target == path;
+        (answer, requests.filter(ours).collect())
+    }
+}
+
+const MINE: (&str, &str) = ("authorization", "Bearer mine");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_credentials_go_with_the_request_and_ours_do_not() {
+    for lend in ["all", "reads", "none"] {
+        let world = lending(lend).await;
+        let created = config_map("a", "created").to_string();
+        for (method, path, headers, body) in [
+            (Method::GET, CONFIG_MAPS, vec![MINE], ""),
+            (Method::POST, "/api/v1/namespaces/a/configmaps", vec![MINE, JSON], created.as_str()),
+            (Method::GET, "/api/v1/namespaces/a/configmaps/one", vec![MINE], ""),
+            (Method::DELETE, "/api/v1/namespaces/a/configmaps/created", vec![MINE], ""),
+            (Method::GET, "/version", vec![MINE], ""),
+        ] {
+            let (answer, arrived) = world.send(method, path, &headers, body).await;
+            assert!(answer.status.is_success(), "{lend} {path}: {}", answer.text());
+            assert_eq!(arrived.len(), 1, "{lend} {path}: forwarded");
+            assert_eq!(arrived[0].authorization.as_deref(), Some("Bearer mine"), "{lend} {path}");
+        }
+    }
+}
+
+/// Identity headers of a front proxy must not be believed because they came by us.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_credentials_ours_are_lent_as_configured() {
+    let create = config_map("a", "created").to_string();
+    for (lend, read, write) in [("all", 200, 201), ("reads", 200, 403), ("none", 401, 401)] {
+        let world = lending(lend).await;
+        let reads = [(Method::GET, CONFIG_MAPS), (Method::GET, "/version")];
+        for (method, path) in reads {
+            let (answer, arrived) = world.send(method, path, &[("x-remote-user", "root")], "").await;
+            assert_eq!(answer.status.as_u16(), read, "{lend} {path}: {}", answer.text());
+            assert_eq!(arrived.len(), usize::from(read == 200), "{lend} {path}");
+            assert!(
+                arrived.iter().all(|request| request.authorization.as_deref() == Some("Bearer ours")),
+                "{arrived:?}"
+            );
+        }
+        let (answer, arrived) = world.send(Method::POST, "/api/v1/namespaces/a/configmaps", &[JSON], &create).await;
+        assert_eq!(answer.status.as_u16(), write, "{lend}: {}", answer.text());
+        assert_eq!(arrived.len(), usize::from(write == 201), "{lend}");
+        if write != 201 {
+            assert_eq!(answer.json()["kind"], "Status", "{}", answer.text());
+            assert!(answer.text().contains("informerd"), "it says who refuses: {}", answer.text());
+        }
+        for path in [
+            "/api/v1/namespaces/a/pods/p/exec?command=sh",
+            "/api/v1/namespaces/a/pods/p/portforward",
+            "/api/v1/namespaces/a/services/s/proxy/",
+        ] {
+            let (answer, arrived) = world.send(Method::GET, path, &[], "").await;
+            assert_eq!(arrived.len(), usize::from(lend == "all"), "{lend} {path}");
+            if lend != "all" {
+                assert!([401, 403].contains(&answer.status.as_u16()), "{lend} {path}: {}", answer.text());
+            }
+        }
+        let (_, arrived) = world.send(Method::GET, "/api/v1/pods", &[("impersonate-user", "root")], "").await;
+        assert_eq!(arrived.len(), usize::from(lend == "all"), "{lend}: impersonation");
+        // What is cached is for whoever reaches the listener; our own informer fetches it.
+        let cached = world.client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+        assert_eq!(cached.status, 200, "{lend}: {}", cached.text());
+        assert!(world.through.daemon.reads.metrics().local() >= 1);
+    }
+}

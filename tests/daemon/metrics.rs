@@ -1,0 +1,122 @@
+//! The admin pages of a running daemon.
+
+use std::time::Duration;
+
+use informerd::sim::{Effect, Fault, Server};
+use informerd::telemetry;
+use serde_json::Value;
+
+use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, reads};
+use crate::support::client::Client;
+use crate::support::{Through, eventually};
+
+/// Metric names are a contract with dashboards and alerts: they are changed in this file first, on purpose.
+const PINNED: &str = include_str!("../data/metrics.txt");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metric_names_are_pinned() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    next_event(&mut watch).await;
+    let (status, text) = admin(&through, "/metrics").await;
+    assert_eq!(status, 200);
+    let names = telemetry::names(&text);
+    let found: String = names.iter().map(|(name, kind)| format!("{name} {kind}\n")).collect();
+    assert_eq!(found, PINNED, "found:\n{found}");
+
+    let labels = r#"group="",version="v1",resource="configmaps",namespace="",selector="""#;
+    for line in [
+        format!("informerd_cache_objects{{{labels}}} 1"),
+        format!("informerd_cache_ready{{{labels}}} 1"),
+        format!("informerd_cache_watchers{{{labels}}} 1"),
+        r#"informerd_reads_total{plan="wait",reason=""} 1"#.to_owned(),
+        r#"informerd_upstream_requests_total{verb="watchlist",resource="configmaps",code="200"} 1"#.to_owned(),
+        "informerd_http_watches 1".to_owned(),
+        "informerd_http_watch_events_total 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line || found == format!("{line}.0")), "{line}\nin\n{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_caches_are_shown() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "resources: [{resource: nodes, pin: true}]\n").await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    next_event(&mut watch).await;
+    let written = server.create(config_map("a", "two")).unwrap();
+    next_event(&mut watch).await;
+    let (status, text) = admin(&through, "/debug/caches").await;
+    assert_eq!(status, 200);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let caches = shown["caches"].as_array().unwrap();
+    assert_eq!(
+        caches.iter().map(|cache| cache["resource"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["configmaps", "nodes"]
+    );
+    let cache = &caches[0];
+    for (field, expected) in [
+        ("apiVersion", Value::from("v1")),
+        ("encoding", "json".into()),
+        ("ready", true.into()),
+        ("state", "follow".into()),
+        ("lastError", "".into()),
+        ("pinned", false.into()),
+        ("resourceVersion", written.to_string().into()),
+        ("objects", 2.into()),
+        ("windowEvents", 1.into()),
+        ("watchers", 1.into()),
+        ("groups", 1.into()),
+        ("events", 1.into()),
+        ("relists", 1.into()),
+        ("idleSeconds", 0.into()),
+    ] {
+        assert_eq!(cache[field], expected, "{field} in {text}");
+    }
+    assert!(cache["bytes"].as_u64().unwrap() > 100, "{text}");
+    assert_eq!(caches[1]["pinned"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_names_what_is_pending() {
+    let server = Server::builder().start().await.unwrap();
+    server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }));
+    let through = Through::before(&server, "resources: [{resource: nodes, pin: true}]\n").await;
+    assert_eq!(admin(&through, "/livez").await.0, 200);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (status, text) = admin(&through, "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(text.contains("apiserver: pending"), "{text}");
+    server.faults().clear();
+    // What is pinned must be synced, too, and is named until it is.
+    let id = server.faults().add(Fault::always(Effect::NoInitialEnd).on("nodes"));
+    eventually("the pinned informer runs", || !through.daemon.factory.informers().is_empty()).await;
+    let (status, text) = admin(&through, "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(text.contains("nodes"), "{text}");
+    server.faults().remove(id);
+    server.faults().end_watches(Some("nodes"));
+    through.ready().await;
+    assert_eq!(admin(&through, "/readyz").await, (200, "ok\n".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_in_other_encodings_are_counted() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    for header in [("accept", table), ("accept", "application/yaml"), ("user-agent", "curl/8")] {
+        let answer = client.request(http::Method::GET, CONFIG_MAPS, &[header], "").await;
+        assert!(answer.status.is_success() || answer.status == 406, "{header:?}: {}", answer.text());
+    }
+    client.get(&format!("{CONFIG_MAPS}?limit=x")).await;
+    client.get("/version").await;
+    client.get("/api/v1/namespaces/a/pods/p/log").await;
+    assert_eq!(reads(&through, "forward", "encoding"), 3);
+    assert_eq!(reads(&through, "forward", "invalid"), 1);
+}

@@ -1,0 +1,132 @@
+//! Informers start with the first request and end when nobody needs them.
+
+use std::time::Duration;
+
+use informerd::sim::{Effect, Fault, Server, Verb};
+use serde_json::json;
+
+use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, reads};
+use crate::support::client::Client;
+use crate::support::{Through, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "idleTimeout: 400ms\n").await;
+    through.ready().await;
+    assert!(informers(&through).is_empty() && server.counts().open_watches("configmaps") == 0);
+    let client = Client::new(&through.url);
+    for round in 1..=3 {
+        let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+        assert_eq!(names(&list).len(), round, "round {round}");
+        assert_eq!(informers(&through), ["v1/configmaps"]);
+        eventually("the idle informer is stopped", || informers(&through).is_empty()).await;
+        eventually("its upstream watch is closed", || server.counts().open_watches("configmaps") == 0).await;
+        server.create(config_map("a", &format!("round-{round}"))).unwrap();
+    }
+    assert_eq!(reads(&through, "wait", ""), 3, "each list waited for its informer");
+}
+
+/// The default mode forwards consistent lists; they start the informer all the same, for the watch that follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_list_starts_the_informer_for_its_watch() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let list = client.json(CONFIG_MAPS).await;
+    assert_eq!(informers(&through), ["v1/configmaps"]);
+    let rv = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={rv}")).await;
+    server.create(config_map("a", "two")).unwrap();
+    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "two");
+    assert_eq!(server.counts().most_watches("configmaps"), 1, "served from the cache");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_watch_keeps_its_informer() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "idleTimeout: 300ms\n").await;
+    let client = Client::new(&through.url);
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    server.create(config_map("a", "one")).unwrap();
+    assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+    assert_eq!(informers(&through), ["v1/configmaps"]);
+    drop((watch, client));
+    eventually("stopped once the watch is gone", || informers(&through).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_informers_than_the_bound_are_not_started() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "limits: { maxInformers: 2 }\n").await;
+    let client = Client::new(&through.url);
+    for path in ["/api/v1/nodes", "/api/v1/services", CONFIG_MAPS] {
+        client.json(&format!("{path}?resourceVersion=0")).await;
+    }
+    assert_eq!(informers(&through), ["v1/nodes", "v1/services"]);
+    // Forwarded, and right: list and watch.
+    let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    assert_eq!(names(&list), ["one"]);
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+    assert_eq!(server.counts().requests(Verb::List, "configmaps"), 2);
+    assert_eq!(reads(&through, "forward", "out_of_scope"), 3);
+    // What runs goes on being served.
+    client.json("/api/v1/nodes?resourceVersion=0").await;
+    assert_eq!(server.counts().requests(Verb::List, "nodes"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_cached_only_where_a_rule_names_them() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}, "data": {}});
+    let server = Server::builder().object(secret).start().await.unwrap();
+    for (yaml, cached) in
+        [("", false), ("resources: [{resource: \"*\"}]\n", false), ("resources: [{resource: secrets}]\n", true)]
+    {
+        let through = Through::before(&server, yaml).await;
+        let client = Client::new(&through.url);
+        let before = server.counts().requests(Verb::List, "secrets");
+        let list = client.json("/api/v1/secrets?resourceVersion=0").await;
+        assert_eq!(names(&list), ["s"]);
+        assert_eq!(!informers(&through).is_empty(), cached, "{yaml}");
+        assert_eq!(server.counts().requests(Verb::List, "secrets") - before, u64::from(!cached), "{yaml}");
+        assert_eq!(reads(&through, "forward", "excluded"), u64::from(!cached), "{yaml}");
+    }
+}
+
+/// Another definition changes, and at this moment discovery cannot be read: what runs is served all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_resources_are_served_while_discovery_is_away() {
+    let widget =
+        json!({"apiVersion": "demo.informerd.io/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "a"}});
+    let server = Server::builder().object(widget).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    let path = "/apis/demo.informerd.io/v1/widgets?resourceVersion=0";
+    assert_eq!(names(&client.json(path).await), ["w"]);
+    let away = Effect::Answer { code: 503, retry_after: None };
+    let faults = [
+        server.faults().add(Fault::always(away.clone()).verb(Verb::Other)),
+        server.faults().add(Fault::always(away).verb(Verb::Get)),
+    ];
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "others.demo.informerd.io"},
+        "spec": {
+            "group": "demo.informerd.io", "scope": "Namespaced",
+            "names": {"plural": "others", "singular": "other", "kind": "Other", "listKind": "OtherList"},
+            "versions": [{"name": "v1", "served": true, "storage": true}],
+        },
+    });
+    server.create(definition).unwrap();
+    eventually("the definition is noticed", || server.faults().hits(faults[0]) > 0).await;
+    for _ in 0..10 {
+        let before = through.daemon.reads.metrics().local();
+        assert_eq!(names(&client.json(path).await), ["w"]);
+        assert_eq!(through.daemon.reads.metrics().local(), before + 1);
+    }
+    server.faults().clear();
+    assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
+}

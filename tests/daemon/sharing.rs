@@ -1,0 +1,127 @@
+//! Many clients, one upstream watch of each resource.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Method;
+use informerd::sim::{Effect, Fault, Server, Verb};
+use serde_json::json;
+
+use super::fixtures::{CONFIG_MAPS, config_map, next_event, pod};
+use crate::support::client::{Client, rv};
+use crate::support::informer::Informer;
+use crate::support::{Through, eventually};
+
+/// Path, and the resource as the simulated server counts it.
+const RESOURCES: [(&str, &str); 5] = [
+    ("/api/v1/configmaps", "configmaps"),
+    ("/api/v1/pods", "pods"),
+    ("/api/v1/services", "services"),
+    ("/apis/coordination.k8s.io/v1/leases", "leases.coordination.k8s.io"),
+    ("/apis/demo.informerd.io/v1/widgets", "widgets.demo.informerd.io"),
+];
+
+fn objects(n: usize) -> Vec<serde_json::Value> {
+    let name = format!("o-{n}");
+    let metadata = json!({"name": name, "namespace": "a"});
+    vec![
+        config_map("a", &name),
+        pod("a", &name, "node-1"),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": []}}),
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}),
+        json!({"apiVersion": "demo.informerd.io/v1", "kind": "Widget", "metadata": metadata, "spec": {"color": "red"}}),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_clients_of_five_resources_are_five_watches() {
+    let server = Server::builder().start().await.unwrap();
+    for object in (0..20).flat_map(objects) {
+        server.create(object).unwrap();
+    }
+    let through = Through::before(&server, "").await;
+    through.ready().await;
+
+    // Half of the clients begin with a watch-list, half as older ones do: a list from the cache, then a watch.
+    let mut informers = Vec::new();
+    let mut watches = Vec::new();
+    for n in 0..50 {
+        let client = Client::new(&through.url);
+        for (path, _) in RESOURCES {
+            if n % 2 == 0 {
+                informers.push((path, Informer::start(client.clone(), path, "")));
+            } else {
+                let list = client.json(&format!("{path}?resourceVersion=0&limit=500")).await;
+                assert_eq!(list["items"].as_array().unwrap().len(), 20, "{path}");
+                watches.push(client.watch(&format!("{path}?watch=1&resourceVersion={}", rv(&list))).await);
+            }
+        }
+    }
+    for (path, informer) in &informers {
+        eventually(path, || informer.seen().state.len() == 20).await;
+    }
+    let started = server.counts();
+    for (path, resource) in RESOURCES {
+        assert_eq!(started.open_watches(resource), 1, "{path}");
+        assert_eq!(started.requests(Verb::List, resource), 0, "{path}: the state came by the watch");
+    }
+
+    for object in (20..40).flat_map(objects) {
+        server.create(object).unwrap();
+    }
+    for watch in &mut watches {
+        for n in 20..40 {
+            assert_eq!(next_event(watch).await["object"]["metadata"]["name"], format!("o-{n}"));
+        }
+    }
+    for (path, informer) in &informers {
+        eventually(path, || informer.seen().state.len() == 40).await;
+        informer.assert_content();
+    }
+    // Clients that come back cost nothing either.
+    drop(watches);
+    for (path, _) in RESOURCES {
+        let list = Client::new(&through.url).json(&format!("{path}?resourceVersion=0")).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), 40, "{path}");
+    }
+    let after = server.counts();
+    for (path, resource) in RESOURCES {
+        assert_eq!(after.open_watches(resource), 1, "{path}");
+        for verb in [Verb::List, Verb::Get, Verb::Watch, Verb::Probe] {
+            assert_eq!(after.requests(verb, resource), started.requests(verb, resource), "{path}: {verb:?}");
+        }
+    }
+    // One each, and the two kinds of definitions that discovery follows.
+    assert_eq!(after.all_open_watches(), 5 + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_consistent_reads_share_one_upstream_read() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    client.json(CONFIG_MAPS).await;
+    let before = server.counts().requests(Verb::List, "configmaps");
+    let slow = Fault::always(Effect::Delay(Duration::from_millis(300)));
+    server.faults().add(slow.on("configmaps").verb(Verb::List));
+    let written = server.create(config_map("a", "two")).unwrap();
+    let lists = join_all((0..40).map(|_| client.json(CONFIG_MAPS))).await;
+    for list in &lists {
+        assert!(rv(list) >= written);
+        assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    }
+    // The first goes alone, those that came while it ran share the second; late ones may make a third.
+    let upstream = server.counts().requests(Verb::List, "configmaps") - before;
+    assert!((1..=3).contains(&upstream), "40 reads by {upstream}");
+    // Another selection is another read, and another client's credentials are, too.
+    let before = server.counts().requests(Verb::List, "configmaps");
+    let headers = [("authorization", "Bearer mine")];
+    let selected = format!("{CONFIG_MAPS}?labelSelector=a");
+    let (_, _, _) = tokio::join!(
+        client.json(CONFIG_MAPS),
+        client.json(&selected),
+        client.request(Method::GET, CONFIG_MAPS, &headers, ""),
+    );
+    assert_eq!(server.counts().requests(Verb::List, "configmaps") - before, 3);
+}
