@@ -6,10 +6,8 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use informerd::codec::Slices;
-use informerd::codec::json::{
-    self, DEFAULT_MAX_FRAME, Form, ListDecoder, ListMetaOut, Shape, Style, WatchDecoder, parse_item,
-};
+use informerd::codec::json::{self, DEFAULT_MAX_FRAME, Form, ListDecoder, Style, WatchDecoder, parse_item};
+use informerd::codec::{ListMetaOut, Shape, Slices};
 use informerd::meta::{EventType, FieldTable, Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
 use informerd::selector::field_table;
 

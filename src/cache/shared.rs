@@ -19,7 +19,7 @@ use super::ready::Ready;
 use super::stats::{CacheStats, Counters};
 use super::store::{Inner, Snapshot, Store};
 use super::watcher::EndReason;
-use crate::codec::json::Form;
+use crate::codec::Form;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::shared::Shared;
 use super::stats::CacheStats;
 use super::store::Snapshot;
 use super::watcher::{CacheWatcher, Membership, Phase, WatchSpec, WatchStart};
-use crate::codec::json::Form;
+use crate::codec::Form;
 use crate::meta::ResourceVersion;
 
 /// A cache as its readers see it. Cloning counts a reference.

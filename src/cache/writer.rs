@@ -10,7 +10,7 @@ use super::difference::Difference;
 use super::shared::Shared;
 use super::store::{Snapshot, Store};
 use super::watcher::EndReason;
-use crate::codec::json::Form;
+use crate::codec::Form;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
 /// The exclusive writer of a cache. When it is dropped the cache stops: not ready, all watchers ended.

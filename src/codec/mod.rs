@@ -4,9 +4,13 @@
 //! few attributes that reads need, and every answer is a sequence of shared slices around those bytes.
 
 mod error;
+mod form;
+mod format;
 pub mod json;
 pub mod negotiate;
 mod slices;
 
 pub use error::CodecError;
+pub use form::{Form, ListMetaOut, Shape};
+pub use format::Format;
 pub use slices::Slices;

@@ -1,7 +1,7 @@
 //! Which encoding and shape an `Accept` header asks for, decided as the apiserver decides it and reduced to what can be
 //! answered here.
 
-use super::json::Shape;
+use super::Shape;
 
 /// What kind of read is asked for; it decides which transforms fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use super::read::{
     WatcherEvent,
 };
 use super::server::BoxFuture;
-use crate::codec::json::ListMetaOut;
+use crate::codec::ListMetaOut;
 use crate::meta::Object;
 use crate::reads::{self, ListItems, Reads, WatchSource};
 

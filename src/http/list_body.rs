@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use super::body::BoxError;
 use super::metrics::HttpMetrics;
 use super::read::{ListAnswer, ObjectSource};
-use crate::codec::Slices;
-use crate::codec::json::{self, Form, ListMetaOut, Shape};
+use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::meta::Object;
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
@@ -103,20 +102,20 @@ impl ListWriter {
         let mut out = Slices::new();
         let empty = self.state == State::Head && self.batch.is_empty();
         if self.state == State::Head {
-            out.push(json::list_head(&self.form, self.shape, &self.meta, empty));
+            out.append(self.form.list_head(self.shape, &self.meta, empty));
             self.state = State::Items;
         }
         for object in self.batch.drain(..) {
             self.objects += 1;
             if let Some(held) = self.held.replace(object) {
-                out.append(json::list_item(&self.form, &held, self.shape, false));
+                out.append(self.form.list_item(&held, self.shape, false));
             }
         }
         if !more {
             if let Some(last) = self.held.take() {
-                out.append(json::list_item(&self.form, &last, self.shape, true));
+                out.append(self.form.list_item(&last, self.shape, true));
             }
-            out.push(json::list_tail(&self.form, self.shape, &self.meta, empty));
+            out.append(self.form.list_tail(self.shape, &self.meta, empty));
             self.state = State::Done;
         }
         Step::Frame(out)

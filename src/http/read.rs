@@ -10,9 +10,9 @@ use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
 
 use super::server::BoxFuture;
-use crate::codec::json::{Form, ListMetaOut, Shape};
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
-use crate::meta::{ListOptions, Object, Query, RequestInfo, Status, Verb};
+use crate::codec::{Form, Format, ListMetaOut, Shape};
+use crate::meta::{Encoding, ListOptions, Object, Query, RequestInfo, Status, Verb};
 
 pub use crate::reads::{ForwardReason, ReadRequest, WatcherEvent};
 
@@ -99,7 +99,7 @@ pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
         Verb::Watch => ReadKind::Watch,
         _ => return Parsed::Other,
     };
-    let Some(shape) = shape(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
+    let Some(format) = format(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
     let options = match kind {
         ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
         ReadKind::Get => ListOptions::decode_get(query_text),
@@ -118,27 +118,28 @@ pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
         namespace: info.scope().map(Into::into),
         name: (!info.name.is_empty()).then(|| info.name.as_str().into()),
         options,
-        shape,
+        format,
         legacy_watch: info.legacy_watch,
     }))
 }
 
-/// The JSON shape to answer with; `None` for other encodings, and where the apiserver would indent.
-fn shape(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Shape> {
+/// What to answer with; `None` for encodings that are never served here, and where the apiserver would indent.
+fn format(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Format> {
     let mut lines = headers.get_all(ACCEPT).iter();
     let accept = match (lines.next(), lines.next()) {
         (None, _) => "",
         (Some(line), None) => line.to_str().ok()?,
         (Some(_), Some(_)) => return None,
     };
-    let (shape, pretty) = match negotiate::accept(accept, kind) {
-        Negotiated::Json { shape, pretty_param } => (shape, pretty_param),
-        // Whoever takes JSON too gets it, so that typed Go informers share the JSON cache.
-        Negotiated::Protobuf { json_fallback, .. } => (json_fallback?, false),
+    let (format, pretty) = match negotiate::accept(accept, kind) {
+        Negotiated::Json { shape, pretty_param } => (Format::json(shape), pretty_param),
+        Negotiated::Protobuf { shape, json_fallback } => {
+            (Format { encoding: Encoding::Protobuf, shape, json_fallback }, false)
+        }
         Negotiated::Other => return None,
     };
     let indented = kind != ReadKind::Watch && (pretty || is_pretty(headers, query));
-    (!indented).then_some(shape)
+    (!indented).then_some(format)
 }
 
 /// The apiserver indents for a `pretty` parameter that is true, and without one for clients that people look through.
@@ -221,7 +222,6 @@ mod tests {
         for header in [
             ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
             ("accept", "application/yaml"),
-            ("accept", "application/vnd.kubernetes.protobuf"),
             ("user-agent", "curl/8"),
         ] {
             assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Encoding), "{header:?}");
@@ -251,7 +251,12 @@ mod tests {
             assert!(read(target, &[header]).is_some(), "{target} {header:?}");
         }
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        assert_eq!(read("/api/v1/pods", &[("accept", metadata)]).unwrap().shape, Shape::PartialObjectMetadata);
+        assert_eq!(
+            read("/api/v1/pods", &[("accept", metadata)]).unwrap().format,
+            Format::json(Shape::PartialObjectMetadata)
+        );
+        let protobuf = read("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).unwrap().format;
+        assert_eq!(protobuf, Format { encoding: Encoding::Protobuf, shape: Shape::Full, json_fallback: None });
     }
 
     #[test]

@@ -10,14 +10,14 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::body::{self, Body};
-use super::error::{AUDIT_ID, JSON, NO_CACHE, draining, respond};
+use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
 use super::guard::Guard;
 use super::list_body::{Leashes, ListBody, ListWriter, Step};
 use super::metrics::HttpMetrics;
 use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
-use crate::codec::{Slices, json};
+use crate::codec::{Form, Slices};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb};
@@ -112,27 +112,31 @@ impl Inner {
     /// The read path's answer; `None` where the request is to be forwarded.
     async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> Option<Response<Body>> {
         let body = match verb {
-            Verb::Get => self.reads.get(request).await.map(|answer| self.object(&answer)),
-            Verb::List => self.reads.list(request).await.map(|answer| self.list(answer)),
-            _ => self.reads.watch(request).await.map(|answer| self.watch(answer)),
+            Verb::Get => {
+                self.reads.get(request).await.map(|answer| (media_type(&answer.form, false), self.object(&answer)))
+            }
+            Verb::List => {
+                self.reads.list(request).await.map(|answer| (media_type(&answer.form, false), self.list(answer)))
+            }
+            _ => self.reads.watch(request).await.map(|answer| (media_type(&answer.form, true), self.watch(answer))),
         };
         match body {
             Outcome::Forward => None,
             Outcome::Refuse(status) => Some(self.refuse(&status, audit_id.clone())),
-            Outcome::Serve(body) => {
+            Outcome::Serve((media_type, body)) => {
                 self.metrics.requests_served.inc();
                 let mut response = Response::new(body);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
-                headers.insert(CONTENT_TYPE, JSON);
+                headers.insert(CONTENT_TYPE, media_type);
                 Some(response)
             }
         }
     }
 
     fn object(&self, answer: &GetAnswer) -> Body {
-        let body = json::object_body(&answer.form, &answer.object, answer.shape);
+        let body = answer.form.object_body(&answer.object, answer.shape);
         self.metrics.get_bytes.add(body.len() as u64);
         sized_if_short(body)
     }
@@ -211,6 +215,10 @@ impl<T> Outcome<T> {
             Self::Refuse(status) => Outcome::Refuse(status),
         }
     }
+}
+
+fn media_type(form: &Form, stream: bool) -> HeaderValue {
+    HeaderValue::from_static(form.media_type(stream))
 }
 
 /// The client's own, or a new one.

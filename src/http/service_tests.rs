@@ -47,8 +47,10 @@ impl Cached {
 impl ReadHandler for Cached {
     fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>> {
         Self::outcome(&request.gvr, || match request.name.as_deref() {
-            Some("c0") => Outcome::Serve(GetAnswer { form: form(), shape: request.shape, object: object(0, 5) }),
-            Some("big") => Outcome::Serve(GetAnswer { form: form(), shape: request.shape, object: object(0, 5000) }),
+            Some("c0") => Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object: object(0, 5) }),
+            Some("big") => {
+                Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object: object(0, 5000) })
+            }
             name => Outcome::Refuse(Box::new(errors::not_found(&request.gvr, name.unwrap_or_default()))),
         })
     }

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::read::{EventSource, ListAnswer, ObjectSource, WatchAnswer, WatcherEvent};
-use crate::codec::json::{self, Form, ListMetaOut, Shape, Style};
+use crate::codec::json::{self, Style};
+use crate::codec::{Form, ListMetaOut, Shape};
 use crate::meta::{EventType, FieldTable, Object, ResourceVersion};
 
 pub(super) fn form() -> Arc<Form> {
-    Arc::new(Form::new(Style::Stripped, "v1", "ConfigMap", "ConfigMapList"))
+    Arc::new(json::Form::new(Style::Stripped, "v1", "ConfigMap", "ConfigMapList").into())
 }
 
 /// The item of a config map, without kind and apiVersion.

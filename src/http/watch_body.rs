@@ -13,8 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::body::BoxError;
 use super::metrics::{HttpMetrics, Raised};
 use super::read::{EventSource, WatchAnswer, WatcherEvent};
-use crate::codec::Slices;
-use crate::codec::json::{self, Form, Shape};
+use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::drain::DrainWatch;
 
 /// A frame ends with the event that takes it over either of these.
@@ -82,12 +81,12 @@ impl WatchBody {
 
     fn write(&self, item: &WatcherEvent, events: &dyn EventSource) -> Slices {
         match item {
-            WatcherEvent::Event { kind, object, rv } => json::event_frame(&self.form, *kind, object, *rv, self.shape),
+            WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, self.shape),
             WatcherEvent::Bookmark { rv, initial_end } => {
                 let template = events.bookmark_template();
-                json::bookmark_frame(&self.form, template.as_ref(), *rv, *initial_end, self.shape).into()
+                self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, self.shape).into()
             }
-            WatcherEvent::Error(status) => json::error_frame(status).into(),
+            WatcherEvent::Error(status) => self.form.error_frame(status).into(),
         }
     }
 }

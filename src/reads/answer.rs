@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, Snapshot, WatchCache, WatcherEvent};
-use crate::codec::json::{Form, Shape};
+use crate::codec::{Form, Shape};
 use crate::meta::{Object, ResourceVersion, Status};
 use crate::selector::Predicate;
 

@@ -1,6 +1,6 @@
 //! One object by its name.
 
-use crate::codec::json::Shape;
+use crate::codec::Shape;
 use crate::meta::{ObjectKey, errors};
 
 use super::service::Unserved;
@@ -22,12 +22,12 @@ impl Reads {
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.
-            if request.shape != Shape::Full {
+            if read.shape != Shape::Full {
                 return Err(ForwardReason::Encoding.into());
             }
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
         read.floor.raise(object.rv);
-        Ok((GetAnswer { form, shape: request.shape, object: object.clone() }, waited || waited_fresh))
+        Ok((GetAnswer { form, shape: read.shape, object: object.clone() }, waited || waited_fresh))
     }
 }

@@ -47,7 +47,7 @@ impl Reads {
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
         let mut answer = ListAnswer {
             form,
-            shape: request.shape,
+            shape: read.shape,
             rv,
             continue_token: None,
             remaining: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::codec::json::Shape;
+use crate::codec::Format;
 use crate::meta::{Gvr, ListOptions};
 
 /// One get, list or watch, as parsed from its wire. Options are decoded, not yet defaulted or validated.
@@ -14,7 +14,7 @@ pub struct ReadRequest {
     /// The name of the path: always for a get, and for the legacy single-object watch.
     pub name: Option<Arc<str>>,
     pub options: ListOptions,
-    pub shape: Shape,
+    pub format: Format,
     /// The watch came by the deprecated `/watch/` prefix: its options then follow the rules of a list unless the
     /// query says `watch` as well.
     pub legacy_watch: bool,

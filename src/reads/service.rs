@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cache::Snapshot;
-use crate::codec::json::Form;
+use crate::codec::{Form, Format, Shape};
 use crate::informer::{Coverage, Factory, Informer, NoCoverage};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
@@ -66,6 +66,9 @@ pub struct Reads {
 /// A request whose resource and selectors are known.
 pub(super) struct Resolved {
     pub(super) resource: Arc<Resource>,
+    /// In which encoding and shape it is to be answered.
+    pub(super) encoding: Encoding,
+    pub(super) shape: Shape,
     pub(super) predicate: Predicate,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
@@ -129,11 +132,12 @@ impl Reads {
         if misplaced || request.name.as_deref().is_some_and(|name| is_refused(name, request)) {
             return Err(ForwardReason::Invalid.into());
         }
+        let (encoding, shape) = answered_as(request.format).ok_or(ForwardReason::Encoding)?;
         let table = selector::field_table(&resource);
         let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors.of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr);
-        Ok(Resolved { resource, predicate, floor, modes })
+        Ok(Resolved { resource, encoding, shape, predicate, floor, modes })
     }
 
     /// The informer that covers the request, once it is synced.
@@ -141,7 +145,7 @@ impl Reads {
         let deadline = Instant::now() + self.config.not_synced.wait;
         let mut waited = false;
         loop {
-            let informer = match self.factory.covering(&read.resource, &read.predicate, Encoding::Json) {
+            let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
                 Coverage::By(informer) => informer,
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
@@ -238,7 +242,7 @@ impl Reads {
     /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
     /// watch that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
-        if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, Encoding::Json) {
+        if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, read.encoding) {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
             tokio::select! {
                 _ = informer.cache.wait_ready(moment) => {}
@@ -268,6 +272,15 @@ impl Reads {
                 Outcome::Refuse(status)
             }
         }
+    }
+}
+
+/// The encoding and the shape of the answer; `None` if no cache holds what the client takes.
+fn answered_as(format: Format) -> Option<(Encoding, Shape)> {
+    match format.encoding {
+        Encoding::Json => Some((Encoding::Json, format.shape)),
+        // Whoever takes JSON too gets it, so that typed Go informers share the JSON cache.
+        Encoding::Protobuf => format.json_fallback.map(|shape| (Encoding::Json, shape)),
     }
 }
 

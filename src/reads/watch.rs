@@ -7,7 +7,7 @@ use rand::Rng;
 use tokio::time::Instant;
 
 use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
-use crate::codec::json::Form;
+use crate::codec::{Form, Shape};
 use crate::meta::{Status, errors};
 
 use super::answer::WatchSource;
@@ -56,7 +56,7 @@ impl Reads {
                     if let Err(error) = informer.cache.wait_for(want, bound).await {
                         let WaitError::Timeout { current } = error else { return Err(ForwardReason::NotSynced.into()) };
                         let error = errors::too_large_resource_version(want.get(), current.get());
-                        return Ok((failed(request, form, error), true));
+                        return Ok((failed(read.shape, form, error), true));
                     }
                     waited = true;
                     WatchStart::State
@@ -85,7 +85,7 @@ impl Reads {
         match informer.cache.watch(spec) {
             Ok(watcher) => {
                 let source = WatchSource::Cache { watcher, cache: informer.cache.clone() };
-                Ok((WatchAnswer { form, shape: request.shape, source }, waited))
+                Ok((WatchAnswer { form, shape: read.shape, source }, waited))
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // A revision that a forwarded list of ours has just shown is not the client's fault: the apiserver's
@@ -95,14 +95,14 @@ impl Reads {
             }
             Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
                 let error = errors::expired_watch(rv.get(), oldest_minus_1.get());
-                Ok((failed(request, form, error), waited))
+                Ok((failed(read.shape, form, error), waited))
             }
         }
     }
 }
 
-fn failed(request: &ReadRequest, form: Arc<Form>, error: Status) -> WatchAnswer {
-    WatchAnswer { form, shape: request.shape, source: WatchSource::Error(Some(Box::new(error))) }
+fn failed(shape: Shape, form: Arc<Form>, error: Status) -> WatchAnswer {
+    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))) }
 }
 
 fn lifetime(timeout_seconds: Option<i64>) -> Duration {

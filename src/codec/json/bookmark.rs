@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
+use crate::codec::Shape;
 use crate::meta::ResourceVersion;
 
 use super::INITIAL_EVENTS_END;
-use super::form::{Form, Shape, Style};
+use super::form::{Form, Style};
 use super::metadata::rank;
 use super::scan::{Result, Scanner};
 use super::text::push_string;

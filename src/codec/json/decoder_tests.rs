@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use crate::codec::{CodecError, Slices};
+use crate::codec::{CodecError, ListMetaOut, Shape, Slices};
 use crate::meta::{EventType, FieldTable};
 
 use super::*;

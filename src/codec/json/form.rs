@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::codec::Shape;
 use crate::meta::EventType;
 
 use super::ordered::Ordered;
@@ -27,16 +28,6 @@ pub struct TypeMeta {
     pub api_version: Arc<str>,
     /// Empty for an item of a built-in list.
     pub kind: Arc<str>,
-}
-
-/// In which shape an object is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Shape {
-    Full,
-    /// `PartialObjectMetadata`, in lists `PartialObjectMetadataList`, of `meta.k8s.io/v1`.
-    PartialObjectMetadata,
-    /// The same of `meta.k8s.io/v1beta1`.
-    PartialObjectMetadataV1beta1,
 }
 
 /// The form of one resource. The prefixes of its frames and bodies are built once, here, and shared by all answers.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::Slices;
+use crate::codec::{ListMetaOut, Shape, Slices};
 use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status, StatusCause, StatusDetails};
 
 use super::*;

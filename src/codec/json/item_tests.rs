@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::codec::CodecError;
+use crate::codec::{CodecError, Shape};
 use crate::meta::{FieldLabel, FieldTable, FieldValue};
 
 use super::scan::Scanner;

@@ -2,20 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::codec::Slices;
-use crate::meta::{Object, ResourceVersion};
+use crate::codec::{ListMetaOut, Shape, Slices};
+use crate::meta::Object;
 
-use super::form::{Form, Shape, Style};
+use super::form::{Form, Style};
 use super::metadata::partial_metadata;
 use super::text::push_string;
-
-/// The metadata of a list to be written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListMetaOut {
-    pub rv: ResourceVersion,
-    pub continue_token: Option<String>,
-    pub remaining: Option<i64>,
-}
 
 /// Everything before the first item. `empty` says that no item will follow.
 pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {

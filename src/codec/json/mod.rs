@@ -16,9 +16,9 @@ mod watch_decoder;
 mod write;
 
 pub use bookmark::bookmark_frame;
-pub use form::{Form, Shape, Style, TypeMeta};
+pub use form::{Form, Style, TypeMeta};
 pub use item::parse_item;
-pub use list::{ListMetaOut, list_head, list_item, list_tail};
+pub use list::{list_head, list_item, list_tail};
 pub use list_decoder::{ListDecoder, ListMeta};
 pub use status::{error_frame, status_body};
 pub use watch_decoder::{DEFAULT_MAX_FRAME, WatchDecoder, WatchFrame};

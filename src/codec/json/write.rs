@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::codec::Slices;
+use crate::codec::{Shape, Slices};
 use crate::meta::{EventType, Object, ResourceVersion};
 
-use super::form::{Form, Shape, Style};
+use super::form::{Form, Style};
 use super::metadata::{event_metadata, partial_metadata};
 
 /// The body of a GET, with the final newline.

@@ -30,7 +30,8 @@ use super::client::{RequestVerb, Upstream, UpstreamError};
 use super::error::Cause;
 use super::progress::{self, Progress};
 use crate::cache::{ReplaceError, Writer};
-use crate::codec::json::{Form, ListMeta, TypeMeta, WatchFrame};
+use crate::codec::Form;
+use crate::codec::json::{self, ListMeta, TypeMeta, WatchFrame};
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 
 /// Settings of a reflector.
@@ -185,7 +186,8 @@ impl Reflector {
     }
 
     fn learned(&mut self, meta: &ListMeta) {
-        let form = Form::new(meta.style, &meta.api_version, &self.lister.resource.kind, &meta.list_kind);
+        let kind = &self.lister.resource.kind;
+        let form = json::Form::new(meta.style, &meta.api_version, kind, &meta.list_kind).into();
         if self.form.as_ref() != Some(&form) {
             self.writer.set_form(form.clone());
             self.form = Some(form);
@@ -195,9 +197,9 @@ impl Reflector {
     /// Items are kept in the style they came in; a list without items can only guess it.
     fn seen(&mut self, type_meta: &TypeMeta) {
         if let Some(form) = &self.form
-            && form.style != type_meta.style
+            && form.style() != type_meta.style
         {
-            let form = Form::new(type_meta.style, &form.api_version, &form.kind, &form.list_kind);
+            let form = Form::from(json::Form::new(type_meta.style, form.api_version(), form.kind(), form.list_kind()));
             self.writer.set_form(form.clone());
             self.form = Some(form);
         }

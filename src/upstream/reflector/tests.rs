@@ -162,7 +162,7 @@ async fn an_empty_collection_has_a_whole_form_and_a_bookmark_template() {
     let world = start(&server, config()).await;
     world.follows().await;
     let form = world.cache.form().unwrap();
-    assert_eq!((&*form.api_version, &*form.kind, &*form.list_kind), ("v1", "ConfigMap", "ConfigMapList"));
+    assert_eq!((&**form.api_version(), &**form.kind(), &**form.list_kind()), ("v1", "ConfigMap", "ConfigMapList"));
     let template = String::from_utf8(world.cache.bookmark_template().unwrap().to_vec()).unwrap();
     assert!(template.contains("\"kind\":\"ConfigMap\""), "{template}");
 }

@@ -1,0 +1,143 @@
+//! The one seam between the encodings and everything above them: what is written, without how.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::meta::{Encoding, EventType, Object, ResourceVersion, Status};
+
+use super::json::{self, Style};
+use super::{Format, Slices};
+
+/// In which shape an object is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Shape {
+    Full,
+    /// `PartialObjectMetadata`, in lists `PartialObjectMetadataList`, of `meta.k8s.io/v1`.
+    PartialObjectMetadata,
+    /// The same of `meta.k8s.io/v1beta1`.
+    PartialObjectMetadataV1beta1,
+}
+
+/// The metadata of a list to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMetaOut {
+    pub rv: ResourceVersion,
+    pub continue_token: Option<String>,
+    pub remaining: Option<i64>,
+}
+
+/// What one resource's objects look like in the encoding that its cache holds them in. It writes every answer made of
+/// them; objects that were decoded for another encoding must not be given to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    Json(json::Form),
+}
+
+// === impl Form ===
+
+impl Form {
+    pub fn encoding(&self) -> Encoding {
+        match self {
+            Self::Json(_) => Encoding::Json,
+        }
+    }
+
+    /// How kind and apiVersion stand in the objects.
+    pub fn style(&self) -> Style {
+        match self {
+            Self::Json(form) => form.style,
+        }
+    }
+
+    pub fn api_version(&self) -> &Arc<str> {
+        match self {
+            Self::Json(form) => &form.api_version,
+        }
+    }
+
+    pub fn kind(&self) -> &Arc<str> {
+        match self {
+            Self::Json(form) => &form.kind,
+        }
+    }
+
+    pub fn list_kind(&self) -> &Arc<str> {
+        match self {
+            Self::Json(form) => &form.list_kind,
+        }
+    }
+
+    /// The media type of bodies, or of a watch's stream.
+    pub fn media_type(&self, stream: bool) -> &'static str {
+        Format::media_type(self.encoding(), stream)
+    }
+
+    /// The body of a GET.
+    pub fn object_body(&self, object: &Object, shape: Shape) -> Slices {
+        match self {
+            Self::Json(form) => json::object_body(form, object, shape),
+        }
+    }
+
+    /// Everything before the first item of a list. `empty` says that no item will follow.
+    pub fn list_head(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
+        match self {
+            Self::Json(form) => json::list_head(form, shape, meta, empty).into(),
+        }
+    }
+
+    /// One item, with what parts it from the next unless it is the last one.
+    pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Slices {
+        match self {
+            Self::Json(form) => json::list_item(form, object, shape, last),
+        }
+    }
+
+    /// Everything after the last item. To be called with what [`Self::list_head`] was called with.
+    pub fn list_tail(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
+        match self {
+            Self::Json(form) => json::list_tail(form, shape, meta, empty).into(),
+        }
+    }
+
+    /// One event of a watch. `rv_override` replaces the object's resourceVersion: an object that leaves a watcher's
+    /// selection is sent in its last selected state, with the resourceVersion of the change.
+    pub fn event_frame(
+        &self,
+        kind: EventType,
+        object: &Object,
+        rv_override: Option<ResourceVersion>,
+        shape: Shape,
+    ) -> Slices {
+        match self {
+            Self::Json(form) => json::event_frame(form, kind, object, rv_override, shape),
+        }
+    }
+
+    /// A BOOKMARK of a watch. `template` is the object of a bookmark that upstream sent for this type, in this encoding.
+    pub fn bookmark_frame(
+        &self,
+        template: Option<&Bytes>,
+        rv: ResourceVersion,
+        initial_events_end: bool,
+        shape: Shape,
+    ) -> Bytes {
+        match self {
+            Self::Json(form) => json::bookmark_frame(form, template, rv, initial_events_end, shape),
+        }
+    }
+
+    /// The ERROR of a watch; nothing may follow it.
+    pub fn error_frame(&self, status: &Status) -> Bytes {
+        match self {
+            Self::Json(_) => json::error_frame(status),
+        }
+    }
+}
+
+impl From<json::Form> for Form {
+    fn from(form: json::Form) -> Self {
+        Self::Json(form)
+    }
+}
