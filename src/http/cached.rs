@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderValue;
 
 use super::read::{
     EventSource, ForwardReason, GetAnswer, ListAnswer, ObjectSource, Outcome, ReadHandler, ReadRequest, WatchAnswer,
@@ -11,7 +12,7 @@ use super::read::{
 };
 use super::server::BoxFuture;
 use crate::codec::ListMetaOut;
-use crate::meta::Object;
+use crate::meta::{Gvr, Object};
 use crate::reads::{self, ListItems, Reads, WatchSource};
 
 // === impl Reads ===
@@ -49,6 +50,10 @@ impl ReadHandler for Reads {
                 events: Box::new(answer.source),
             })
         })
+    }
+
+    fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
+        Self::warnings(self, gvr)
     }
 
     fn forwarded(&self, reason: ForwardReason) {

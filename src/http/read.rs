@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Method;
 use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
+use http::{HeaderValue, Method};
 
 use super::server::BoxFuture;
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
 use crate::codec::{Form, Format, ListMetaOut, Shape};
-use crate::meta::{Encoding, ListOptions, Object, Query, RequestInfo, Status, Verb};
+use crate::meta::{Encoding, Gvr, ListOptions, Object, Query, RequestInfo, Status, Verb};
 
 pub use crate::reads::{ForwardReason, ReadRequest, WatcherEvent};
 
@@ -21,6 +21,9 @@ pub trait ReadHandler: Send + Sync + 'static {
     fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>>;
     fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>>;
     fn watch(&self, request: ReadRequest) -> BoxFuture<Outcome<WatchAnswer>>;
+
+    /// The `Warning` headers of every answer to a read of this resource, refusals included.
+    fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]>;
 
     /// Counts a read that was forwarded before the read path was asked.
     fn forwarded(&self, reason: ForwardReason);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
@@ -111,6 +111,7 @@ impl Inner {
 
     /// The read path's answer; `None` where the request is to be forwarded.
     async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> Option<Response<Body>> {
+        let gvr = request.gvr.clone();
         let body = match verb {
             Verb::Get => {
                 self.reads.get(request).await.map(|answer| (media_type(&answer.form, false), self.object(&answer)))
@@ -120,9 +121,9 @@ impl Inner {
             }
             _ => self.reads.watch(request).await.map(|answer| (media_type(&answer.form, true), self.watch(answer))),
         };
-        match body {
-            Outcome::Forward => None,
-            Outcome::Refuse(status) => Some(self.refuse(&status, audit_id.clone())),
+        let mut response = match body {
+            Outcome::Forward => return None,
+            Outcome::Refuse(status) => self.refuse(&status, audit_id.clone()),
             Outcome::Serve((media_type, body)) => {
                 self.metrics.requests_served.inc();
                 let mut response = Response::new(body);
@@ -130,9 +131,13 @@ impl Inner {
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
                 headers.insert(CONTENT_TYPE, media_type);
-                Some(response)
+                response
             }
+        };
+        for warning in &*self.reads.warnings(&gvr) {
+            response.headers_mut().append(WARNING, warning.clone());
         }
+        Some(response)
     }
 
     fn object(&self, answer: &GetAnswer) -> Body {

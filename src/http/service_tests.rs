@@ -70,6 +70,13 @@ impl ReadHandler for Cached {
         })
     }
 
+    fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
+        match &*gvr.resource {
+            "secrets" => [].into(),
+            resource => [1, 2].map(|n| HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap()).into(),
+        }
+    }
+
     fn forwarded(&self, reason: ForwardReason) {
         self.unread.lock().push(reason);
     }
@@ -239,6 +246,24 @@ async fn refusals_are_statuses() {
     let response = server.get("/api/v1/pods").await;
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
     assert_eq!(server.metrics.requests_refused.get(), 2);
+}
+
+#[tokio::test]
+async fn warnings_stand_on_every_answer_of_ours() {
+    let server = start().await;
+    for (target, resource) in [
+        ("/api/v1/namespaces/a/configmaps/c0", "configmaps"),
+        ("/api/v1/namespaces/a/configmaps/nope", "configmaps"),
+        ("/api/v1/namespaces/a/configmaps", "configmaps"),
+        ("/api/v1/configmaps?watch=1", "configmaps"),
+        ("/api/v1/pods", "pods"),
+    ] {
+        let response = server.get(target).await;
+        let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
+        assert_eq!(warnings, [1, 2].map(|n| format!("299 - \"{resource} {n}\"")).each_ref(), "{target}");
+    }
+    // What is forwarded has those of the apiserver.
+    assert_eq!(header(&server.get("/api/v1/configmaps?limit=x").await, "warning"), "");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 
 use crate::cache::{self, CacheConfig};
@@ -82,6 +83,11 @@ impl Factory {
     /// What discovery knows of a resource, as it was last if the apiserver cannot tell now: readers go on.
     pub async fn resource(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
         self.inner.discovery.resolve_or_last(gvr).await
+    }
+
+    /// The `Warning` headers with which the apiserver answers reads of a resource.
+    pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
+        self.inner.upstream.warnings().of(gvr)
     }
 
     async fn resolve(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
@@ -298,6 +304,10 @@ impl Factory {
         let mut informers = self.inner.informers.lock();
         if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
             informers.remove(&informer.key);
+        }
+        let gvr = &informer.key.gvr;
+        if !informers.keys().any(|key| key.gvr == *gvr) {
+            self.inner.upstream.warnings().forget(gvr);
         }
         drop(informers);
         informer.cache.end_watchers(false);

@@ -43,8 +43,13 @@ pub type SelectableField = Arc<str>;
 pub enum Origin {
     /// Compiled into the kube-apiserver: the field labels are known by type.
     BuiltIn,
-    /// A CustomResourceDefinition; the selectable fields are those of this version.
-    Custom { selectable: Arc<[SelectableField]> },
+    /// A CustomResourceDefinition, with what it says of this version.
+    Custom {
+        selectable: Arc<[SelectableField]>,
+        /// Set if the version is deprecated, with the text of its own if it has one. Only to notice that it changes:
+        /// what the apiserver makes of it is learnt from its answers.
+        deprecation: Option<Arc<str>>,
+    },
     /// An aggregated API server, or a definition that may not be read: only `metadata.name` and
     /// `metadata.namespace` can be evaluated here.
     Unknown,

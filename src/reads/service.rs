@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::cache::Snapshot;
@@ -94,6 +95,11 @@ impl Reads {
     /// The revisions that forwarded answers have shown; the forwarder raises them.
     pub fn floors(&self) -> &Floors {
         &self.floors
+    }
+
+    /// The `Warning` headers that belong on every answer to a read of this resource, refusals included.
+    pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
+        self.factory.warnings(gvr)
     }
 
     pub fn metrics(&self) -> &Arc<ReadMetrics> {

@@ -169,7 +169,7 @@ const CONVERSIONS: &[Conversion] = &[
 pub fn field_table(resource: &Resource) -> FieldTable {
     match &resource.origin {
         Origin::BuiltIn => conversion(&resource.gvr).map(Conversion::table).unwrap_or_default(),
-        Origin::Custom { selectable } => FieldTable {
+        Origin::Custom { selectable, .. } => FieldTable {
             labels: selectable
                 .iter()
                 .map(|label| FieldLabel {

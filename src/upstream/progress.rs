@@ -214,7 +214,8 @@ impl ProgressProbe {
         let path = self.source.watch_path(from, WATCH_SECONDS);
         let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
         let options = options.on(*self.connection.lock());
-        let (_, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
+        let (head, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
+        self.upstream.warnings().learn(&self.source.resource.gvr, head.headers());
         let mut stream = MetadataStream::new(chunks);
         let end = Instant::now() + Duration::from_secs(WATCH_SECONDS) + GRACE;
         let mut last_event = ResourceVersion::ZERO;
@@ -251,6 +252,7 @@ pub(super) async fn revision(
     let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
     let path = source.list_path(1, "");
     let (head, list): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
+    upstream.warnings().learn(&source.resource.gvr, head.headers());
     Ok((list.rv()?, head.extensions().get().copied()))
 }
 

@@ -5,6 +5,7 @@ mod body;
 mod connect;
 mod pool;
 mod source;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use tower::ServiceExt as _;
 pub use body::{ReqBody, UpstreamBody, empty, full};
 pub use pool::ConnectionId;
 pub use source::ConfigSource;
+pub use warnings::Warnings;
 
 use self::connect::Connector;
 use self::pool::{Lease, Pool};
@@ -98,6 +100,7 @@ struct Inner {
     recoveries: watch::Sender<u64>,
     /// API groups whose server refuses watch-lists, and when it last did.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
+    warnings: Warnings,
 }
 
 /// One set of credentials, and the connections made with them. Replaced whole; streams of an older one live on.
@@ -139,6 +142,7 @@ impl Upstream {
                 reachable: AtomicBool::new(false),
                 recoveries: watch::Sender::new(0),
                 refusals: parking_lot::Mutex::default(),
+                warnings: Warnings::default(),
             }),
         })
     }
@@ -245,6 +249,11 @@ impl Upstream {
 
     pub(super) fn watch_list_refused(&self, group: &Arc<str>) {
         self.inner.refusals.lock().insert(Arc::clone(group), Instant::now());
+    }
+
+    /// What the apiserver warns of on reads.
+    pub fn warnings(&self) -> &Warnings {
+        &self.inner.warnings
     }
 
     async fn attempts(

@@ -93,12 +93,13 @@ struct DefinitionSpec {
     versions: Vec<DefinitionVersion>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct DefinitionVersion {
     name: String,
-    #[serde(default)]
     selectable_fields: Vec<SelectableField>,
+    deprecated: bool,
+    deprecation_warning: String,
 }
 
 #[derive(Deserialize)]
@@ -397,7 +398,9 @@ impl Discovery {
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: &str, accept: &'static str) -> Result<T, UpstreamError> {
         let options = CallOptions::new(RequestVerb::Discovery, "").header_timeout(HEAD_TIMEOUT);
-        Ok(get_json(&self.inner.upstream, path, accept, &options, MAX_DOCUMENT).await?.1)
+        let (head, document) = get_json(&self.inner.upstream, path, accept, &options, MAX_DOCUMENT).await?;
+        self.inner.upstream.warnings().learn_ours(head.headers());
+        Ok(document)
     }
 
     /// Who serves a resource, and until when that may be believed.
@@ -410,13 +413,23 @@ impl Discovery {
         match self.get::<Definition>(&path, "application/json").await {
             Ok(definition) => {
                 let version = definition.spec.versions.into_iter().find(|version| *version.name == *gvr.version);
-                let fields = version.map(|version| version.selectable_fields).unwrap_or_default();
-                let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
-                Ok((Origin::Custom { selectable: fields.into_iter().map(path).collect() }, None))
+                Ok((version.unwrap_or_default().into_origin(), None))
             }
             Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
             Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
             Err(error) => Err(error),
+        }
+    }
+}
+
+// === impl DefinitionVersion ===
+
+impl DefinitionVersion {
+    fn into_origin(self) -> Origin {
+        let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
+        Origin::Custom {
+            selectable: self.selectable_fields.into_iter().map(path).collect(),
+            deprecation: self.deprecated.then(|| self.deprecation_warning.into()),
         }
     }
 }

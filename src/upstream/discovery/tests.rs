@@ -33,7 +33,7 @@ async fn tells_who_serves_a_resource() {
     let pods = discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
     assert_eq!((&*pods.kind, pods.namespaced, &pods.origin), ("Pod", true, &Origin::BuiltIn));
     let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
-    let Origin::Custom { selectable } = &widgets.origin else { panic!("{:?}", widgets.origin) };
+    let Origin::Custom { selectable, .. } = &widgets.origin else { panic!("{:?}", widgets.origin) };
     assert_eq!(selectable.iter().map(|field| &**field).collect::<Vec<_>>(), ["spec.color", "spec.size"]);
     let nodes = discovery.resolve("metrics.k8s.io", "v1", "nodes").await.unwrap().unwrap();
     assert_eq!((&nodes.origin, nodes.verbs.watch), (&Origin::Unknown, false));
@@ -66,7 +66,7 @@ async fn what_is_known_is_not_waited_for_long_when_the_server_says_nothing() {
         let pods = discovery.resolve_or_last(&Gvr::new("", "v1", "pods")).await.unwrap().unwrap();
         let widgets = discovery.resolve_or_last(&Gvr::new("example.com", "v1", "widgets")).await.unwrap().unwrap();
         assert_eq!((&*pods.kind, &*widgets.kind), ("Pod", "Widget"));
-        assert!(matches!(&widgets.origin, Origin::Custom { selectable } if selectable.len() == 2));
+        assert!(matches!(&widgets.origin, Origin::Custom { selectable, .. } if selectable.len() == 2));
     };
     ask().await;
     silent.store(true, Ordering::Relaxed);

@@ -38,7 +38,8 @@ impl EventStream {
         options: CallOptions,
     ) -> Result<Self, UpstreamError> {
         let options = options.header_timeout(HEAD_TIMEOUT);
-        let (_, chunks) = get(upstream, path, ACCEPT, Compression::Identity, &options).await?;
+        let (head, chunks) = get(upstream, path, ACCEPT, Compression::Identity, &options).await?;
+        upstream.warnings().learn(&lister.resource.gvr, head.headers());
         Ok(Self {
             chunks,
             decoder: WatchDecoder::new(config.max_object, lister.table.clone()),
@@ -83,7 +84,8 @@ pub(super) async fn read_page(
 ) -> Result<ListMeta, UpstreamError> {
     let path = lister.list_path(limit, token);
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
-    let (_, mut chunks) = get(upstream, &path, ACCEPT, Compression::Gzip, &options).await?;
+    let (head, mut chunks) = get(upstream, &path, ACCEPT, Compression::Gzip, &options).await?;
+    upstream.warnings().learn(&lister.resource.gvr, head.headers());
     let mut decoder = ListDecoder::new(config.max_object, lister.table.clone());
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
