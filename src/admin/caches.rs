@@ -47,8 +47,10 @@ pub struct CacheInfo {
     pub events: u64,
     /// Lists against the apiserver since the informer started.
     pub relists: u64,
-    /// Seconds since the last event or bookmark.
+    /// Seconds since the last event.
     pub idle_seconds: u64,
+    /// Seconds since the apiserver last said anything about the resource: an event, a bookmark, or an answer.
+    pub silent_seconds: u64,
 }
 
 /// A daemon without informers.

@@ -9,12 +9,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::time::Instant;
 
 use crate::cache::CacheStats;
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer};
 use crate::passthrough::{Forward, ForwardMetrics};
 use crate::reads::ReadMetrics;
+use crate::upstream::Upstream;
 use crate::upstream::metrics::UpstreamMetrics;
 
 /// Reads the counters of all rooms when scraped.
@@ -22,7 +24,7 @@ pub(super) struct Rooms {
     pub(super) factory: Factory,
     pub(super) reads: Arc<ReadMetrics>,
     pub(super) http: Arc<HttpMetrics>,
-    pub(super) upstream: Arc<UpstreamMetrics>,
+    pub(super) upstream: Upstream,
     pub(super) forward: Forward,
 }
 
@@ -79,6 +81,11 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
 ];
 
+const UPSTREAM_STATE: &[PerProcess<Upstream>] =
+    &[("upstream_reachable", "Whether the last request to the apiserver got an answer", |u| {
+        u64::from(u.is_reachable())
+    })];
+
 const UPSTREAM_GAUGES: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_connections", "Open connections to the apiserver", |m| load(&m.connections)),
     ("upstream_requests_in_flight", "Requests whose answer has not ended", |m| load(&m.in_flight)),
@@ -110,6 +117,13 @@ impl Rooms {
                 family(encoder, name, help, kind, series)?;
             }
         }
+        let now = Instant::now();
+        let silent = caches.iter().filter_map(|(labels, _, informer)| {
+            let heard = now.saturating_duration_since(informer.heard()?);
+            Some((labels.clone(), heard.as_secs()))
+        });
+        let help = "Seconds since the apiserver last said anything about the resource";
+        family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
     }
@@ -125,7 +139,7 @@ impl Collector for Rooms {
             .into_iter()
             .map(|(plan, reason, count)| (vec![("plan", plan.to_owned()), ("reason", reason.to_owned())], count));
         family(encoder, "reads", "Reads of resources, and how they were answered", MetricType::Counter, reads)?;
-        let requests = self.upstream.requests().into_iter().map(|(series, count)| {
+        let requests = self.upstream.metrics().requests().into_iter().map(|(series, count)| {
             let labels = vec![
                 ("verb", series.verb.as_str().to_owned()),
                 ("resource", series.resource.to_string()),
@@ -137,8 +151,9 @@ impl Collector for Rooms {
         process(encoder, HTTP_GAUGES, MetricType::Gauge, &*self.http)?;
         process(encoder, HTTP_COUNTERS, MetricType::Counter, &*self.http)?;
         process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
-        process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &*self.upstream)?;
-        process(encoder, UPSTREAM_COUNTERS, MetricType::Counter, &*self.upstream)
+        process(encoder, UPSTREAM_STATE, MetricType::Gauge, &self.upstream)?;
+        process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &**self.upstream.metrics())?;
+        process(encoder, UPSTREAM_COUNTERS, MetricType::Counter, &**self.upstream.metrics())
     }
 }
 

@@ -72,7 +72,7 @@ impl Daemon {
             factory: factory.clone(),
             reads: reads.metrics().clone(),
             http: http_metrics.clone(),
-            upstream: upstream.metrics().clone(),
+            upstream: upstream.clone(),
             forward: forward.clone(),
         });
         let informers = Arc::new(Informers(factory.clone()));
@@ -86,6 +86,7 @@ impl Daemon {
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
+                explain: config.http.explain,
                 metrics: http_metrics.clone(),
             },
             fatal,

@@ -22,6 +22,11 @@ impl fmt::Debug for Informers {
     }
 }
 
+/// Zero if never.
+fn seconds_since(at: Option<Instant>) -> u64 {
+    at.map_or(0, |at| Instant::now().saturating_duration_since(at).as_secs())
+}
+
 fn info(informer: &Informer) -> CacheInfo {
     let stats = informer.cache.stats();
     let reflector = informer.reflector.status();
@@ -53,6 +58,7 @@ fn info(informer: &Informer) -> CacheInfo {
         groups: count(stats.groups),
         events: stats.events_total,
         relists: reflector.relists,
-        idle_seconds: reflector.last_event.map_or(0, |at| Instant::now().saturating_duration_since(at).as_secs()),
+        idle_seconds: seconds_since(reflector.last_event),
+        silent_seconds: seconds_since(informer.heard()),
     }
 }

@@ -208,6 +208,11 @@ impl CacheWatcher {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The revision its live events follow.
+    pub fn starts_after(&self) -> ResourceVersion {
+        self.live_after
+    }
+
     /// Why the watcher ended, once it has.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.end

@@ -11,7 +11,7 @@ use super::layers::{Loader, Raw};
 use super::parse::{
     beyond_this_machine, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count, positive_duration,
 };
-use super::resources::{choice, parse_rules};
+use super::resources::{choice, parse_bool, parse_rules};
 use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
@@ -122,7 +122,9 @@ impl Loader<'_> {
         let header_read_timeout = self.parse("limits.headerTimeout", positive_duration);
         let handshake_timeout = self.parse("limits.handshakeTimeout", positive_duration);
         let write_stall_timeout = self.parse("limits.writeStallTimeout", positive_duration);
+        let explain = self.parse("explainHeader", parse_bool);
         http.drain_spread = self.duration("drain.spread")?;
+        http.explain = explain?;
         http.unix_mode = unix_mode?;
         http.max_connections = max_connections?;
         http.header_read_timeout = header_read_timeout?;

@@ -290,7 +290,7 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
     })
 }
 
-fn parse_bool(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     choice(text, &[("true", true), ("false", false)])
 }
 

@@ -123,6 +123,12 @@ pub const SETTINGS: &[Setting] = &[
         "how long a client may take for its first bytes and the TLS handshake",
     ),
     one("limits.writeStallTimeout", "duration", "5m", "a client that takes no byte for this long is disconnected"),
+    one(
+        "explainHeader",
+        "true|false",
+        "false",
+        "whether every answer carries X-Informerd-Plan: from a cache or forwarded, why, of which revision, and how old",
+    ),
     one("threads", "count", "0", "threads that serve traffic; 0 takes as many as the process may use processors"),
     one(
         "log.level",

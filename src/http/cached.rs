@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use super::read::{
-    EventSource, ForwardReason, GetAnswer, ListAnswer, ObjectSource, Outcome, ReadHandler, ReadRequest, WatchAnswer,
-    WatcherEvent,
+    EventSource, ForwardReason, GetAnswer, ListAnswer, ObjectSource, Outcome, ReadHandler, ReadRequest, Served,
+    WatchAnswer, WatcherEvent,
 };
 use super::server::BoxFuture;
 use crate::codec::ListMetaOut;
@@ -21,10 +21,9 @@ impl ReadHandler for Reads {
     fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>> {
         let reads = self.clone();
         Box::pin(async move {
-            outcome(reads.get(&request).await, |answer| GetAnswer {
-                form: answer.form,
-                shape: answer.shape,
-                object: answer.object,
+            outcome(reads.get(&request).await, |answer| {
+                let served = answer.served;
+                (GetAnswer { form: answer.form, shape: answer.shape, object: answer.object }, served)
             })
         })
     }
@@ -32,11 +31,12 @@ impl ReadHandler for Reads {
     fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>> {
         let reads = self.clone();
         Box::pin(async move {
-            outcome(reads.list(&request).await, |answer| ListAnswer {
-                form: answer.form,
-                shape: answer.shape,
-                meta: ListMetaOut { rv: answer.rv, continue_token: answer.continue_token, remaining: answer.remaining },
-                items: Box::new(answer.items),
+            outcome(reads.list(&request).await, |answer| {
+                let served = answer.served;
+                let meta =
+                    ListMetaOut { rv: answer.rv, continue_token: answer.continue_token, remaining: answer.remaining };
+                let items = Box::new(answer.items);
+                (ListAnswer { form: answer.form, shape: answer.shape, meta, items }, served)
             })
         })
     }
@@ -44,10 +44,9 @@ impl ReadHandler for Reads {
     fn watch(&self, request: ReadRequest) -> BoxFuture<Outcome<WatchAnswer>> {
         let reads = self.clone();
         Box::pin(async move {
-            outcome(reads.watch(&request).await, |answer| WatchAnswer {
-                form: answer.form,
-                shape: answer.shape,
-                events: Box::new(answer.source),
+            outcome(reads.watch(&request).await, |answer| {
+                let served = answer.served;
+                (WatchAnswer { form: answer.form, shape: answer.shape, events: Box::new(answer.source) }, served)
             })
         })
     }
@@ -61,10 +60,13 @@ impl ReadHandler for Reads {
     }
 }
 
-fn outcome<T, U>(outcome: reads::Outcome<T>, answer: impl FnOnce(T) -> U) -> Outcome<U> {
+fn outcome<T, U>(outcome: reads::Outcome<T>, make: impl FnOnce(T) -> (U, Served)) -> Outcome<U> {
     match outcome {
-        reads::Outcome::Serve(served) => Outcome::Serve(answer(served)),
-        reads::Outcome::Forward(_) => Outcome::Forward,
+        reads::Outcome::Serve(answer) => {
+            let (answer, served) = make(answer);
+            Outcome::Serve(answer, served)
+        }
+        reads::Outcome::Forward(reason) => Outcome::Forward(reason),
         reads::Outcome::Refuse(status) => Outcome::Refuse(status),
     }
 }

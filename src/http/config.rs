@@ -23,6 +23,8 @@ pub struct HttpConfig {
     pub handshake_timeout: Duration,
     /// Over how long the ends of open watches are spread when a drain starts. Default 3 s.
     pub drain_spread: Duration,
+    /// Whether every answer says by a header of informerd's own how it came about. Default no: the apiserver has none.
+    pub explain: bool,
     /// Permissions of Unix sockets. Default 0600.
     pub unix_mode: u32,
 }
@@ -78,6 +80,7 @@ impl HttpConfig {
             header_read_timeout: Duration::from_secs(90),
             handshake_timeout: Duration::from_secs(30),
             drain_spread: Duration::from_secs(3),
+            explain: false,
             unix_mode: 0o600,
         }
     }

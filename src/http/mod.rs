@@ -4,6 +4,7 @@ pub mod body;
 mod cached;
 pub mod config;
 pub mod error;
+pub mod explain;
 pub mod guard;
 mod io;
 mod list_body;

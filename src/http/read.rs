@@ -14,7 +14,7 @@ use crate::codec::negotiate::{self, Negotiated, ReadKind};
 use crate::codec::{Form, Format, ListMetaOut, Shape};
 use crate::meta::{Encoding, Gvr, ListOptions, Object, Query, RequestInfo, Status, Verb};
 
-pub use crate::reads::{ForwardReason, ReadRequest, WatcherEvent};
+pub use crate::reads::{ForwardReason, ReadRequest, Served, Waited, WatcherEvent, refusal};
 
 /// Answers reads from the caches, or says that they are to be forwarded.
 pub trait ReadHandler: Send + Sync + 'static {
@@ -40,8 +40,8 @@ pub enum Parsed {
 }
 
 pub enum Outcome<T> {
-    Serve(T),
-    Forward,
+    Serve(T, Served),
+    Forward(ForwardReason),
     Refuse(Box<Status>),
 }
 
@@ -86,13 +86,12 @@ pub trait EventSource: Send {
 /// What a request asks of the read path.
 pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
     let headers = &request.headers;
-    let plain = request.method == Method::GET
-        && info.is_plain_read()
-        // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
-        && !headers.contains_key(UPGRADE)
-        && !headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
-    if !plain {
+    if request.method != Method::GET || !info.is_plain_read() {
         return Parsed::Other;
+    }
+    // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
+    if headers.contains_key(UPGRADE) || headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        return Parsed::Forward(ForwardReason::Unsupported);
     }
     let query_text = request.uri.query().unwrap_or_default();
     let query = Query::parse(query_text);
@@ -235,7 +234,7 @@ mod tests {
             assert_eq!(parsed(target, &[]), Parsed::Other, "{target}");
         }
         for header in [("upgrade", "websocket"), ("impersonate-user", "x")] {
-            assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Other, "{header:?}");
+            assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Unsupported), "{header:?}");
         }
         let head = Request::head("/api/v1/pods").body(()).unwrap().into_parts().0;
         assert_eq!(parse(&head, &RequestInfo::parse("HEAD", "/api/v1/pods", "")), Parsed::Other);

@@ -11,10 +11,11 @@ use hyper::body::Incoming;
 
 use super::body::{self, Body};
 use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
+use super::explain::Plan;
 use super::guard::Guard;
 use super::list_body::{Leashes, ListBody, ListWriter, Step};
 use super::metrics::HttpMetrics;
-use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer};
+use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
 use crate::codec::{Form, Slices};
@@ -39,6 +40,7 @@ struct Inner {
     drain: DrainWatch,
     drain_spread: Duration,
     leashes: Leashes,
+    explain: bool,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -52,6 +54,8 @@ pub struct ServiceParts {
     pub drain_spread: Duration,
     /// A list whose client takes nothing of it for this long is given up.
     pub stall_timeout: Duration,
+    /// Whether every answer says by a header how it came about.
+    pub explain: bool,
     pub metrics: Arc<HttpMetrics>,
 }
 
@@ -71,6 +75,7 @@ impl Service {
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
                 leashes,
+                explain: parts.explain,
                 metrics: parts.metrics,
             }),
         }
@@ -97,20 +102,26 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), audit_id);
         }
-        match read::parse(&head, &info) {
-            Parsed::Read(read) => {
-                if let Some(response) = self.read(*read, info.verb, &audit_id).await {
-                    return response;
-                }
+        let (answered, plan) = match read::parse(&head, &info) {
+            Parsed::Read(read) => self.read(*read, info.verb, &audit_id).await,
+            Parsed::Forward(reason) => {
+                self.reads.forwarded(reason);
+                (None, Plan::Forwarded(Some(reason)))
             }
-            Parsed::Forward(reason) => self.reads.forwarded(reason),
-            Parsed::Other => {}
+            Parsed::Other => (None, Plan::Forwarded(None)),
+        };
+        let mut response = match answered {
+            Some(response) => response,
+            None => self.forward(Request::from_parts(head, body), &info, connection, audit_id).await,
+        };
+        if self.explain {
+            plan.write(response.headers_mut());
         }
-        self.forward(Request::from_parts(head, body), &info, connection, audit_id).await
+        response
     }
 
-    /// The read path's answer; `None` where the request is to be forwarded.
-    async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> Option<Response<Body>> {
+    /// The read path's answer, none where the request is to be forwarded, and how it came about.
+    async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
         let body = match verb {
             Verb::Get => {
@@ -121,23 +132,23 @@ impl Inner {
             }
             _ => self.reads.watch(request).await.map(|answer| (media_type(&answer.form, true), self.watch(answer))),
         };
-        let mut response = match body {
-            Outcome::Forward => return None,
-            Outcome::Refuse(status) => self.refuse(&status, audit_id.clone()),
-            Outcome::Serve((media_type, body)) => {
+        let (mut response, plan) = match body {
+            Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
+            Outcome::Refuse(status) => (self.refuse(&status, audit_id.clone()), Plan::Refused(refusal(&status))),
+            Outcome::Serve((media_type, body), served) => {
                 self.metrics.requests_served.inc();
                 let mut response = Response::new(body);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
                 headers.insert(CONTENT_TYPE, media_type);
-                response
+                (response, Plan::Served(served))
             }
         };
         for warning in &*self.reads.warnings(&gvr) {
             response.headers_mut().append(WARNING, warning.clone());
         }
-        Some(response)
+        (Some(response), plan)
     }
 
     fn object(&self, answer: &GetAnswer) -> Body {
@@ -215,8 +226,8 @@ impl Inner {
 impl<T> Outcome<T> {
     fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
-            Self::Serve(answer) => Outcome::Serve(make(answer)),
-            Self::Forward => Outcome::Forward,
+            Self::Serve(answer, served) => Outcome::Serve(make(answer), served),
+            Self::Forward(reason) => Outcome::Forward(reason),
             Self::Refuse(status) => Outcome::Refuse(status),
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::http::config::{HttpConfig, ListenAddr};
-use crate::http::read::{ForwardReason, WatcherEvent};
+use crate::http::read::{ForwardReason, Served, WatcherEvent};
 use crate::http::server::Server;
 use crate::http::testing::{LAST_BOOKMARK, added, added_text, form, item, list, list_text, object, watch};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
@@ -38,7 +38,7 @@ impl Cached {
         let outcome = match &*gvr.resource {
             "configmaps" => make(),
             "pods" => Outcome::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))),
-            _ => Outcome::Forward,
+            _ => Outcome::Forward(ForwardReason::Excluded),
         };
         Box::pin(std::future::ready(outcome))
     }
@@ -47,9 +47,9 @@ impl Cached {
 impl ReadHandler for Cached {
     fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>> {
         Self::outcome(&request.gvr, || match request.name.as_deref() {
-            Some("c0") => Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object: object(0, 5) }),
-            Some("big") => {
-                Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object: object(0, 5000) })
+            Some(name @ ("c0" | "big")) => {
+                let object = object(0, if name == "c0" { 5 } else { 5000 });
+                Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object }, Served::default())
             }
             name => Outcome::Refuse(Box::new(errors::not_found(&request.gvr, name.unwrap_or_default()))),
         })
@@ -58,7 +58,7 @@ impl ReadHandler for Cached {
     fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>> {
         Self::outcome(&request.gvr, || {
             let objects = if request.namespace.is_some() { 2 } else { 10_000 };
-            Outcome::Serve(list(objects, 100))
+            Outcome::Serve(list(objects, 100), Served::default())
         })
     }
 
@@ -66,7 +66,7 @@ impl ReadHandler for Cached {
         Self::outcome(&request.gvr, || {
             let (sender, answer) = watch();
             self.watches.lock().push(sender);
-            Outcome::Serve(answer)
+            Outcome::Serve(answer, Served::default())
         })
     }
 
@@ -144,6 +144,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
+        explain: false,
         metrics: Arc::clone(&metrics),
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();

@@ -102,6 +102,11 @@ impl Informer {
         }
     }
 
+    /// When the apiserver last said anything about this resource: an event, a bookmark, or an answer to a question.
+    pub fn heard(&self) -> Option<Instant> {
+        self.reflector.last_heard().max(self.probe.last_heard())
+    }
+
     /// Started by configuration, and never stopped for idleness.
     pub fn is_pinned(&self) -> bool {
         self.pinned

@@ -10,6 +10,8 @@ use crate::codec::{Form, Shape};
 use crate::meta::{Object, ResourceVersion, Status};
 use crate::selector::Predicate;
 
+use super::Served;
+
 /// Serve from a cache, forward to the apiserver with the reason, or refuse.
 #[derive(Debug)]
 pub enum Outcome<T> {
@@ -41,7 +43,7 @@ pub enum ForwardReason {
     NotSynced,
     /// The cache could not be proved to be fresh enough in time.
     NotFresh,
-    /// A parameter this version does not evaluate.
+    /// A parameter this version does not evaluate, impersonation, or a watch over a WebSocket.
     Unsupported,
 }
 
@@ -51,6 +53,7 @@ pub struct GetAnswer {
     pub form: Arc<Form>,
     pub shape: Shape,
     pub object: Arc<Object>,
+    pub served: Served,
 }
 
 /// A list, not yet written.
@@ -63,6 +66,7 @@ pub struct ListAnswer {
     pub continue_token: Option<String>,
     pub remaining: Option<i64>,
     pub items: ListItems,
+    pub served: Served,
 }
 
 /// The items of a list: all of a snapshot that match, walked while they are written, or one page.
@@ -78,6 +82,7 @@ pub struct WatchAnswer {
     pub form: Arc<Form>,
     pub shape: Shape,
     pub source: WatchSource,
+    pub served: Served,
 }
 
 /// Where the events of a watch come from.

@@ -3,22 +3,23 @@
 use crate::codec::Shape;
 use crate::meta::{ObjectKey, errors};
 
-use super::service::Unserved;
+use super::service::{Unserved, served};
 use super::{ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan};
 
 impl Reads {
     /// A get of the object that `request` names. A missing one is refused with the apiserver's 404.
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
         let result = self.try_get(request).await;
-        self.outcome(result)
+        self.outcome(result, |answer| answer.served.waited)
     }
 
-    async fn try_get(&self, request: &ReadRequest) -> Result<(GetAnswer, bool), Unserved> {
+    async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
         let freshness = plan::get(&request.options, self.modes(&request.gvr).get)?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let read = self.resolve(request).await?;
         let (informer, form, waited) = self.synced(&read).await?;
         let (snapshot, waited_fresh) = self.fresh(&informer, &read.floor, freshness).await?;
+        let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.
@@ -28,6 +29,6 @@ impl Reads {
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
         read.floor.raise(object.rv);
-        Ok((GetAnswer { form, shape: read.shape, object: object.clone() }, waited || waited_fresh))
+        Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
     }
 }

@@ -8,8 +8,8 @@ use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion};
 use crate::selector::Predicate;
 
 use super::plan::{Freshness, ListPlan, ListState};
-use super::service::{Resolved, Unserved};
-use super::{ForwardReason, ListAnswer, ListItems, Outcome, ReadRequest, Reads, plan};
+use super::service::{Resolved, Unserved, served};
+use super::{ForwardReason, ListAnswer, ListItems, Outcome, ReadRequest, Reads, Waited, plan};
 
 /// One page of a snapshot.
 struct Page {
@@ -21,10 +21,10 @@ struct Page {
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
         let result = self.try_list(request).await;
-        self.outcome(result)
+        self.outcome(result, |answer| answer.served.waited)
     }
 
-    async fn try_list(&self, request: &ReadRequest) -> Result<(ListAnswer, bool), Unserved> {
+    async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
         let read = self.resolve(request).await?;
         let uncached = is_uncached(request);
@@ -52,6 +52,7 @@ impl Reads {
             continue_token: None,
             remaining: None,
             items: ListItems::Page(Vec::new()),
+            served: served(&informer, waited.or(waited_fresh), rv),
         };
         match plan.limit {
             None => answer.items = ListItems::Matching { snapshot, predicate: read.predicate, after },
@@ -63,7 +64,7 @@ impl Reads {
                 answer.items = ListItems::Page(page.objects);
             }
         }
-        Ok((answer, waited || waited_fresh))
+        Ok(answer)
     }
 
     /// The snapshot a plan reads, and the revision the answer carries.
@@ -72,7 +73,7 @@ impl Reads {
         informer: &Informer,
         read: &Resolved,
         plan: &ListPlan,
-    ) -> Result<(Snapshot, ResourceVersion, bool), Unserved> {
+    ) -> Result<(Snapshot, ResourceVersion, Waited), Unserved> {
         match plan.state {
             ListState::Latest(freshness) => {
                 let (snapshot, waited) = self.fresh(informer, &read.floor, freshness).await?;

@@ -2,51 +2,84 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ForwardReason;
+use super::{ForwardReason, Waited};
 
 /// `informerd_reads_total{plan,reason}` by plain counters.
 #[derive(Debug, Default)]
 pub struct ReadMetrics {
-    served: AtomicU64,
-    waited: AtomicU64,
-    refused: AtomicU64,
+    served: [AtomicU64; Waited::ALL.len()],
+    refused: [AtomicU64; REFUSALS.len()],
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
 }
+
+/// What [`super::refusal`] says.
+const REFUSALS: [&str; 3] = ["not_found", "not_synced", "other"];
 
 // === impl ReadMetrics ===
 
 impl ReadMetrics {
-    pub(super) fn served(&self, waited: bool) {
-        let counter = if waited { &self.waited } else { &self.served };
-        counter.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn served(&self, waited: Waited) {
+        count(&self.served, &Waited::ALL, &waited);
     }
 
-    pub(super) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn refused(&self, reason: &'static str) {
+        count(&self.refused, &REFUSALS, &reason);
     }
 
     pub fn forwarded(&self, reason: ForwardReason) {
-        if let Some(position) = ForwardReason::ALL.iter().position(|&known| known == reason) {
-            self.forwarded[position].fetch_add(1, Ordering::Relaxed);
-        }
+        count(&self.forwarded, &ForwardReason::ALL, &reason);
     }
 
     /// `(plan, reason, count)` for every series.
     pub fn series(&self) -> Vec<(&'static str, &'static str, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut series = vec![
-            ("serve", "", load(&self.served)),
-            ("wait", "", load(&self.waited)),
-            ("refuse", "", load(&self.refused)),
-        ];
-        for (reason, counter) in ForwardReason::ALL.iter().zip(&self.forwarded) {
-            series.push(("forward", reason.as_str(), load(counter)));
-        }
-        series
+        let served = Waited::ALL.iter().zip(&self.served).map(|(waited, n)| (waited.plan(), waited.reason(), load(n)));
+        let refused = REFUSALS.into_iter().zip(&self.refused).map(|(reason, n)| ("refuse", reason, load(n)));
+        let forwarded =
+            ForwardReason::ALL.iter().zip(&self.forwarded).map(|(reason, n)| ("forward", reason.as_str(), load(n)));
+        served.chain(refused).chain(forwarded).collect()
     }
 
     /// Reads that were answered from a cache.
     pub fn local(&self) -> u64 {
-        self.served.load(Ordering::Relaxed) + self.waited.load(Ordering::Relaxed)
+        self.served.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+}
+
+fn count<T: PartialEq>(counters: &[AtomicU64], kinds: &[T], kind: &T) {
+    if let Some(position) = kinds.iter().position(|known| known == kind) {
+        counters[position].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dashboards and alerts know these by name: they are changed here first, on purpose.
+    const SERIES: &str = "serve: wait:not_synced wait:not_fresh refuse:not_found refuse:not_synced refuse:other \
+        forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
+        forward:excluded forward:out_of_scope forward:forbidden forward:not_synced forward:not_fresh \
+        forward:unsupported";
+
+    #[test]
+    fn every_series_is_pinned_and_there_from_the_start() {
+        let series = ReadMetrics::default().series();
+        let names: Vec<_> = series.iter().map(|(plan, reason, _)| format!("{plan}:{reason}")).collect();
+        assert_eq!(names.join(" "), SERIES);
+        assert!(series.iter().all(|(_, _, count)| *count == 0));
+    }
+
+    #[test]
+    fn each_read_counts_once() {
+        let metrics = ReadMetrics::default();
+        metrics.served(Waited::Freshness);
+        metrics.served(Waited::Nothing);
+        metrics.refused("not_found");
+        metrics.forwarded(ForwardReason::NotFresh);
+        let counted: Vec<_> = metrics.series().into_iter().filter(|(_, _, count)| *count > 0).collect();
+        let expected =
+            [("serve", "", 1), ("wait", "not_fresh", 1), ("refuse", "not_found", 1), ("forward", "not_fresh", 1)];
+        assert_eq!((counted.as_slice(), metrics.local()), (&expected[..], 2));
     }
 }

@@ -10,6 +10,7 @@ mod list;
 mod metrics;
 pub mod plan;
 mod request;
+mod served;
 mod service;
 mod watch;
 
@@ -17,6 +18,7 @@ pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListItems, Outcome, Watch
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
 pub use request::ReadRequest;
+pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, Reads, ReadsConfig};
 
 /// What a watch yields; part of [`WatchSource`]'s interface.

@@ -14,7 +14,7 @@ use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
 use super::floors::Floor;
 use super::plan::Freshness;
-use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest};
+use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal};
 
 /// How reads that must be the newest are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,9 +147,9 @@ impl Reads {
     }
 
     /// The informer that covers the request, once it is synced.
-    pub(super) async fn synced(&self, read: &Resolved) -> Result<(Arc<Informer>, Arc<Form>, bool), Unserved> {
+    pub(super) async fn synced(&self, read: &Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
         let deadline = Instant::now() + self.config.not_synced.wait;
-        let mut waited = false;
+        let mut waited = Waited::Nothing;
         loop {
             let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
                 Coverage::By(informer) => informer,
@@ -158,7 +158,7 @@ impl Reads {
             if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
                 return Ok((informer, form, waited));
             }
-            waited = true;
+            waited = Waited::Sync;
             if Instant::now() >= deadline {
                 if self.config.not_synced.forward {
                     return Err(ForwardReason::NotSynced.into());
@@ -174,13 +174,12 @@ impl Reads {
     }
 
     /// Waits until the cache is as fresh as the read asks, and never older than what this daemon has shown.
-    /// The flag tells whether it had to wait.
     pub(super) async fn fresh(
         &self,
         informer: &Informer,
         floor: &Floor,
         freshness: Freshness,
-    ) -> Result<(Snapshot, bool), Unserved> {
+    ) -> Result<(Snapshot, Waited), Unserved> {
         let deadline = Instant::now() + self.config.freshness_timeout;
         let (shown, before) = (floor.get(), informer.cache.resource_version());
         let asked = match freshness {
@@ -202,12 +201,13 @@ impl Reads {
         let is_rewound = |revision| revision < before || revision < shown;
         if !store.is_some_and(is_rewound) {
             if let Some(snapshot) = informer.cache.snapshot().filter(|snapshot| snapshot.rv() >= need) {
-                return Ok((snapshot, store.is_some()));
+                let waited = if store.is_some() { Waited::Freshness } else { Waited::Nothing };
+                return Ok((snapshot, waited));
             }
             // Most waits are for an event that is on its way; only then is the apiserver asked.
             let soon = deadline.min(Instant::now() + Duration::from_millis(20));
             if let Ok(snapshot) = informer.cache.wait_for(need, soon).await {
-                return Ok((snapshot, true));
+                return Ok((snapshot, Waited::Freshness));
             }
         }
         let revision = match store {
@@ -232,7 +232,7 @@ impl Reads {
             _ = informer.cache.wait_for(need, deadline) => {}
         }
         match informer.cache.wait_for(need, deadline).await {
-            Ok(snapshot) => Ok((snapshot, true)),
+            Ok(snapshot) => Ok((snapshot, Waited::Freshness)),
             Err(_) => Err(ForwardReason::NotFresh.into()),
         }
     }
@@ -258,10 +258,10 @@ impl Reads {
     }
 
     /// Counts an outcome on its way out.
-    pub(super) fn outcome<T>(&self, result: Result<(T, bool), Unserved>) -> Outcome<T> {
+    pub(super) fn outcome<T>(&self, result: Result<T, Unserved>, waited: impl FnOnce(&T) -> Waited) -> Outcome<T> {
         match result {
-            Ok((answer, waited)) => {
-                self.metrics.served(waited);
+            Ok(answer) => {
+                self.metrics.served(waited(&answer));
                 Outcome::Serve(answer)
             }
             Err(Unserved::Forward(reason)) => {
@@ -274,7 +274,7 @@ impl Reads {
                 Outcome::Forward(ForwardReason::NotFresh)
             }
             Err(Unserved::Refuse(status)) => {
-                self.metrics.refused();
+                self.metrics.refused(refusal(&status));
                 Outcome::Refuse(status)
             }
         }
@@ -288,6 +288,11 @@ fn answered_as(format: Format) -> Option<(Encoding, Shape)> {
         // Whoever takes JSON too gets it, so that typed Go informers share the JSON cache.
         Encoding::Protobuf => format.json_fallback.map(|shape| (Encoding::Json, shape)),
     }
+}
+
+/// What an answer from this informer's cache is of.
+pub(super) fn served(informer: &Informer, waited: Waited, rv: ResourceVersion) -> Served {
+    Served { waited, rv, heard: informer.heard() }
 }
 
 /// Whether the apiserver refuses to read this name (as it cannot be one), or to have it named a second time by the field

@@ -13,8 +13,8 @@ use crate::meta::{Status, errors};
 use super::answer::WatchSource;
 use super::list::is_uncached;
 use super::plan::{Freshness, WatchPlan};
-use super::service::Unserved;
-use super::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, plan};
+use super::service::{Unserved, served};
+use super::{ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan};
 
 /// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
 /// (`--min-request-timeout`).
@@ -23,10 +23,10 @@ const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
         let result = self.try_watch(request).await;
-        self.outcome(result)
+        self.outcome(result, |answer| answer.served.waited)
     }
 
-    async fn try_watch(&self, request: &ReadRequest) -> Result<(WatchAnswer, bool), Unserved> {
+    async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {
         let mut options = request.options.clone();
         options.set_defaults();
         options.validate().map_err(|_| ForwardReason::Invalid)?;
@@ -45,7 +45,7 @@ impl Reads {
         let start = match plan {
             WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read.floor, freshness).await {
                 Ok((snapshot, waited_fresh)) => {
-                    waited |= waited_fresh;
+                    waited = waited.or(waited_fresh);
                     read.floor.raise(snapshot.rv());
                     WatchStart::State
                 }
@@ -56,15 +56,16 @@ impl Reads {
                     if let Err(error) = informer.cache.wait_for(want, bound).await {
                         let WaitError::Timeout { current } = error else { return Err(ForwardReason::NotSynced.into()) };
                         let error = errors::too_large_resource_version(want.get(), current.get());
-                        return Ok((failed(read.shape, form, error), true));
+                        return Ok(failed(read.shape, form, error, served(&informer, Waited::Freshness, current)));
                     }
-                    waited = true;
+                    waited = waited.or(Waited::Freshness);
                     WatchStart::State
                 }
                 Err(other) => return Err(other),
             },
             WatchPlan::After(rv) => WatchStart::After(rv),
             WatchPlan::Now { consistent: true } => {
+                waited = waited.or(Waited::Freshness);
                 let bound = Instant::now() + self.config.freshness_timeout;
                 WatchStart::After(self.revision(&informer, bound).await?)
             }
@@ -84,8 +85,9 @@ impl Reads {
         };
         match informer.cache.watch(spec) {
             Ok(watcher) => {
+                let served = served(&informer, waited, watcher.starts_after());
                 let source = WatchSource::Cache { watcher, cache: informer.cache.clone() };
-                Ok((WatchAnswer { form, shape: read.shape, source }, waited))
+                Ok(WatchAnswer { form, shape: read.shape, source, served })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // A revision that a forwarded list of ours has just shown is not the client's fault: the apiserver's
@@ -95,14 +97,14 @@ impl Reads {
             }
             Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
                 let error = errors::expired_watch(rv.get(), oldest_minus_1.get());
-                Ok((failed(read.shape, form, error), waited))
+                Ok(failed(read.shape, form, error, served(&informer, waited, oldest_minus_1)))
             }
         }
     }
 }
 
-fn failed(shape: Shape, form: Arc<Form>, error: Status) -> WatchAnswer {
-    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))) }
+fn failed(shape: Shape, form: Arc<Form>, error: Status, served: Served) -> WatchAnswer {
+    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))), served }
 }
 
 fn lifetime(timeout_seconds: Option<i64>) -> Duration {

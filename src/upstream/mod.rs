@@ -11,6 +11,7 @@ pub mod progress;
 mod reader;
 pub mod reflector;
 mod source;
+mod stamp;
 #[cfg(test)]
 mod testing;
 

@@ -18,6 +18,7 @@ use super::metadata::{MetadataEvent, MetadataList, MetadataStream};
 use super::metrics::RequestVerb;
 use super::reader::{Compression, get, get_json};
 use super::source::ListerWatcher;
+use super::stamp::Stamp;
 use crate::cache::{WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 
@@ -75,6 +76,7 @@ pub struct ProgressProbe {
     /// By which the last revision came. The same apiserver is to be asked for the proof: it has just caught up.
     connection: Mutex<Option<ConnectionId>>,
     barren: Mutex<Barren>,
+    heard: Stamp,
 }
 
 /// Watches in a row that lived their time and gave no bookmark, and until when no other is tried because of them.
@@ -127,7 +129,13 @@ impl ProgressProbe {
             watching: tokio::sync::Mutex::new(()),
             connection: Mutex::default(),
             barren: Mutex::default(),
+            heard: Stamp::new(Instant::now()),
         }
+    }
+
+    /// When the apiserver answered last.
+    pub fn last_heard(&self) -> Option<Instant> {
+        self.heard.get()
     }
 
     /// The store's revision, read after this was called. One read runs at a time; all who come while it runs share
@@ -240,6 +248,7 @@ impl ProgressProbe {
     async fn read_revision(&self) -> Result<ResourceVersion, UpstreamError> {
         let (rv, connection) = revision(&self.upstream, &self.source).await?;
         *self.connection.lock() = connection;
+        self.heard.set(Instant::now());
         Ok(rv)
     }
 }

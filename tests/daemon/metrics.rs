@@ -31,8 +31,9 @@ async fn metric_names_are_pinned() {
         format!("informerd_cache_objects{{{labels}}} 1"),
         format!("informerd_cache_ready{{{labels}}} 1"),
         format!("informerd_cache_watchers{{{labels}}} 1"),
-        r#"informerd_reads_total{plan="wait",reason=""} 1"#.to_owned(),
+        r#"informerd_reads_total{plan="wait",reason="not_synced"} 1"#.to_owned(),
         r#"informerd_upstream_requests_total{verb="watchlist",resource="configmaps",code="200"} 1"#.to_owned(),
+        "informerd_upstream_reachable 1".to_owned(),
         "informerd_http_watches 1".to_owned(),
         "informerd_http_watch_events_total 1".to_owned(),
     ] {
@@ -119,4 +120,33 @@ async fn reads_in_other_encodings_are_counted() {
     client.get("/api/v1/namespaces/a/pods/p/log").await;
     assert_eq!(reads(&through, "forward", "encoding"), 3);
     assert_eq!(reads(&through, "forward", "invalid"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_explain_themselves_where_that_is_asked_for() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    for explain in [false, true] {
+        let through = Through::before(&server, &format!("explainHeader: {explain}\n")).await;
+        let client = Client::new(&through.url);
+        for (path, expected) in [
+            (format!("{CONFIG_MAPS}?resourceVersion=0"), "waited; reason=not_synced; revision="),
+            (format!("{CONFIG_MAPS}?resourceVersion=0"), "served; revision="),
+            ("/api/v1/namespaces/a/configmaps/one?resourceVersion=0".to_owned(), "served; revision="),
+            (format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), "served; revision="),
+            ("/api/v1/namespaces/a/configmaps/none?resourceVersion=0".to_owned(), "refused; reason=not_found"),
+            (CONFIG_MAPS.to_owned(), "forwarded; reason=consistent"),
+            ("/api/v1/secrets".to_owned(), "forwarded; reason=excluded"),
+            ("/version".to_owned(), "forwarded"),
+        ] {
+            let answer = client.get(&path).await;
+            let ours: Vec<_> =
+                answer.headers.iter().filter(|(name, _)| name.as_str().starts_with("x-informerd")).collect();
+            if explain {
+                let [(_, plan)] = ours.as_slice() else { panic!("{path}: {ours:?}") };
+                assert!(plan.to_str().unwrap().starts_with(expected), "{path}: {plan:?}");
+            } else {
+                assert!(ours.is_empty(), "{path}: {ours:?}");
+            }
+        }
+    }
 }

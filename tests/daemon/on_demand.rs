@@ -24,7 +24,7 @@ async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
         eventually("its upstream watch is closed", || server.counts().open_watches("configmaps") == 0).await;
         server.create(config_map("a", &format!("round-{round}"))).unwrap();
     }
-    assert_eq!(reads(&through, "wait", ""), 3, "each list waited for its informer");
+    assert_eq!(reads(&through, "wait", "not_synced"), 3, "each list waited for its informer");
 }
 
 /// The default mode forwards consistent lists; they start the informer all the same, for the watch that follows.

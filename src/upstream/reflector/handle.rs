@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
+use crate::upstream::stamp::Stamp;
 
 /// Reads the status of a reflector, also after its end. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct ReflectorStatus {
     pub events: u64,
     pub bookmarks: u64,
     pub last_event: Option<Instant>,
+    /// The last event, bookmark, whole state or answer to a question of the reflector's.
+    pub last_heard: Option<Instant>,
     /// How far the store is; zero unless synced.
     pub resource_version: ResourceVersion,
 }
@@ -46,12 +49,11 @@ pub struct ReflectorStatus {
 #[derive(Debug)]
 struct Shared {
     cold: watch::Sender<Cold>,
-    started: Instant,
     events: AtomicU64,
     bookmarks: AtomicU64,
     garbage: AtomicU64,
-    /// Milliseconds after `started`, plus one; zero for never.
-    last_event: AtomicU64,
+    last_event: Stamp,
+    last_heard: Stamp,
     rv: AtomicU64,
 }
 
@@ -90,11 +92,11 @@ impl Handle {
         Self {
             shared: Arc::new(Shared {
                 cold: watch::Sender::new(cold),
-                started: now,
                 events: zero(),
                 bookmarks: zero(),
                 garbage: zero(),
-                last_event: zero(),
+                last_event: Stamp::new(now),
+                last_heard: Stamp::new(now),
                 rv: zero(),
             }),
         }
@@ -103,7 +105,6 @@ impl Handle {
     pub fn status(&self) -> ReflectorStatus {
         let shared = &self.shared;
         let cold = shared.cold.borrow().clone();
-        let last_event = shared.last_event.load(Ordering::Relaxed).checked_sub(1);
         ReflectorStatus {
             state: cold.state,
             since: cold.since,
@@ -118,7 +119,8 @@ impl Handle {
             garbage_frames: shared.garbage.load(Ordering::Relaxed),
             events: shared.events.load(Ordering::Relaxed),
             bookmarks: shared.bookmarks.load(Ordering::Relaxed),
-            last_event: last_event.map(|ms| shared.started + std::time::Duration::from_millis(ms)),
+            last_event: shared.last_event.get(),
+            last_heard: shared.last_heard.get(),
             resource_version: ResourceVersion(shared.rv.load(Ordering::Relaxed)),
         }
     }
@@ -154,13 +156,24 @@ impl Handle {
     pub(super) fn event(&self, rv: ResourceVersion, now: Instant) {
         let shared = &self.shared;
         shared.events.fetch_add(1, Ordering::Relaxed);
-        let ms = now.saturating_duration_since(shared.started).as_millis();
-        shared.last_event.store(u64::try_from(ms).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+        shared.last_event.set(now);
+        shared.last_heard.set(now);
         self.reached(rv);
     }
 
-    pub(super) fn bookmark(&self) {
+    pub(super) fn bookmark(&self, now: Instant) {
         self.shared.bookmarks.fetch_add(1, Ordering::Relaxed);
+        self.heard(now);
+    }
+
+    /// The apiserver has answered.
+    pub(super) fn heard(&self, now: Instant) {
+        self.shared.last_heard.set(now);
+    }
+
+    /// When the apiserver said anything last.
+    pub fn last_heard(&self) -> Option<Instant> {
+        self.shared.last_heard.get()
     }
 
     pub(super) fn garbage(&self) {

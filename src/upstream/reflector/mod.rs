@@ -147,6 +147,9 @@ impl Reflector {
             self.machine.set_paged(self.upstream.refuses_watch_list(group, self.config.refused_for));
         }
         self.machine.step(outcome, Instant::now());
+        if matches!(outcome, Outcome::Learned | Outcome::Synced | Outcome::Current(_) | Outcome::Opened) {
+            self.handle.heard(Instant::now());
+        }
         let machine = &self.machine;
         if machine.state() != State::Follow {
             self.stream = None;
@@ -379,7 +382,7 @@ impl Reflector {
                         return Outcome::WentBack;
                     }
                     stream.last = rv;
-                    self.handle.bookmark();
+                    self.handle.bookmark(Instant::now());
                     if !initial_events_end {
                         self.writer.set_bookmark_template(object);
                     }

@@ -1,0 +1,80 @@
+//! The header that tells of one answer what `informerd_reads_total` tells of all. The apiserver has no such header, so it
+//! is sent only where it was asked for by a setting.
+
+use std::fmt::Write as _;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use super::read::{ForwardReason, Served};
+
+pub const PLAN: HeaderName = HeaderName::from_static("x-informerd-plan");
+
+/// How a request was answered.
+#[derive(Clone, Copy, Debug)]
+pub enum Plan {
+    /// From a cache.
+    Served(Served),
+    /// By the apiserver; without a reason where no cache could answer anyway: a write, a subresource, discovery.
+    Forwarded(Option<ForwardReason>),
+    Refused(&'static str),
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// `waited; reason=not_fresh; revision=1234; age=0.050`; the age, in seconds, is that of the last word of the
+    /// apiserver on this resource.
+    pub fn write(self, headers: &mut HeaderMap) {
+        let mut text = String::with_capacity(64);
+        match self {
+            Self::Served(served) => {
+                let reason = served.waited.reason();
+                text.push_str(if reason.is_empty() { "served" } else { "waited; reason=" });
+                text.push_str(reason);
+                // Writing to a String cannot fail.
+                let _ = write!(text, "; revision={}", served.rv);
+                if let Some(heard) = served.heard {
+                    let age = Instant::now().saturating_duration_since(heard);
+                    let _ = write!(text, "; age={:.3}", age.as_secs_f64());
+                }
+            }
+            Self::Forwarded(None) => text.push_str("forwarded"),
+            Self::Forwarded(Some(reason)) => {
+                let _ = write!(text, "forwarded; reason={}", reason.as_str());
+            }
+            Self::Refused(reason) => {
+                let _ = write!(text, "refused; reason={reason}");
+            }
+        }
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(PLAN, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::Waited;
+    use super::*;
+    use crate::meta::ResourceVersion;
+
+    #[tokio::test(start_paused = true)]
+    async fn words() {
+        let heard = Some(Instant::now());
+        tokio::time::advance(std::time::Duration::from_millis(1250)).await;
+        let served = |waited, heard| Plan::Served(Served { waited, rv: ResourceVersion(7), heard });
+        for (plan, expected) in [
+            (served(Waited::Nothing, heard), "served; revision=7; age=1.250"),
+            (served(Waited::Nothing, None), "served; revision=7"),
+            (served(Waited::Sync, heard), "waited; reason=not_synced; revision=7; age=1.250"),
+            (Plan::Forwarded(Some(ForwardReason::Consistent)), "forwarded; reason=consistent"),
+            (Plan::Forwarded(None), "forwarded"),
+            (Plan::Refused("not_found"), "refused; reason=not_found"),
+        ] {
+            let mut headers = HeaderMap::new();
+            plan.write(&mut headers);
+            assert_eq!(headers[PLAN], expected);
+        }
+    }
+}
