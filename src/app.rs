@@ -10,6 +10,7 @@ pub mod kubeconfig;
 pub mod live;
 pub mod process;
 mod revisions;
+mod typed;
 
 use std::ffi::OsString;
 use std::io;

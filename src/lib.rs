@@ -11,6 +11,7 @@ pub mod auth;
 pub mod cache;
 pub mod codec;
 pub mod config;
+pub mod grpc;
 pub mod http;
 pub mod informer;
 pub mod lifecycle;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
 use crate::cache::CacheStats;
+use crate::grpc::GrpcMetrics;
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer};
 use crate::passthrough::{Forward, ForwardMetrics};
@@ -24,6 +25,7 @@ pub(super) struct Rooms {
     pub(super) factory: Factory,
     pub(super) reads: Arc<ReadMetrics>,
     pub(super) http: Arc<HttpMetrics>,
+    pub(super) grpc: Arc<GrpcMetrics>,
     pub(super) upstream: Upstream,
     pub(super) forward: Forward,
 }
@@ -85,6 +87,13 @@ const UPSTREAM_STATE: &[PerProcess<Upstream>] =
     &[("upstream_reachable", "Whether the last request to the apiserver got an answer", |u| {
         u64::from(u.is_reachable())
     })];
+
+const GRPC_COUNTERS: &[PerProcess<GrpcMetrics>] = &[
+    ("grpc_calls", "gRPC calls", |m| m.calls.get()),
+    ("grpc_calls_failed", "gRPC calls whose answer began with an error", |m| m.calls_failed.get()),
+    ("grpc_list_objects", "Objects sent in gRPC lists", |m| m.list_objects.get()),
+    ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", |m| m.list_bytes.get()),
+];
 
 const UPSTREAM_GAUGES: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_connections", "Open connections to the apiserver", |m| load(&m.connections)),
@@ -150,6 +159,7 @@ impl Collector for Rooms {
         family(encoder, "upstream_requests", "Requests to the apiserver", MetricType::Counter, requests)?;
         process(encoder, HTTP_GAUGES, MetricType::Gauge, &*self.http)?;
         process(encoder, HTTP_COUNTERS, MetricType::Counter, &*self.http)?;
+        process(encoder, GRPC_COUNTERS, MetricType::Counter, &*self.grpc)?;
         process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
         process(encoder, UPSTREAM_STATE, MetricType::Gauge, &self.upstream)?;
         process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &**self.upstream.metrics())?;

@@ -10,8 +10,10 @@ use super::convert;
 use super::introspect::Informers;
 use super::process::Context;
 use super::revisions::Revisions;
+use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
 use crate::config::Config;
+use crate::grpc::{Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
 use crate::http::service::{Service, ServiceParts};
 use crate::http::{HttpMetrics, ListenAddr, Server};
@@ -37,6 +39,7 @@ pub struct Daemon {
     pub reads: Reads,
     pub upstream: Upstream,
     pub http: Arc<HttpMetrics>,
+    pub grpc: Arc<GrpcMetrics>,
     _admin: Arc<Admin>,
 }
 
@@ -51,6 +54,7 @@ impl Daemon {
     pub async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Self> {
         let Context { drain, fatal, readiness, metrics } = context;
         let http_metrics = Arc::<HttpMetrics>::default();
+        let grpc_metrics = Arc::<GrpcMetrics>::default();
 
         // Bound first: a port that is taken is the commonest mistake, and should be the first thing said.
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
@@ -72,12 +76,20 @@ impl Daemon {
             factory: factory.clone(),
             reads: reads.metrics().clone(),
             http: http_metrics.clone(),
+            grpc: grpc_metrics.clone(),
             upstream: upstream.clone(),
             forward: forward.clone(),
         });
         let informers = Arc::new(Informers(factory.clone()));
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), informers, fatal)?;
 
+        let grpc = Grpc::new(GrpcParts {
+            reads: reads.clone(),
+            cluster: Arc::new(KubeSystem::new(upstream.clone())),
+            readiness: readiness.clone(),
+            drain: drain.clone(),
+            metrics: grpc_metrics.clone(),
+        });
         let service = Service::start(
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
@@ -87,6 +99,7 @@ impl Daemon {
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
                 explain: config.http.explain,
+                grpc: Some(Arc::new(Calls(grpc))),
                 metrics: http_metrics.clone(),
             },
             fatal,
@@ -107,6 +120,7 @@ impl Daemon {
             reads,
             upstream,
             http: http_metrics,
+            grpc: grpc_metrics,
             _admin: Arc::new(admin),
         })
     }

@@ -56,6 +56,13 @@ impl Schedule {
         }
     }
 
+    pub(super) fn set_period(&mut self, now: Instant, period: Duration) {
+        self.period = period;
+        if self.due.is_some() {
+            self.advance(now);
+        }
+    }
+
     /// A bookmark was due: sets the next one's time. The one before the deadline is the last.
     pub(super) fn advance(&mut self, now: Instant) {
         let regular = now + self.period.mul_f64(1.0 - rand::rng().random_range(0.0..PERIOD_JITTER));

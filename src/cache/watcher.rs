@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -211,6 +212,11 @@ impl CacheWatcher {
     /// The revision its live events follow.
     pub fn starts_after(&self) -> ResourceVersion {
         self.live_after
+    }
+
+    /// Sets the time between bookmarks for this watcher alone.
+    pub fn set_bookmark_period(&mut self, period: Duration) {
+        self.schedule.set_period(Instant::now(), period);
     }
 
     /// Why the watcher ended, once it has.

@@ -73,6 +73,13 @@ impl Form {
         Format::media_type(self.encoding(), stream)
     }
 
+    /// The object alone. `rv_override` as in [`Self::event_frame`].
+    pub fn object(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
+        match self {
+            Self::Json(form) => json::object_bytes(form, object, rv_override, shape),
+        }
+    }
+
     /// The body of a GET.
     pub fn object_body(&self, object: &Object, shape: Shape) -> Slices {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -41,6 +41,7 @@ struct Inner {
     drain_spread: Duration,
     leashes: Leashes,
     explain: bool,
+    grpc: Option<Arc<dyn Handler>>,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -56,6 +57,8 @@ pub struct ServiceParts {
     pub stall_timeout: Duration,
     /// Whether every answer says by a header how it came about.
     pub explain: bool,
+    /// Answers what comes as gRPC; without it that is a request like any other.
+    pub grpc: Option<Arc<dyn Handler>>,
     pub metrics: Arc<HttpMetrics>,
 }
 
@@ -76,6 +79,7 @@ impl Service {
                 drain_spread: parts.drain_spread,
                 leashes,
                 explain: parts.explain,
+                grpc: parts.grpc,
                 metrics: parts.metrics,
             }),
         }
@@ -97,6 +101,9 @@ impl Inner {
         let audit_id = audit_id(&head);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), audit_id);
+        }
+        if let Some(grpc) = self.grpc.as_ref().filter(|_| is_grpc(&head)) {
+            return grpc.handle(Request::from_parts(head, body), connection).await;
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
@@ -235,6 +242,15 @@ impl<T> Outcome<T> {
 
 fn media_type(form: &Form, stream: bool) -> HeaderValue {
     HeaderValue::from_static(form.media_type(stream))
+}
+
+/// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
+fn is_grpc(request: &Parts) -> bool {
+    let of_grpc = |value: &HeaderValue| {
+        let rest = value.as_bytes().strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))
+    };
+    request.version == Version::HTTP_2 && request.headers.get(CONTENT_TYPE).is_some_and(of_grpc)
 }
 
 /// The client's own, or a new one.

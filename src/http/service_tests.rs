@@ -145,6 +145,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
         explain: false,
+        grpc: None,
         metrics: Arc::clone(&metrics),
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();

@@ -10,16 +10,20 @@ mod list;
 mod metrics;
 pub mod plan;
 mod request;
+mod selection;
 mod served;
 mod service;
+mod typed;
 mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListItems, Outcome, WatchAnswer, WatchSource};
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
 pub use request::ReadRequest;
+pub use selection::{Filter, IndexKey, Selection};
 pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, Reads, ReadsConfig};
+pub use typed::{At, OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
 
 /// What a watch yields; part of [`WatchSource`]'s interface.
-pub use crate::cache::WatcherEvent;
+pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};

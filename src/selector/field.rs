@@ -61,6 +61,13 @@ impl FieldSelector {
         Self { terms: vec![FieldTerm { field: field.into(), operator: FieldOperator::Equals, value: value.into() }] }
     }
 
+    /// The same with one more exact term.
+    #[must_use]
+    pub fn and_equals(mut self, field: &str, value: &str) -> Self {
+        self.terms.push(FieldTerm { field: field.into(), operator: FieldOperator::Equals, value: value.into() });
+        self
+    }
+
     /// Whether nothing is required.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()

@@ -10,12 +10,14 @@ mod label;
 mod label_parser;
 mod predicate;
 mod tables;
+mod union;
 
 pub use compiled::CompiledFields;
 pub use field::{FieldOperator, FieldSelector, FieldTerm};
 pub use label::LabelSelector;
 pub use predicate::Predicate;
 pub use tables::field_table;
+pub use union::{Clause, ValueSet};
 
 #[cfg(test)]
 mod model_tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::meta::{Object, Scope};
 
 use super::compiled::Source;
-use super::{CompiledFields, LabelSelector};
+use super::{Clause, CompiledFields, LabelSelector};
 
 /// A part of the key space and what is asked of labels and fields beyond it. Equal predicates select the same objects
 /// of the same resource (not always the other way round), so their watchers may share one group.
@@ -14,6 +14,8 @@ pub struct Predicate {
     pub scope: Scope,
     pub labels: Arc<LabelSelector>,
     pub fields: Arc<CompiledFields>,
+    /// Of these at least one must match as well.
+    pub(super) any_of: Option<Arc<[Clause]>>,
 }
 
 // === impl Predicate ===
@@ -38,7 +40,7 @@ impl Predicate {
                 fields = Arc::new(narrowed);
             }
         }
-        Self { scope, labels, fields }
+        Self { scope, labels, fields, any_of: None }
     }
 
     /// The predicate of a whole resource.
@@ -57,6 +59,7 @@ impl Predicate {
             && self.scope.contains(&object.key)
             && self.labels.matches(&object.attributes)
             && self.fields.matches(&object.key, &object.attributes)
+            && self.any_of.as_ref().is_none_or(|clauses| clauses.iter().any(|clause| clause.matches(object)))
     }
 
     /// Whether every object of the resource is selected.
@@ -66,7 +69,7 @@ impl Predicate {
 
     /// Whether nothing is asked beyond the scope.
     pub fn is_scope_only(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.any_of.is_none()
     }
 
     /// Whether no object can match: the terms contradict each other, or name what can not be a name. To be asked
@@ -87,6 +90,14 @@ impl Predicate {
             "metadata.namespace" => self.scope.namespace.as_deref(),
             label => self.fields.pins(label),
         }
+        .or_else(|| self.shared_pin(label))
+    }
+
+    /// The value that all alternatives agree on.
+    fn shared_pin(&self, label: &str) -> Option<&str> {
+        let (first, rest) = self.any_of.as_deref()?.split_first()?;
+        let value = first.pins_field(label)?;
+        rest.iter().all(|clause| clause.pins_field(label) == Some(value)).then_some(value)
     }
 
     /// Whether every object selected here is also selected by `other`. Conservative: says no where only a look beyond
@@ -95,10 +106,14 @@ impl Predicate {
         if self.matches_nothing() {
             return true;
         }
-        within(self.scope.name.as_deref(), other.scope.name.as_deref())
+        if other.any_of.is_some() && self.any_of != other.any_of {
+            return false;
+        }
+        let common = within(self.scope.name.as_deref(), other.scope.name.as_deref())
             && within(self.scope.namespace.as_deref(), other.scope.namespace.as_deref())
             && self.labels.implies(&other.labels)
-            && self.fields.implies(&self.known_by_scope(&other.fields))
+            && self.fields.implies(&self.known_by_scope(&other.fields));
+        common || self.any_of.as_deref().is_some_and(|clauses| clauses.iter().all(|clause| clause.implies(other)))
     }
 
     /// The terms of `fields` that this scope does not settle already.

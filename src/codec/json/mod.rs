@@ -9,6 +9,7 @@ mod list;
 mod list_decoder;
 mod metadata;
 mod ordered;
+mod prune;
 mod scan;
 mod status;
 mod text;
@@ -20,9 +21,10 @@ pub use form::{Form, Style, TypeMeta};
 pub use item::parse_item;
 pub use list::{list_head, list_item, list_tail};
 pub use list_decoder::{ListDecoder, ListMeta};
+pub use prune::Prune;
 pub use status::{error_frame, status_body};
 pub use watch_decoder::{DEFAULT_MAX_FRAME, WatchDecoder, WatchFrame};
-pub use write::{event_frame, object_body};
+pub use write::{event_frame, object_body, object_bytes};
 
 /// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

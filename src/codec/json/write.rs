@@ -10,18 +10,24 @@ use super::metadata::{event_metadata, partial_metadata};
 
 /// The body of a GET, with the final newline.
 pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Slices {
+    let mut out = object_bytes(form, object, None, shape);
+    out.push_static(b"\n");
+    out
+}
+
+/// The object alone. `rv_override` as in [`event_frame`].
+pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
     let mut out = Slices::new();
     if shape == Shape::Full {
         let style = form.style_of(&object.raw().item());
         if style == Style::Stripped {
             out.push(form.body_prefix());
         }
-        push_item(&mut out, style, object, None);
-        out.push_static(b"\n");
+        push_item(&mut out, style, object, rv_override);
     } else {
         out.push(shape.partial_prefix());
-        out.append(partial_metadata(form, object, None));
-        out.push_static(b"}\n");
+        out.append(partial_metadata(form, object, rv_override));
+        out.push_static(b"}");
     }
     out
 }

@@ -1,0 +1,97 @@
+//! The gRPC side joined to the listeners and to the apiserver.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::grpc::{Caller, Cluster, Grpc};
+use crate::http::body::{self, Body};
+use crate::http::{BoxFuture, Connection, Handler};
+use crate::upstream::RequestVerb;
+use crate::upstream::client::{self, CallOptions, Identity, Upstream};
+
+/// Answers the calls that the listeners find to be gRPC.
+pub(super) struct Calls(pub(super) Grpc);
+
+/// A cluster by the uid of its namespace `kube-system`, as is customary.
+pub(super) struct KubeSystem {
+    upstream: Upstream,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    uid: Option<Arc<str>>,
+    /// Not to be tried before, after it could not be read.
+    again: Option<Instant>,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: String,
+}
+
+const PATH: &str = "/api/v1/namespaces/kube-system";
+const TIMEOUT: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_secs(60);
+const MAX_BODY: usize = 1 << 20;
+
+// === impl Calls ===
+
+impl Handler for Calls {
+    fn handle(&self, request: Request<Incoming>, _connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let grpc = self.0.clone();
+        Box::pin(async move {
+            let mut request = request.map(tonic::body::Body::new);
+            request.extensions_mut().insert(Caller::default());
+            grpc.call(request).await.map(body::relayed)
+        })
+    }
+}
+
+// === impl KubeSystem ===
+
+impl KubeSystem {
+    pub(super) fn new(upstream: Upstream) -> Self {
+        Self { upstream, known: Mutex::default() }
+    }
+
+    async fn read(&self) -> Option<Arc<str>> {
+        let request = Request::get(PATH).header("accept", "application/json").body(client::empty()).ok()?;
+        let options = CallOptions::new(RequestVerb::Get, "namespaces").header_timeout(TIMEOUT);
+        let response = self.upstream.send_with(Identity::Own, request, &options).await.ok()?;
+        if !response.status().is_success() {
+            return None;
+        }
+        let body = tokio::time::timeout(TIMEOUT, Limited::new(response.into_body(), MAX_BODY).collect()).await.ok()?;
+        let namespace: Namespace = serde_json::from_slice(&body.ok()?.to_bytes()).ok()?;
+        Some(namespace.metadata.uid.into())
+    }
+}
+
+impl Cluster for KubeSystem {
+    fn id(&self) -> Pin<Box<dyn Future<Output = Arc<str>> + Send + '_>> {
+        Box::pin(async move {
+            let mut known = self.known.lock().await;
+            let now = Instant::now();
+            if known.uid.is_none() && known.again.is_none_or(|again| again <= now) {
+                known.uid = self.read().await;
+                known.again = Some(now + RETRY);
+            }
+            known.uid.clone().unwrap_or_default()
+        })
+    }
+}

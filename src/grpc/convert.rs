@@ -1,0 +1,126 @@
+//! From messages to what the read path is asked, with the bounds of a request.
+
+use std::time::Duration;
+
+use super::pb::v1;
+use super::render::Rendering;
+use super::status::Error;
+use crate::meta::{Encoding, Gvr, ResourceVersion};
+use crate::reads::plan::Freshness;
+use crate::reads::{At, Filter, IndexKey, Selection};
+
+const MAX_FILTERS: usize = 256;
+/// Names and index values of one selection.
+const MAX_VALUES: usize = 4096;
+
+/// # Errors
+/// INVALID_ARGUMENT without a version or a name.
+pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
+    let Some(v1::Resource { group, version, resource }) = resource else {
+        return Err(Error::invalid("the request names no resource"));
+    };
+    if version.is_empty() || resource.is_empty() {
+        return Err(Error::invalid("a resource needs a version and a plural name"));
+    }
+    // It becomes a part of a path.
+    let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+    if ![group, version, resource].into_iter().all(|part| plain(part)) {
+        return Err(Error::invalid("a resource's group, version and name are letters, digits, dots and dashes"));
+    }
+    Ok(Gvr::new(group, version, resource))
+}
+
+/// # Errors
+/// INVALID_ARGUMENT with one sentence.
+pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection, Rendering), Error> {
+    let Some(selection) = selection else { return Err(Error::invalid("the request has no selection")) };
+    let gvr = gvr(selection.resource.as_ref())?;
+    let values =
+        |filter: &v1::Filter| filter.names.len() + filter.index.iter().map(|term| term.values.len()).sum::<usize>();
+    if selection.filters.len() > MAX_FILTERS || selection.filters.iter().map(values).sum::<usize>() > MAX_VALUES {
+        return Err(Error::invalid(format!("a selection has at most {MAX_FILTERS} filters and {MAX_VALUES} values")));
+    }
+    let filters = selection.filters.iter().map(filter).collect::<Result<_, _>>()?;
+    let rendering = Rendering::new(selection.shape, selection.mask.as_ref(), &selection.drop)?;
+    let encoding = encoding(selection.encoding, &rendering)?;
+    Ok((Selection { gvr, filters, encoding }, rendering))
+}
+
+fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
+    let index = filter.index.iter().map(index_term).collect::<Result<_, _>>()?;
+    Ok(Filter {
+        namespace: (!filter.namespace.is_empty()).then(|| filter.namespace.as_str().into()),
+        names: filter.names.clone(),
+        label_selector: filter.label_selector.clone(),
+        field_selector: filter.field_selector.clone(),
+        index,
+    })
+}
+
+fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
+    use v1::index_term::Key;
+    let key = match &term.key {
+        Some(Key::Label(label)) => IndexKey::Label(label.clone()),
+        Some(Key::Field(field)) => IndexKey::Field(field.clone()),
+        Some(Key::Index(index)) => match v1::Index::try_from(*index) {
+            Ok(v1::Index::Namespace) => IndexKey::Namespace,
+            Ok(v1::Index::NodeName) => IndexKey::Field("spec.nodeName".to_owned()),
+            Ok(v1::Index::OwnerUid) => IndexKey::OwnerUid,
+            Ok(v1::Index::Unspecified) | Err(_) => return Err(Error::invalid("an index term names an unknown index")),
+        },
+        None => return Err(Error::invalid("an index term names no index, label or field")),
+    };
+    if term.values.is_empty() {
+        return Err(Error::invalid("an index term has no values"));
+    }
+    Ok((key, term.values.clone()))
+}
+
+/// The encoding a cache is to hold.
+pub(super) fn encoding(wanted: i32, rendering: &Rendering) -> Result<Encoding, Error> {
+    match v1::Encoding::try_from(wanted) {
+        Ok(v1::Encoding::Unspecified | v1::Encoding::Json | v1::Encoding::Any) => Ok(Encoding::Json),
+        Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => {
+            Err(Error::invalid("masks and left out parts are for JSON only"))
+        }
+        Ok(v1::Encoding::KubeProtobuf) => Ok(Encoding::Protobuf),
+        Err(_) => Err(Error::invalid("the selection names an unknown encoding")),
+    }
+}
+
+/// Which state is asked for, and how long the apiserver may have been silent.
+pub(super) fn consistency(consistency: Option<&v1::Consistency>) -> Result<(At, Option<Duration>), Error> {
+    use v1::consistency::Bound;
+    let Some(consistency) = consistency else { return Ok((At::Latest(Freshness::Any), None)) };
+    let at = match &consistency.bound {
+        None | Some(Bound::Any(true)) => At::Latest(Freshness::Any),
+        Some(Bound::Consistent(true)) => At::Latest(Freshness::Consistent),
+        Some(Bound::Any(false) | Bound::Consistent(false)) => {
+            return Err(Error::invalid("a consistency is chosen by setting it to true"));
+        }
+        Some(Bound::NotOlderThan(rv)) => At::Latest(match resource_version(rv)? {
+            ResourceVersion::ZERO => Freshness::Any,
+            rv => Freshness::NotOlderThan(rv),
+        }),
+        Some(Bound::Exact(rv)) => match resource_version(rv)? {
+            ResourceVersion::ZERO => return Err(Error::invalid("no state has the resource version 0")),
+            rv => At::Exact(rv),
+        },
+    };
+    Ok((at, span(consistency.max_staleness.as_ref(), "max_staleness")?))
+}
+
+pub(super) fn resource_version(text: &str) -> Result<ResourceVersion, Error> {
+    ResourceVersion::parse(text).ok_or_else(|| Error::invalid(format!("{text:?} is no resource version")))
+}
+
+/// A duration that is not negative; `None` if absent.
+pub(super) fn span(duration: Option<&prost_types::Duration>, name: &str) -> Result<Option<Duration>, Error> {
+    let Some(duration) = duration else { return Ok(None) };
+    let seconds = u64::try_from(duration.seconds);
+    let nanos = u32::try_from(duration.nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
+    match (seconds, nanos) {
+        (Ok(seconds), Some(nanos)) => Ok(Some(Duration::new(seconds, nanos))),
+        _ => Err(Error::invalid(format!("{name} is no duration, or negative"))),
+    }
+}

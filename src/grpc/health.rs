@@ -1,0 +1,84 @@
+//! `grpc.health.v1`: the daemon as "", a service by its name, and the cache of one resource as
+//! `informerd.v1.Objects/RESOURCE[.GROUP]`.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health as HealthService;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::readiness::Registry;
+use crate::reads::Reads;
+
+/// How often a watch of the health looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Before the name of a resource.
+const RESOURCES: &str = "informerd.v1.Objects/";
+
+#[derive(Clone)]
+pub(super) struct Health {
+    pub(super) reads: Reads,
+    pub(super) readiness: Registry,
+    pub(super) drain: DrainWatch,
+    /// The services that answer.
+    pub(super) services: Vec<&'static str>,
+}
+
+// === impl Health ===
+
+impl Health {
+    /// `None` for a service that is not known.
+    fn status(&self, service: &str) -> Option<ServingStatus> {
+        let serving = match service.strip_prefix(RESOURCES) {
+            Some(resource) => self.reads.is_synced(resource)?,
+            None if service.is_empty() || self.services.contains(&service) => self.readiness.is_ready(),
+            None => return None,
+        };
+        Some(if serving && !self.drain.is_draining() { ServingStatus::Serving } else { ServingStatus::NotServing })
+    }
+}
+
+fn said(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl HealthService for Health {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = &request.get_ref().service;
+        let status = self.status(service);
+        let status = status.ok_or_else(|| Status::not_found(format!("no service {service:?}")))?;
+        Ok(Response::new(said(status)))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    /// Of a service that is not known, SERVICE_UNKNOWN is said until it is. Ends with the drain.
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let service = request.into_inner().service;
+        let health = self.clone();
+        let changes = futures_util::stream::unfold((health, None), move |(health, mut last)| {
+            let service = service.clone();
+            async move {
+                loop {
+                    let now = health.status(&service).unwrap_or(ServingStatus::ServiceUnknown);
+                    if last.replace(now) != Some(now) {
+                        return Some((Ok(said(now)), (health, last)));
+                    }
+                    if health.drain.is_draining() {
+                        return None;
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(PERIOD) => {}
+                        () = health.drain.draining() => {}
+                    }
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+}

@@ -1,0 +1,104 @@
+//! Lists: one state, sent in chunks while it is walked.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use prost::Message;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::metrics::GrpcMetrics;
+use super::pb::v1::list_response::Part;
+use super::pb::v1::{ListChunk, ListHeader, ListResponse};
+use super::render::Rendering;
+use crate::codec::Form;
+use crate::meta::Object;
+use crate::reads::ListItems;
+
+/// A chunk ends before the object that would take it over this; a larger object is a chunk of its own.
+const CHUNK: usize = 1 << 20;
+/// What a message around the objects may take.
+const HEADROOM: usize = 1 << 10;
+/// Objects taken from the state at once.
+const BATCH: usize = 64;
+
+/// The messages of one list. It holds a state, which shares what did not change with the state of now.
+pub(super) struct ListStream {
+    header: Option<ListHeader>,
+    items: ListItems,
+    more: bool,
+    waiting: VecDeque<Arc<Object>>,
+    form: Arc<Form>,
+    rendering: Rendering,
+    metrics: Arc<GrpcMetrics>,
+}
+
+// === impl ListStream ===
+
+impl ListStream {
+    pub(super) fn new(
+        header: ListHeader,
+        items: ListItems,
+        form: Arc<Form>,
+        rendering: Rendering,
+        metrics: Arc<GrpcMetrics>,
+    ) -> Self {
+        Self { header: Some(header), items, more: true, waiting: VecDeque::new(), form, rendering, metrics }
+    }
+
+    /// The next chunk; an empty one where nothing was found yet.
+    fn chunk(&mut self) -> Option<ListChunk> {
+        let mut chunk = ListChunk::default();
+        let mut size = 0;
+        loop {
+            if self.waiting.is_empty() {
+                if !self.more {
+                    break;
+                }
+                let mut found = Vec::new();
+                self.more = self.items.next(BATCH, &mut found);
+                self.waiting = found.into();
+                if self.waiting.is_empty() && self.more {
+                    return Some(chunk);
+                }
+                continue;
+            }
+            let Some(object) = self.waiting.front() else { continue };
+            let rendered = self.rendering.object(&self.form, object);
+            let length = rendered.encoded_len() + HEADROOM / BATCH;
+            if size > 0 && size + length > CHUNK - HEADROOM {
+                break;
+            }
+            self.waiting.pop_front();
+            size += length;
+            self.metrics.list_bytes.add(rendered.object.len() as u64);
+            chunk.objects.push(rendered);
+            if size >= CHUNK - HEADROOM {
+                break;
+            }
+        }
+        self.metrics.list_objects.add(chunk.objects.len() as u64);
+        (!chunk.objects.is_empty()).then_some(chunk)
+    }
+}
+
+impl Stream for ListStream {
+    type Item = Result<ListResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(header) = self.header.take() {
+            return Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Header(header)) })));
+        }
+        match self.chunk() {
+            None => Poll::Ready(None),
+            // Much was looked at and nothing found: others first.
+            Some(chunk) if chunk.objects.is_empty() => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(chunk) => Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Chunk(chunk)) }))),
+        }
+    }
+}

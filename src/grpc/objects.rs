@@ -1,0 +1,104 @@
+//! `informerd.v1.Objects`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::access::{self, Verb};
+use super::convert;
+use super::list::ListStream;
+use super::metrics::GrpcMetrics;
+use super::pb::v1::objects_server::Objects as ObjectsService;
+use super::pb::v1::{
+    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
+    WatchResponse,
+};
+use super::render::{self, Rendering};
+use super::status::Error;
+use super::token::TokenBase;
+use crate::reads::{At, Reads};
+
+/// Tells clusters apart, for resume tokens.
+pub trait Cluster: Send + Sync + 'static {
+    /// The same for every replica in front of one cluster; empty while it cannot be told.
+    fn id(&self) -> Pin<Box<dyn Future<Output = Arc<str>> + Send + '_>>;
+}
+
+/// The service. Cloning shares it.
+#[derive(Clone)]
+pub(super) struct Objects {
+    pub(super) reads: Reads,
+    pub(super) cluster: Arc<dyn Cluster>,
+    pub(super) metrics: Arc<GrpcMetrics>,
+}
+
+pub(super) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl ObjectsService for Objects {
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let caller = access::authenticate(&request)?;
+        let request = request.into_inner();
+        let gvr = convert::gvr(request.resource.as_ref())?;
+        if request.name.is_empty() {
+            return Err(Error::invalid("a get needs a name").into());
+        }
+        let rendering = Rendering::new(request.shape, request.mask.as_ref(), &request.drop)?;
+        let (at, stale) = convert::consistency(request.consistency.as_ref())?;
+        if matches!(at, At::Exact(_)) {
+            return Err(Error::invalid("only lists can be read at an exact resource version").into());
+        }
+        let filter = Filter { namespace: request.namespace, names: vec![request.name], ..Filter::default() };
+        let (selection, _) = convert::selection(Some(&Selection {
+            resource: request.resource,
+            filters: vec![filter],
+            encoding: request.encoding,
+            ..Selection::default()
+        }))?;
+        convert::encoding(request.encoding, &rendering)?;
+        access::authorize(&caller, Verb::Get, &selection).await?;
+        let refused = |refusal| Error::refusal(&gvr, refusal);
+        let state = self.reads.state_of(&selection, at, stale).await.map_err(refused)?;
+        let encoding = render::encoding(state.source.encoding()).into();
+        let [filter] = selection.filters.as_slice() else { return Err(Status::internal("a get has one filter")) };
+        let (namespace, name) = (filter.namespace.as_deref().unwrap_or_default(), filter.names.concat());
+        let object = state.get(&gvr, namespace, &name).map_err(refused)?;
+        Ok(Response::new(GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding }))
+    }
+
+    type ListStream = ListStream;
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListStream>, Status> {
+        let caller = access::authenticate(&request)?;
+        let request = request.into_inner();
+        let (selection, rendering) = convert::selection(request.selection.as_ref())?;
+        let (at, stale) = convert::consistency(request.consistency.as_ref())?;
+        access::authorize(&caller, Verb::List, &selection).await?;
+        let refused = |refusal| Error::refusal(&selection.gvr, refusal);
+        let state = self.reads.state_of(&selection, at, stale).await.map_err(refused)?;
+        let tokens =
+            TokenBase::new(&self.cluster.id().await, request.selection.as_ref().unwrap_or(&Selection::default()));
+        let header = ListHeader {
+            resource_version: state.rv.to_string(),
+            encoding: render::encoding(state.source.encoding()).into(),
+            resume_token: tokens.at(state.rv),
+        };
+        let form = state.source.form.clone();
+        let metrics = Arc::clone(&self.metrics);
+        Ok(Response::new(ListStream::new(header, state.into_items(), form, rendering, metrics)))
+    }
+
+    type WatchStream = Streamed<WatchResponse>;
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Error::unimplemented("Watch is not served by this version").into())
+    }
+
+    type SyncStream = Streamed<SyncResponse>;
+
+    async fn sync(&self, _: Request<tonic::Streaming<SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
+        Err(Error::unimplemented("Sync is not served by this version").into())
+    }
+}

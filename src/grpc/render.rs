@@ -1,0 +1,152 @@
+//! An object as a client asked for it.
+
+use bytes::Bytes;
+
+use super::pb::v1;
+use super::status::Error;
+use crate::codec::json::Prune;
+use crate::codec::{Form, Shape};
+use crate::meta::{Encoding, Object, ResourceVersion};
+
+/// What is written of every object of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rendering {
+    shape: Shape,
+    prune: Option<Prune>,
+}
+
+const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
+const LAST_APPLIED: &[&str] = &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"];
+/// Kept whatever a mask says.
+const IDENTITY: &[&[&str]] = &[
+    &["kind"],
+    &["apiVersion"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "uid"],
+    &["metadata", "resourceVersion"],
+];
+const MAX_PATHS: usize = 256;
+
+// === impl Rendering ===
+
+impl Rendering {
+    /// # Errors
+    /// INVALID_ARGUMENT for a mask that is missing, too long or not asked for, and for what this version does not know.
+    pub(super) fn new(shape: i32, mask: Option<&prost_types::FieldMask>, drop: &[i32]) -> Result<Self, Error> {
+        let shape = v1::Shape::try_from(shape).map_err(|_| Error::invalid("the request names an unknown shape"))?;
+        let paths = mask.map(|mask| mask.paths.as_slice()).unwrap_or_default();
+        if (shape == v1::Shape::Masked) == paths.is_empty() {
+            return Err(Error::invalid("a mask belongs to SHAPE_MASKED, which needs one"));
+        }
+        if paths.len() > MAX_PATHS {
+            return Err(Error::invalid(format!("a mask has at most {MAX_PATHS} paths")));
+        }
+        let mut prune = Prune::default();
+        if shape == v1::Shape::Masked {
+            for path in IDENTITY {
+                prune.keep(path.iter().copied());
+            }
+            for path in paths {
+                let names = split(path).ok_or_else(|| Error::invalid(format!("{path:?} is no path of a mask")))?;
+                prune.keep(names.iter().map(String::as_str));
+            }
+        }
+        for part in drop {
+            match v1::Drop::try_from(*part) {
+                Ok(v1::Drop::ManagedFields) => prune.drop(MANAGED_FIELDS.iter().copied()),
+                Ok(v1::Drop::LastApplied) => prune.drop(LAST_APPLIED.iter().copied()),
+                Ok(v1::Drop::Unspecified) | Err(_) => {
+                    return Err(Error::invalid("the request drops a part that is not known"));
+                }
+            }
+        }
+        let shape = match shape {
+            v1::Shape::MetadataOnly => Shape::PartialObjectMetadata,
+            v1::Shape::Unspecified | v1::Shape::Full | v1::Shape::Masked => Shape::Full,
+        };
+        Ok(Self { shape, prune: (!prune.is_empty()).then_some(prune) })
+    }
+
+    pub(super) fn needs_json(&self) -> bool {
+        self.prune.is_some()
+    }
+
+    /// Whether an object may lack parts that were asked to be left out.
+    pub(super) fn is_partial(&self) -> bool {
+        self.prune.is_some() || self.shape != Shape::Full
+    }
+
+    /// The object's bytes; `rv` replaces its resourceVersion.
+    pub(super) fn bytes(&self, form: &Form, object: &Object, rv: Option<ResourceVersion>) -> Bytes {
+        let whole = form.object(object, rv, self.shape).into_bytes();
+        match &self.prune {
+            // What was parsed once can be parsed again.
+            Some(prune) => prune.apply(&whole).map_or(whole, Bytes::from),
+            None => whole,
+        }
+    }
+
+    pub(super) fn object(&self, form: &Form, object: &Object) -> v1::Object {
+        v1::Object {
+            key: Some(key(object, object.rv)),
+            object: self.bytes(form, object, None),
+            partial: self.is_partial(),
+        }
+    }
+}
+
+pub(super) fn key(object: &Object, rv: ResourceVersion) -> v1::Key {
+    v1::Key {
+        namespace: object.key.namespace().to_owned(),
+        name: object.key.name().to_owned(),
+        uid: object.attributes.uid().to_owned(),
+        resource_version: rv.to_string(),
+    }
+}
+
+pub(super) fn encoding(encoding: Encoding) -> v1::Encoding {
+    match encoding {
+        Encoding::Json => v1::Encoding::Json,
+        Encoding::Protobuf => v1::Encoding::KubeProtobuf,
+    }
+}
+
+/// The names of a path: parted by dots, a backslash before a dot or a backslash that belongs to a name.
+fn split(path: &str) -> Option<Vec<String>> {
+    let mut names = vec![String::new()];
+    let mut chars = path.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '.' => names.push(String::new()),
+            '\\' => names.last_mut()?.push(chars.next().filter(|c| matches!(c, '.' | '\\'))?),
+            c => names.last_mut()?.push(c),
+        }
+    }
+    names.iter().all(|name| !name.is_empty()).then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(split("spec.nodeName").unwrap(), ["spec", "nodeName"]);
+        assert_eq!(split(r"metadata.labels.app\.kubernetes\.io/name").unwrap()[2], "app.kubernetes.io/name");
+        for bad in ["", ".a", "a.", "a..b", r"a\", r"a\b"] {
+            assert_eq!(split(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_mask_belongs_to_its_shape() {
+        let mask = prost_types::FieldMask { paths: vec!["spec".to_owned()] };
+        assert!(Rendering::new(v1::Shape::Masked as i32, Some(&mask), &[]).unwrap().is_partial());
+        assert!(Rendering::new(v1::Shape::Masked as i32, None, &[]).is_err());
+        assert!(Rendering::new(v1::Shape::Full as i32, Some(&mask), &[]).is_err());
+        assert!(Rendering::new(77, None, &[]).is_err());
+        assert!(Rendering::new(0, None, &[77]).is_err());
+        assert!(!Rendering::new(0, None, &[]).unwrap().is_partial());
+    }
+}

@@ -1,0 +1,119 @@
+//! From a request to its service: routes, deadlines, compression, the drain.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::server::NamedService;
+use tonic_health::pb::health_server::HealthServer;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+
+use super::deadline;
+use super::health::Health;
+use super::metrics::GrpcMetrics;
+use super::objects::{Cluster, Objects};
+use super::pb;
+use super::pb::v1::objects_server::ObjectsServer;
+use super::status::Error;
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::readiness::Registry;
+use crate::reads::Reads;
+
+/// Any service, whatever its type: a future that names all of them would not be `Send` for every lifetime.
+type Routed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+/// What the gRPC side is made of.
+pub struct GrpcParts {
+    pub reads: Reads,
+    pub cluster: Arc<dyn Cluster>,
+    pub readiness: Registry,
+    pub drain: DrainWatch,
+    pub metrics: Arc<GrpcMetrics>,
+}
+
+/// The services. Cloning shares them.
+#[derive(Clone)]
+pub struct Grpc {
+    routes: Arc<[(&'static str, Routed)]>,
+    drain: DrainWatch,
+    metrics: Arc<GrpcMetrics>,
+}
+
+// === impl Grpc ===
+
+impl Grpc {
+    pub fn new(parts: GrpcParts) -> Self {
+        let GrpcParts { reads, cluster, readiness, drain, metrics } = parts;
+        let objects = ObjectsServer::new(Objects { reads: reads.clone(), cluster, metrics: Arc::clone(&metrics) })
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let mut routes = vec![(name(&objects), BoxCloneSyncService::new(objects))];
+        let services = routes.iter().map(|(name, _)| *name).collect();
+        let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });
+        routes.push((name(&health), BoxCloneSyncService::new(health)));
+        routes.extend(reflection());
+        Self { routes: routes.into(), drain, metrics }
+    }
+
+    /// Answers one call. A failure is an answer too.
+    pub async fn call(&self, mut request: Request<Body>) -> Response<Body> {
+        self.metrics.calls.inc();
+        let headers = request.headers_mut();
+        // A client that can read gzip need not want it: it says so by sending it, as with other servers.
+        if headers.get("grpc-encoding").is_none_or(|encoding| encoding != "gzip") {
+            headers.remove("grpc-accept-encoding");
+        }
+        let deadline = deadline::deadline(headers);
+        let call = self.route(request);
+        let response = match deadline {
+            None => call.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, call).await {
+                Ok(response) => response.map(|body| deadline::limit(body, deadline)),
+                Err(_) => deadline::exceeded().into_http(),
+            },
+        };
+        // With an error and nothing else, the status stands in the headers.
+        self.metrics.calls_failed.add(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
+        response
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path();
+        let service = path.strip_prefix('/').and_then(|path| path.split_once('/')).map(|(service, _)| service);
+        let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
+            return tonic::Status::from(Error::unimplemented(format!("no method {path}"))).into_http();
+        };
+        if self.drain.is_draining() && service.is_some_and(|service| service.starts_with("informerd.")) {
+            return tonic::Status::from(Error::draining()).into_http();
+        }
+        match routed.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
+
+fn name<S: NamedService>(_: &S) -> &'static str {
+    S::NAME
+}
+
+/// Both versions: tools of today still ask for the older one.
+fn reflection() -> Vec<(&'static str, Routed)> {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let mut routes = Vec::new();
+    // Descriptors that were just compiled can be read.
+    if let Ok(service) = builder().build_v1() {
+        routes.push((name(&service), BoxCloneSyncService::new(service)));
+    }
+    if let Ok(service) = builder().build_v1alpha() {
+        routes.push((name(&service), BoxCloneSyncService::new(service)));
+    }
+    routes
+}

@@ -1,0 +1,245 @@
+//! The one place where failures become gRPC: every refusal as a code, a sentence, and details a client can act on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use prost_types::Any;
+use tonic::{Code, Status};
+
+use super::pb::v1::{Failure, KubernetesStatus};
+use crate::meta::{self, Gvr, errors};
+use crate::reads::{ForwardReason, Refusal};
+
+const DOMAIN: &str = "informerd.io";
+
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.rpc.ErrorInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+    #[prost(string, tag = "2")]
+    domain: String,
+    #[prost(map = "string, string", tag = "3")]
+    metadata: std::collections::HashMap<String, String>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// An error on its way to a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Error {
+    code: Code,
+    reason: &'static str,
+    message: String,
+    retry_after: Option<Duration>,
+    status: Option<Box<meta::Status>>,
+}
+
+// === impl Error ===
+
+impl Error {
+    fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), retry_after: None, status: None }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, "INVALID", message)
+    }
+
+    pub(super) fn draining() -> Self {
+        Self::new(Code::Unavailable, "DRAINING", "informerd is about to stop").after(Duration::from_secs(1))
+    }
+
+    pub(super) fn unimplemented(message: impl Into<String>) -> Self {
+        Self::new(Code::Unimplemented, "UNIMPLEMENTED", message)
+    }
+
+    fn after(self, retry: Duration) -> Self {
+        Self { retry_after: Some(retry), ..self }
+    }
+
+    fn with_status(self, status: meta::Status) -> Self {
+        Self { status: Some(Box::new(status)), ..self }
+    }
+
+    /// Why a read of this resource is not served.
+    pub(super) fn refusal(gvr: &Gvr, refusal: Refusal) -> Self {
+        let name = gvr.group_resource();
+        let second = Duration::from_secs(1);
+        match refusal {
+            Refusal::Invalid(message) => {
+                let status = errors::bad_request(message.clone());
+                Self::invalid(message).with_status(status)
+            }
+            Refusal::UnknownResource => {
+                let status = errors::resource_not_found();
+                Self::new(Code::NotFound, "UNKNOWN_RESOURCE", format!("the apiserver has no resource {gvr}"))
+                    .with_status(status)
+            }
+            Refusal::Unreachable(error) => {
+                let message = format!("the apiserver cannot be asked for its resources: {error}");
+                Self::new(Code::Unavailable, "UPSTREAM", message).after(second)
+            }
+            Refusal::NotServed(reason) => Self::not_served(&name, reason),
+            Refusal::Expired(status) => {
+                Self::new(Code::OutOfRange, "EXPIRED", status.message.clone()).with_status(*status)
+            }
+            Refusal::TooLarge(rv) => {
+                let message = format!("the cluster has not reached resource version {rv}");
+                Self::new(Code::Unavailable, "TOO_LARGE_RESOURCE_VERSION", message).after(second)
+            }
+            Refusal::Stale(silence) => {
+                let message = format!("nothing was heard of the apiserver about {name} for {} s", silence.as_secs());
+                Self::new(Code::FailedPrecondition, "STALE", message)
+            }
+            Refusal::Refused(status) => Self::status(*status),
+        }
+    }
+
+    fn not_served(name: &str, reason: ForwardReason) -> Self {
+        let refused = |reason, message| Self::new(Code::FailedPrecondition, reason, message);
+        let soon = |reason, message| Self::new(Code::Unavailable, reason, message).after(Duration::from_secs(1));
+        match reason {
+            ForwardReason::Excluded => {
+                refused("EXCLUDED", format!("{name} is excluded from the caches by configuration"))
+            }
+            ForwardReason::NotReadable => {
+                refused("NOT_READABLE", format!("{name} cannot be listed and watched, so it has no cache"))
+            }
+            ForwardReason::OutOfScope => {
+                refused("OUT_OF_SCOPE", format!("no cache is configured that covers this selection of {name}"))
+            }
+            ForwardReason::Forbidden => {
+                refused("UPSTREAM_FORBIDDEN", format!("the apiserver does not let informerd itself list {name}"))
+            }
+            ForwardReason::NotSynced => soon("NOT_SYNCED", format!("the cache of {name} is not synced yet")),
+            ForwardReason::NotFresh => {
+                soon("NOT_FRESH", format!("the cache of {name} could not be proved to be fresh enough in time"))
+            }
+            ForwardReason::OutsideWindow => {
+                Self::new(Code::OutOfRange, "EXPIRED", format!("the window of {name} no longer reaches back so far"))
+            }
+            ForwardReason::Encoding => {
+                Self::unimplemented(format!("{name} is not held in the encoding that was asked for"))
+            }
+            // What only the apiserver can answer; a typed request has no way to ask for it.
+            ForwardReason::Consistent | ForwardReason::Invalid | ForwardReason::Unsupported => {
+                refused("UNSUPPORTED", format!("this read of {name} can only be answered by the apiserver"))
+            }
+        }
+    }
+
+    /// An answer of the apiserver, or in its words.
+    fn status(status: meta::Status) -> Self {
+        let (code, reason) = match status.code {
+            400 | 422 => (Code::InvalidArgument, "INVALID"),
+            401 => (Code::Unauthenticated, "UNAUTHENTICATED"),
+            403 => (Code::PermissionDenied, "FORBIDDEN"),
+            404 => (Code::NotFound, "NOT_FOUND"),
+            409 => (Code::Aborted, "CONFLICT"),
+            410 => (Code::OutOfRange, "EXPIRED"),
+            429 => (Code::ResourceExhausted, "TOO_MANY_REQUESTS"),
+            503 => (Code::Unavailable, "UNAVAILABLE"),
+            504 => (Code::DeadlineExceeded, "TIMEOUT"),
+            _ => (Code::Internal, "INTERNAL"),
+        };
+        let retry = status.retry_after_seconds();
+        let error = Self::new(code, reason, status.message.clone()).with_status(status);
+        if retry > 0 { error.after(Duration::from_secs(u64::from(retry))) } else { error }
+    }
+
+    fn details(&self) -> Vec<Any> {
+        let mut details = Vec::new();
+        let info = ErrorInfo { reason: self.reason.into(), domain: DOMAIN.into(), metadata: Default::default() };
+        details.push(any("google.rpc.ErrorInfo", &info));
+        if let Some(retry) = self.retry_after {
+            let info = RetryInfo { retry_delay: Some(duration(retry)) };
+            details.push(any("google.rpc.RetryInfo", &info));
+        }
+        if let Some(status) = &self.status {
+            let message = KubernetesStatus { json: Bytes::from(status.to_json()) };
+            details.push(any("informerd.v1.KubernetesStatus", &message));
+        }
+        details
+    }
+
+    /// For a frame of a stream that goes on.
+    pub(super) fn failure(&self) -> Failure {
+        Failure { code: self.code as i32, message: self.message.clone(), details: self.details() }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let details = RpcStatus { code: error.code as i32, message: error.message.clone(), details: error.details() };
+        Self::with_details(error.code, error.message, details.encode_to_vec().into())
+    }
+}
+
+fn any(name: &str, message: &impl Message) -> Any {
+    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// A duration on the wire; what does not fit is as long as it can be.
+pub(super) fn duration(duration: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(error: Error) -> (Code, RpcStatus) {
+        let status = Status::from(error);
+        (status.code(), RpcStatus::decode(status.details()).unwrap())
+    }
+
+    #[test]
+    fn a_missing_object_has_the_apiservers_own_status() {
+        let gvr = Gvr::new("", "v1", "pods");
+        let refusal = Refusal::Refused(Box::new(errors::not_found(&gvr, "p")));
+        let (code, status) = decoded(Error::refusal(&gvr, refusal));
+        assert_eq!((code, status.code), (Code::NotFound, Code::NotFound as i32));
+        assert_eq!(status.message, r#"pods "p" not found"#);
+        assert_eq!(status.details[0].type_url, "type.googleapis.com/google.rpc.ErrorInfo");
+        let info = ErrorInfo::decode(&*status.details[0].value).unwrap();
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("NOT_FOUND", "informerd.io"));
+        assert_eq!(status.details[1].type_url, "type.googleapis.com/informerd.v1.KubernetesStatus");
+        let json = KubernetesStatus::decode(&*status.details[1].value).unwrap().json;
+        assert!(json.starts_with(br#"{"kind":"Status","apiVersion":"v1""#));
+    }
+
+    #[test]
+    fn what_may_be_tried_again_says_when() {
+        let gvr = Gvr::new("apps", "v1", "deployments");
+        for reason in ForwardReason::ALL {
+            let (code, status) = decoded(Error::refusal(&gvr, reason.into()));
+            assert_ne!(code, Code::Unknown);
+            assert!(status.message.contains("deployments.apps"), "{}", status.message);
+            let retries = status.details.iter().any(|detail| detail.type_url.ends_with("RetryInfo"));
+            assert_eq!(retries, code == Code::Unavailable, "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a typed wire selects: more than the apiserver's parameters can say, by the same selectors and fields.
+
+use std::sync::Arc;
+
+use crate::codec::Shape;
+use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
+use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
+
+use super::service::Resolved;
+use super::{ForwardReason, Reads, Refusal};
+
+/// A part of one resource: what any of the filters matches, everything without a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    pub gvr: Gvr,
+    pub filters: Vec<Filter>,
+    pub encoding: Encoding,
+}
+
+/// Conditions that must all hold. Selectors are as in a query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub namespace: Option<Arc<str>>,
+    /// Any name if empty.
+    pub names: Vec<String>,
+    pub label_selector: String,
+    pub field_selector: String,
+    pub index: Vec<(IndexKey, Vec<String>)>,
+}
+
+/// What objects are looked up by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexKey {
+    Namespace,
+    OwnerUid,
+    Label(String),
+    Field(String),
+}
+
+// === impl Reads ===
+
+impl Reads {
+    pub(super) async fn select(&self, selection: &Selection) -> Result<Resolved, Refusal> {
+        let gvr = &selection.gvr;
+        if self.factory.excludes(gvr) {
+            return Err(ForwardReason::Excluded.into());
+        }
+        let resource = match self.factory.resource(gvr).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => return Err(Refusal::UnknownResource),
+            Err(error) => return Err(Refusal::Unreachable(error.to_string())),
+        };
+        if !(resource.verbs.list && resource.verbs.watch) {
+            return Err(ForwardReason::NotReadable.into());
+        }
+        let table = selector::field_table(&resource);
+        let clauses = selection.filters.iter().map(|filter| clause(filter, &resource, &table));
+        let clauses = clauses.collect::<Result<Vec<_>, String>>().map_err(Refusal::Invalid)?;
+        let predicate = Predicate::union(clauses);
+        let floor = self.floors().of(&gvr.group, &gvr.resource);
+        let modes = self.modes(gvr);
+        let (encoding, shape) = (selection.encoding, Shape::Full);
+        Ok(Resolved { resource, encoding, shape, predicate, floor, modes })
+    }
+}
+
+/// # Errors
+/// The apiserver's own message for selectors, one sentence for the rest.
+fn clause(filter: &Filter, resource: &Resource, table: &FieldTable) -> Result<Clause, String> {
+    if filter.namespace.is_some() && !resource.namespaced {
+        return Err(format!("{} has no namespaces, but a filter names one", resource.gvr.group_resource()));
+    }
+    let labels = LabelSelector::parse(&filter.label_selector)?;
+    let mut fields = FieldSelector::parse(&filter.field_selector)?;
+    let mut sets = Vec::new();
+    if !filter.names.is_empty() {
+        sets.push(ValueSet::names(filter.names.iter().cloned()));
+    }
+    for (key, values) in &filter.index {
+        let all = values.iter().cloned();
+        match (key, values.as_slice()) {
+            (_, []) => return Err("an index term has no values".to_owned()),
+            // An exact term finds the apiserver's own index, and the informers that are narrowed by it.
+            (IndexKey::Field(field), [only]) => fields = fields.and_equals(field, only),
+            (IndexKey::Field(field), _) => sets.push(ValueSet::field(resource, table, field, all)?),
+            (IndexKey::Namespace, _) => sets.push(ValueSet::namespaces(all)),
+            (IndexKey::OwnerUid, _) => sets.push(ValueSet::owner_uids(all)),
+            (IndexKey::Label(label), _) => sets.push(ValueSet::label(label, all)),
+        }
+    }
+    let scope = Scope { namespace: filter.namespace.clone(), name: None };
+    Ok(Clause::new(scope, labels, fields.compile(resource, table)?, sets))
+}

@@ -1,0 +1,257 @@
+//! The read path as a typed wire uses it: a state or a watch of a selection. Nothing is forwarded from here: where the
+//! REST side would forward, the refusal says why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cache::{CacheWatcher, Snapshot, SnapshotError, WatchError, WatchSpec, WatchStart};
+use crate::codec::Form;
+use crate::informer::Informer;
+use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Status, errors};
+use crate::selector::Predicate;
+
+use super::plan::Freshness;
+use super::service::{Resolved, Unserved};
+use super::{ForwardReason, ListItems, Reads, Selection, Waited, refusal};
+
+/// Which state to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    Latest(Freshness),
+    /// Exactly this revision, inside the window.
+    Exact(ResourceVersion),
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchFrom {
+    State(Freshness),
+    After(ResourceVersion),
+}
+
+/// Why a typed read is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The selection is wrong; for selectors in the apiserver's own words.
+    Invalid(String),
+    /// Discovery does not know the resource.
+    UnknownResource,
+    /// Discovery cannot be had.
+    Unreachable(String),
+    /// What the REST side would forward.
+    NotServed(ForwardReason),
+    /// The revision is older than the window.
+    Expired(Box<Status>),
+    /// The store itself has not reached the revision: it was rewound, or never there.
+    TooLarge(ResourceVersion),
+    /// Nothing was heard of the apiserver for this long.
+    Stale(Duration),
+    Refused(Box<Status>),
+}
+
+/// A state of a selection.
+#[derive(Debug)]
+pub struct State {
+    pub source: Source,
+    pub snapshot: Snapshot,
+    pub rv: ResourceVersion,
+    predicate: Predicate,
+}
+
+/// The informer that answers, and how its objects are written.
+#[derive(Clone, Debug)]
+pub struct Source {
+    informer: Arc<Informer>,
+    pub form: Arc<Form>,
+}
+
+/// A registered watcher.
+#[derive(Debug)]
+pub struct OpenWatch {
+    pub source: Source,
+    pub watcher: CacheWatcher,
+}
+
+/// How a watch is to be registered.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchTerms {
+    pub from: WatchFrom,
+    pub max_staleness: Option<Duration>,
+    pub bookmark_interval: Duration,
+    pub deadline: Instant,
+}
+
+// === impl Reads ===
+
+impl Reads {
+    /// The state of a selection.
+    pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<State, Refusal> {
+        let result = self.try_state(selection, at, stale).await;
+        self.counted(result)
+    }
+
+    /// A watch of a selection.
+    pub async fn open_watch(&self, selection: &Selection, terms: WatchTerms) -> Result<OpenWatch, Refusal> {
+        let result = self.try_open(selection, terms).await;
+        self.counted(result)
+    }
+
+    /// Whether the caches of a resource (`deployments.apps`) answer reads; `None` if it has none.
+    pub fn is_synced(&self, group_resource: &str) -> Option<bool> {
+        let informers = self.factory.informers();
+        let mut of_it =
+            informers.iter().filter(|informer| informer.key.gvr.group_resource() == group_resource).peekable();
+        of_it.peek()?;
+        Some(of_it.all(|informer| informer.cache.is_ready()))
+    }
+
+    async fn try_state(
+        &self,
+        selection: &Selection,
+        at: At,
+        stale: Option<Duration>,
+    ) -> Result<(State, Waited), Refusal> {
+        let read = self.select(selection).await?;
+        let (source, waited) = self.source(&read, stale).await?;
+        let freshness = match at {
+            At::Latest(freshness) => freshness,
+            At::Exact(rv) => Freshness::NotOlderThan(rv),
+        };
+        let (latest, waited_fresh) = self.fresh(&source.informer, &read.floor, freshness).await?;
+        let waited = waited.or(waited_fresh);
+        let (snapshot, rv) = match at {
+            At::Latest(_) => {
+                let rv = latest.rv();
+                read.floor.raise(rv);
+                (latest, rv)
+            }
+            At::Exact(rv) => match source.informer.cache.snapshot_at(rv) {
+                Ok(snapshot) => (snapshot, rv),
+                Err(SnapshotError::NotReady) => return Err(ForwardReason::NotSynced.into()),
+                Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
+                    return Err(Refusal::Expired(Box::new(errors::expired_snapshot(rv.get()))));
+                }
+            },
+        };
+        Ok((State { source, snapshot, rv, predicate: read.predicate }, waited))
+    }
+
+    async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
+        let read = self.select(selection).await?;
+        let (source, waited) = self.source(&read, terms.max_staleness).await?;
+        let (start, freshness) = match terms.from {
+            WatchFrom::State(freshness) => (WatchStart::State, freshness),
+            // A revision of another replica may be ahead of ours; one that the store never had is told apart.
+            WatchFrom::After(rv) => (WatchStart::After(rv), Freshness::NotOlderThan(rv)),
+        };
+        let (snapshot, waited_fresh) = self.fresh(&source.informer, &read.floor, freshness).await?;
+        let waited = waited.or(waited_fresh);
+        read.floor.raise(snapshot.rv());
+        let spec = WatchSpec {
+            predicate: read.predicate,
+            start,
+            bookmarks: true,
+            initial_end: true,
+            deadline: terms.deadline,
+        };
+        match source.informer.cache.watch(spec) {
+            Ok(mut watcher) => {
+                watcher.set_bookmark_period(terms.bookmark_interval);
+                Ok((OpenWatch { source, watcher }, waited))
+            }
+            Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
+            Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
+                Err(Refusal::Expired(Box::new(errors::expired_watch(rv.get(), oldest_minus_1.get()))))
+            }
+        }
+    }
+
+    async fn source(&self, read: &Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {
+        let (informer, form, waited) = self.synced(read).await?;
+        let source = Source { informer, form };
+        match stale {
+            Some(most) if source.silence() > most => Err(Refusal::Stale(source.silence())),
+            _ => Ok((source, waited)),
+        }
+    }
+
+    /// Nothing is forwarded for a typed wire: whatever is not served counts as refused.
+    fn counted<T>(&self, result: Result<(T, Waited), Refusal>) -> Result<T, Refusal> {
+        match result {
+            Ok((answer, waited)) => {
+                self.metrics().served(waited);
+                Ok(answer)
+            }
+            Err(refusal) => {
+                self.metrics().refused(refusal.reason());
+                Err(refusal)
+            }
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// One object of the selection.
+    pub fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
+        let found = self.snapshot.get(&ObjectKey::new(namespace, name));
+        found.cloned().ok_or_else(|| Refusal::Refused(Box::new(errors::not_found(gvr, name))))
+    }
+
+    /// The objects, walked while they are written.
+    pub fn into_items(self) -> ListItems {
+        ListItems::Matching { snapshot: self.snapshot, predicate: self.predicate, after: None }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Since when nothing was heard of the apiserver.
+    pub fn silence(&self) -> Duration {
+        let status = || self.informer.reflector.status().since;
+        Instant::now().saturating_duration_since(self.informer.heard().unwrap_or_else(status))
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        self.informer.key.encoding
+    }
+
+    /// The revision up to which the cache is complete.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.informer.cache.resource_version()
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The label in the metric of reads.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(status) => refusal(status),
+            Self::NotServed(ForwardReason::NotSynced) => "not_synced",
+            Self::UnknownResource => "not_found",
+            _ => "other",
+        }
+    }
+}
+
+impl From<ForwardReason> for Refusal {
+    fn from(reason: ForwardReason) -> Self {
+        Self::NotServed(reason)
+    }
+}
+
+impl From<Unserved> for Refusal {
+    fn from(unserved: Unserved) -> Self {
+        match unserved {
+            Unserved::Forward(reason) => Self::NotServed(reason),
+            Unserved::Refuse(status) => Self::Refused(status),
+            Unserved::TooLarge { want } => Self::TooLarge(want),
+        }
+    }
+}

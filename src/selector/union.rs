@@ -1,0 +1,199 @@
+//! Selections that the apiserver's parameters cannot say: several at once, and one of several values.
+
+use std::sync::Arc;
+
+use memchr::memmem;
+use serde::Deserialize;
+
+use super::compiled::Source;
+use super::tables::{self, Meaning};
+use super::{CompiledFields, LabelSelector, Predicate};
+use crate::meta::{FieldTable, Object, Resource, Scope};
+
+/// One alternative of a union: what a plain predicate asks, and values of which the object must have one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Clause {
+    plain: Predicate,
+    sets: Box<[ValueSet]>,
+}
+
+/// Values of which an object must have one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ValueSet {
+    of: Of,
+    /// Sorted, without repetition.
+    values: Box<[Box<str>]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Of {
+    Source(Source),
+    /// A field that never has a value.
+    Empty,
+    Label(Box<str>),
+    OwnerUid,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owned<'a> {
+    #[serde(borrow, default)]
+    owner_references: Vec<Owner<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Owner<'a> {
+    #[serde(borrow, default)]
+    uid: std::borrow::Cow<'a, str>,
+}
+
+// === impl ValueSet ===
+
+impl ValueSet {
+    fn new(of: Of, values: impl IntoIterator<Item = String>) -> Self {
+        let mut values: Vec<Box<str>> = values.into_iter().map(String::into_boxed_str).collect();
+        values.sort_unstable();
+        values.dedup();
+        Self { of, values: values.into() }
+    }
+
+    pub fn names(values: impl IntoIterator<Item = String>) -> Self {
+        Self::new(Of::Source(Source::Name), values)
+    }
+
+    pub fn namespaces(values: impl IntoIterator<Item = String>) -> Self {
+        Self::new(Of::Source(Source::Namespace), values)
+    }
+
+    /// An object without the label has no value, not even the empty one.
+    pub fn label(key: &str, values: impl IntoIterator<Item = String>) -> Self {
+        Self::new(Of::Label(key.into()), values)
+    }
+
+    /// The uids of the owner references.
+    pub fn owner_uids(values: impl IntoIterator<Item = String>) -> Self {
+        Self::new(Of::OwnerUid, values)
+    }
+
+    /// # Errors
+    /// The apiserver's message for a field that the type's selectors may not name.
+    pub fn field(
+        resource: &Resource,
+        table: &FieldTable,
+        label: &str,
+        values: impl IntoIterator<Item = String>,
+    ) -> Result<Self, String> {
+        let of = match tables::meaning(resource, table, label)? {
+            Meaning::Field(source) => Of::Source(source),
+            Meaning::AlwaysEmpty => Of::Empty,
+        };
+        Ok(Self::new(of, values))
+    }
+
+    fn matches(&self, object: &Object) -> bool {
+        match &self.of {
+            Of::Source(Source::Name) => self.has(object.key.name()),
+            Of::Source(Source::Namespace) => self.has(object.key.namespace()),
+            Of::Source(Source::Field(index)) => self.has(object.attributes.field(*index)),
+            Of::Empty => self.has(""),
+            Of::Label(key) => object.attributes.label(key).is_some_and(|value| self.has(value)),
+            Of::OwnerUid => self.owns(object),
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        self.values.binary_search_by(|known| (**known).cmp(value)).is_ok()
+    }
+
+    /// Most objects have no owner that is asked for, and most of those are told by the bytes alone.
+    fn owns(&self, object: &Object) -> bool {
+        let metadata = object.raw().metadata();
+        if memmem::find(&metadata, b"\"ownerReferences\"").is_none() {
+            return false;
+        }
+        serde_json::from_slice::<Owned<'_>>(&metadata)
+            .is_ok_and(|owned| owned.owner_references.iter().any(|owner| self.has(&owner.uid)))
+    }
+}
+
+// === impl Clause ===
+
+impl Clause {
+    pub fn new(
+        scope: Scope,
+        labels: impl Into<Arc<LabelSelector>>,
+        fields: impl Into<Arc<CompiledFields>>,
+        sets: Vec<ValueSet>,
+    ) -> Self {
+        let mut scope = scope;
+        let mut more = Vec::with_capacity(sets.len());
+        for set in sets {
+            // One value is as good as a scope, and finds narrower informers.
+            let part = match set.of {
+                Of::Source(Source::Namespace) => Some(&mut scope.namespace),
+                Of::Source(Source::Name) => Some(&mut scope.name),
+                _ => None,
+            };
+            match (part, &*set.values) {
+                (Some(part), [only]) if part.is_none() => *part = Some((**only).into()),
+                _ => more.push(set),
+            }
+        }
+        Self { plain: Predicate::new(scope, labels, fields), sets: more.into() }
+    }
+
+    pub(super) fn matches(&self, object: &Object) -> bool {
+        self.plain.matches(object) && self.sets.iter().all(|set| set.matches(object))
+    }
+
+    fn matches_nothing(&self) -> bool {
+        self.plain.matches_nothing() || self.sets.iter().any(|set| set.values.is_empty())
+    }
+
+    /// Whether every object selected here is also selected by a predicate without alternatives.
+    pub(super) fn implies(&self, other: &Predicate) -> bool {
+        self.matches_nothing() || self.plain.implies(other)
+    }
+
+    /// The exact value that every selected object has in the field with this label.
+    pub(super) fn pins_field(&self, label: &str) -> Option<&str> {
+        self.plain.pins_field(label)
+    }
+}
+
+// === impl Predicate ===
+
+impl Predicate {
+    /// Selects what any of the clauses does; everything if there are none. Equal to the plain predicate where one
+    /// clause says no more than that, so that its watchers share a group with all others.
+    pub fn union(mut clauses: Vec<Clause>) -> Self {
+        let all = clauses.iter().any(|clause| clause.plain.is_everything() && clause.sets.is_empty());
+        if clauses.is_empty() || all {
+            return Self::everything();
+        }
+        clauses.sort_by_cached_key(|clause| format!("{clause:?}"));
+        clauses.dedup();
+        if clauses.len() > 1 {
+            clauses.retain(|clause| !clause.matches_nothing());
+        }
+        match clauses.as_slice() {
+            [] => Self { fields: Arc::new(CompiledFields::nothing()), ..Self::everything() },
+            [only] if only.matches_nothing() => {
+                Self { fields: Arc::new(CompiledFields::nothing()), ..Self::everything() }
+            }
+            [only] if only.sets.is_empty() => only.plain.clone(),
+            [only] => Self { any_of: Some(clauses.clone().into()), ..only.plain.clone() },
+            [first, rest @ ..] => {
+                // What they share narrows the part of the key space that is looked at.
+                let namespace = first.plain.scope.namespace.clone();
+                let shared = rest.iter().all(|clause| clause.plain.scope.namespace == namespace);
+                let scope = Scope { namespace: namespace.filter(|_| shared), name: None };
+                Self { any_of: Some(clauses.clone().into()), ..Self::scoped(scope) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "union_tests.rs"]
+mod tests;

@@ -1,0 +1,12 @@
+//! The typed streams of `informerd.v1`, with a client generated from the same API, against the simulated server and the
+//! real kube-apiserver.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "grpc/fixtures.rs"]
+mod fixtures;
+#[path = "grpc/reads.rs"]
+mod reads;
+#[path = "grpc/services.rs"]
+mod services;
+mod support;
