@@ -16,14 +16,13 @@ pub struct Caller {}
 pub enum Verb {
     Get,
     List,
-    Watch,
 }
 
 /// The one place where a call's identity is found.
 ///
 /// # Errors
 /// UNAUTHENTICATED.
-#[expect(clippy::unnecessary_wraps, clippy::result_large_err, reason = "an authenticator refuses here")]
+#[expect(clippy::unnecessary_wraps, reason = "an authenticator refuses here")]
 pub(super) fn authenticate<T>(request: &Request<T>) -> Result<Caller, Status> {
     Ok(request.extensions().get::<Caller>().cloned().unwrap_or_default())
 }
@@ -32,12 +31,7 @@ pub(super) fn authenticate<T>(request: &Request<T>) -> Result<Caller, Status> {
 ///
 /// # Errors
 /// PERMISSION_DENIED.
-#[expect(
-    clippy::unnecessary_wraps,
-    clippy::unused_async,
-    clippy::result_large_err,
-    reason = "an authorizer refuses here"
-)]
+#[expect(clippy::unused_async, reason = "an authorizer asks here")]
 pub(super) async fn authorize(_caller: &Caller, _verb: Verb, _selection: &Selection) -> Result<(), Status> {
     Ok(())
 }

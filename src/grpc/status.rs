@@ -7,7 +7,7 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
 
-use super::pb::v1::{Failure, KubernetesStatus};
+use super::pb::v1::KubernetesStatus;
 use crate::meta::{self, Gvr, errors};
 use crate::reads::{ForwardReason, Refusal};
 
@@ -178,15 +178,6 @@ impl Error {
             details.push(any("informerd.v1.KubernetesStatus", &message));
         }
         details
-    }
-
-    /// For a frame of a stream that goes on.
-    pub(super) fn failure(&self) -> Failure {
-        Failure { code: self.code as i32, message: self.message.clone(), details: self.details() }
-    }
-
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
     }
 }
 

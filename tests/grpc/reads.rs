@@ -40,7 +40,7 @@ async fn a_get_has_the_bytes_of_the_rest_side() {
     let written = server.create(config_map("a", "two")).unwrap();
     let request = v1::GetRequest { consistency: Some(consistent()), ..get("a", "two") };
     let object = client.get(request).await.unwrap().into_inner().object.unwrap();
-    assert_eq!(object.key.unwrap().resource_version, written.rv.to_string());
+    assert_eq!(object.key.unwrap().resource_version, written.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]

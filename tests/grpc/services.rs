@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::Server;
+use informerd::sim::{Effect, Fault, Server};
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;
@@ -92,11 +92,9 @@ async fn rest_and_grpc_share_a_port() {
 async fn a_call_ends_at_its_deadline() {
     // Discovery answers, lists do not.
     let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "reads: {wait: 20s}\n").await;
+    let through = Through::before(&server, "notSynced: {wait: 20s}\n").await;
     through.ready().await;
-    server.add_fault(
-        informerd::sim::Fault::on("configmaps").effect(informerd::sim::Effect::Delay(Duration::from_secs(60))),
-    );
+    server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(60))).on("configmaps"));
     let mut client = ObjectsClient::new(channel(&through).await);
     let mut request = tonic::Request::new(v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() });
     request.metadata_mut().insert("grpc-timeout", "300m".parse().unwrap());
