@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::groups::WatchGroup;
+use super::history::{Left, memory};
 use super::shared::Shared;
 use crate::meta::{ResourceVersion, WatchCacheEvent};
 
@@ -18,12 +19,23 @@ pub(super) struct Dispatcher {
     events: Vec<Arc<WatchCacheEvent>>,
     touched: Vec<Arc<WatchGroup>>,
     wakers: Vec<Waker>,
+    /// What had left the window when the rings were swept last, and what has by now.
+    swept: Left,
+    left: Left,
+}
+
+/// A sweep under way: the groups whose rings are still to let go of what is older than the window.
+pub(super) struct Sweep {
+    oldest: ResourceVersion,
+    groups: Vec<Arc<WatchGroup>>,
 }
 
 /// Events dispatched before their watchers are woken.
 const BATCH: usize = 256;
 /// Evaluations after which a batch ends early: about a millisecond of work.
 const EVALUATIONS: u64 = 10_000;
+/// Rings swept in one step.
+const RINGS: usize = 256;
 /// How often old events are dropped when none come.
 const TICK: Duration = Duration::from_secs(2);
 
@@ -31,7 +43,14 @@ const TICK: Duration = Duration::from_secs(2);
 
 impl Dispatcher {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, events: Vec::new(), touched: Vec::new(), wakers: Vec::new() }
+        Self {
+            shared,
+            events: Vec::new(),
+            touched: Vec::new(),
+            wakers: Vec::new(),
+            swept: Left::default(),
+            left: Left::default(),
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -44,16 +63,21 @@ impl Dispatcher {
             };
             while self.step(BATCH) {
                 tokio::task::yield_now().await;
+                if self.is_due() {
+                    self.sweep().await;
+                }
             }
             if ticked {
-                self.sweep();
+                self.sweep().await;
             }
         }
     }
 
-    /// Dispatches up to `max` events. False when there were none left.
+    /// Dispatches up to `max` events, of which no more than a quarter of the window's bytes. False when there were none
+    /// left.
     pub(super) fn step(&mut self, max: usize) -> bool {
-        let shared = &self.shared;
+        let shared = Arc::clone(&self.shared);
+        let max_bytes = shared.config.window_max_bytes / 4;
         let (generation, start) = {
             let state = shared.state.lock();
             let start = shared.dispatched.load(Ordering::Acquire);
@@ -64,6 +88,7 @@ impl Dispatcher {
         let mut done = 0;
         let mut evaluated = 0;
         let mut routed = 0;
+        let mut bytes = 0;
         for event in &self.events {
             // Per event, so that a registration never waits for a whole batch.
             let groups = shared.groups.read();
@@ -74,7 +99,8 @@ impl Dispatcher {
             done += 1;
             evaluated += tried;
             routed += taken;
-            if evaluated > EVALUATIONS {
+            bytes += memory(event);
+            if evaluated > EVALUATIONS || bytes > max_bytes {
                 break;
             }
         }
@@ -88,8 +114,8 @@ impl Dispatcher {
     }
 
     /// All events before `end` are in the rings.
-    fn advance(&self, generation: u64, end: u64) {
-        let state = self.shared.state.lock();
+    fn advance(&mut self, generation: u64, end: u64) {
+        let mut state = self.shared.state.lock();
         let (true, Some(current)) = (state.generation == generation, &state.current) else { return };
         let rv = if end == state.history.head() {
             Some(current.rv())
@@ -103,6 +129,8 @@ impl Dispatcher {
         if let Some(rv) = rv {
             self.shared.dispatched_rv.store(rv.0, Ordering::Release);
         }
+        state.history.evict(Instant::now(), end);
+        self.left = state.history.left();
         drop(state);
         self.shared.moved.notify_one();
     }
@@ -115,17 +143,49 @@ impl Dispatcher {
         self.wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Lets old events go, from the window and from the rings.
-    pub(super) fn sweep(&self) {
+    /// Whether so much has left the window that the rings must not go on holding it: a watcher that is not polled drops
+    /// nothing by itself. So all rings
+    /// together hold at most half a window more than the window's bound, and what one step dispatches.
+    pub(super) fn is_due(&self) -> bool {
+        let config = &self.shared.config;
+        let events = self.left.events - self.swept.events;
+        let bytes = self.left.bytes - self.swept.bytes;
+        events >= config.window_max_events as u64 / 2 || bytes >= config.window_max_bytes as u64 / 2
+    }
+
+    async fn sweep(&mut self) {
+        let mut sweep = self.begin_sweep();
+        while sweep.step() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets old events go, from the window at once and from the rings with the sweep's steps.
+    pub(super) fn begin_sweep(&mut self) -> Sweep {
         let (oldest, generation) = {
             let mut state = self.shared.state.lock();
             state.history.evict(Instant::now(), self.shared.dispatched.load(Ordering::Acquire));
+            self.left = state.history.left();
             (state.history.oldest(), state.generation)
         };
+        self.swept = self.left;
         let groups = self.shared.groups.read();
-        // Of another generation, the revisions could not be compared.
-        if groups.generation() == generation {
-            groups.trim(oldest.unwrap_or(ResourceVersion(u64::MAX)));
+        // Of another generation, the revisions could not be compared. Groups of one that ends meanwhile are closed, and
+        // hold nothing.
+        let groups = if groups.generation() == generation { groups.iter().cloned().collect() } else { Vec::new() };
+        Sweep { oldest: oldest.unwrap_or(ResourceVersion(u64::MAX)), groups }
+    }
+}
+
+// === impl Sweep ===
+
+impl Sweep {
+    /// False once all rings are swept.
+    pub(super) fn step(&mut self) -> bool {
+        let rest = self.groups.len().saturating_sub(RINGS);
+        for group in self.groups.drain(rest..) {
+            group.ring.lock().trim(self.oldest);
         }
+        rest > 0
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::ring::{Entry, Ring};
 use super::watcher::EndReason;
-use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 use crate::selector::Predicate;
 
 /// The groups of one cache. As in the apiserver, an event is offered to the scopes {namespace, name}, {namespace},
@@ -176,12 +176,6 @@ impl WatchGroups {
             group.ring.lock().take_wakers(&mut wakers);
         }
         wakers.into_iter().for_each(Waker::wake);
-    }
-
-    pub(super) fn trim(&self, oldest: ResourceVersion) {
-        for group in self.iter() {
-            group.ring.lock().trim(oldest);
-        }
     }
 
     fn concerned<'a>(&'a self, object: &Object, prev: Option<&Object>, mut offer: impl FnMut(&'a Arc<WatchGroup>)) {

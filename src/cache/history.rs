@@ -29,6 +29,8 @@ pub(super) struct History {
     first: u64,
     /// What the window keeps in memory beyond the store.
     bytes: usize,
+    /// What it has let go of so far.
+    left: Left,
     /// Revision of the last list: events up to it are held only for those who already watched.
     list_rv: ResourceVersion,
     /// The oldest deliverable revision minus one.
@@ -66,6 +68,13 @@ pub(super) struct Rebuild {
     undo: Vec<Arc<WatchCacheEvent>>,
 }
 
+/// Everything that has left the window, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Left {
+    pub(super) events: u64,
+    pub(super) bytes: u64,
+}
+
 /// The window has passed the position asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed;
@@ -82,6 +91,7 @@ impl History {
             events: VecDeque::new(),
             first: 0,
             bytes: 0,
+            left: Left::default(),
             list_rv: ResourceVersion::ZERO,
             floor: ResourceVersion::ZERO,
             checkpoints: VecDeque::new(),
@@ -94,11 +104,7 @@ impl History {
     /// Appends an event; `after` is the state it leaves. Its revision must be greater than every one before, or the
     /// same where objects were deleted together.
     pub(super) fn push(&mut self, event: Arc<WatchCacheEvent>, after: &Store, now: Instant) {
-        // The new object is the store's; the window alone holds what it replaced, and the last state of a deleted one.
-        let bytes = std::mem::size_of::<WatchCacheEvent>()
-            + std::mem::size_of::<Entry>()
-            + event.prev.as_ref().map_or(0, |prev| prev.size())
-            + if event.kind == EventType::Deleted { event.object.size() } else { 0 };
+        let bytes = memory(&event);
         self.bytes += bytes;
         self.events.push_back(Entry { event, at: now, bytes });
         if self.head() - self.last_mark >= spacing(after.len()) {
@@ -121,6 +127,8 @@ impl History {
                 break;
             }
             self.bytes -= front.bytes;
+            self.left.events += 1;
+            self.left.bytes += front.bytes as u64;
             let rv = front.event.rv;
             self.events.pop_front();
             self.first += 1;
@@ -190,6 +198,10 @@ impl History {
         self.bytes
     }
 
+    pub(super) fn left(&self) -> Left {
+        self.left
+    }
+
     pub(super) fn checkpoints(&self) -> usize {
         self.checkpoints.len()
     }
@@ -255,6 +267,15 @@ impl History {
         }
         self.rebuilt.push_back(Mark { position: rebuilt.position, store: rebuilt.store.clone() });
     }
+}
+
+/// What an event keeps in memory: the new object is the store's, so what it replaced, and the last state of a deleted
+/// one.
+pub(super) fn memory(event: &WatchCacheEvent) -> usize {
+    std::mem::size_of::<WatchCacheEvent>()
+        + std::mem::size_of::<Entry>()
+        + event.prev.as_ref().map_or(0, |prev| prev.size())
+        + if event.kind == EventType::Deleted { event.object.size() } else { 0 }
 }
 
 /// Events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes an object, and undoing

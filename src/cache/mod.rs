@@ -17,6 +17,8 @@ mod ready;
 #[cfg(test)]
 mod relist_tests;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod schedule;
 mod shared;
 mod stats;

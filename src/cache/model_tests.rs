@@ -275,7 +275,7 @@ impl World {
                 self.writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
             }
             Op::Advance(seconds) => tokio::time::advance(Duration::from_secs(seconds)).await,
-            Op::Sweep => self.dispatcher.sweep(),
+            Op::Sweep => sweep(&mut self.dispatcher),
             Op::ListAt(index) => self.list_at(index),
             Op::Poll { .. } | Op::Leave(_) => {}
         }

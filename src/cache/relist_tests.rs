@@ -234,7 +234,7 @@ async fn a_rewound_store_starts_anew() {
     let mut anew = cache.watch(spec(WatchStart::State)).unwrap();
     writer.apply(EventType::Modified, plain("a", "x", 8)).await.unwrap();
     dispatch(&mut dispatcher);
-    dispatcher.sweep();
+    sweep(&mut dispatcher);
     assert_eq!(take(&mut watcher), ["END not_ready"]);
     assert_eq!(take(&mut anew), ["ADDED a/x@5", "BOOKMARK 7 initial", "MODIFIED a/x@8"]);
     assert_eq!(cache.stats().dispatched_rv.0, 8);

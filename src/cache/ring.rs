@@ -172,6 +172,11 @@ impl Ring {
     }
 
     #[cfg(test)]
+    pub(super) fn events(&self) -> impl Iterator<Item = &Arc<WatchCacheEvent>> {
+        self.entries.iter().map(|entry| &entry.event)
+    }
+
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

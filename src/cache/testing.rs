@@ -119,6 +119,12 @@ pub(super) fn dispatch(dispatcher: &mut Dispatcher) {
     while dispatcher.step(usize::MAX) {}
 }
 
+/// Lets go of all that is older than the window.
+pub(super) fn sweep(dispatcher: &mut Dispatcher) {
+    let mut sweep = dispatcher.begin_sweep();
+    while sweep.step() {}
+}
+
 #[test]
 fn test_objects_are_well_formed() {
     let object = plain("a", "b", 1234);

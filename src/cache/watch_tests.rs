@@ -225,7 +225,7 @@ async fn a_slow_watcher_is_ended_and_holds_no_memory() {
         assert_eq!(take(&mut fast), [format!("MODIFIED a/x@{rv}")]);
     }
     assert!(held.upgrade().is_some(), "pinned by those who have not read");
-    dispatcher.sweep();
+    sweep(&mut dispatcher);
     assert!(held.upgrade().is_none(), "the window has passed them");
     assert_eq!(take(&mut slow), ["END too_slow"]);
     assert_eq!(take(&mut listing), ["END too_slow"]);

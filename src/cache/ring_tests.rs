@@ -1,0 +1,117 @@
+//! What rings hold beyond the window, under random sizes, readers and moments.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::history::memory;
+use super::testing::*;
+use super::*;
+use crate::meta::{EventType, ResourceVersion, Scope};
+use crate::selector::Predicate;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// One object changes to so many bytes.
+    Change {
+        namespace: usize,
+        bytes: usize,
+    },
+    /// What there is is dispatched, as after a notification.
+    Dispatch,
+    Read {
+        watcher: prop::sample::Index,
+        events: usize,
+    },
+}
+
+const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+const WINDOW: usize = 64 << 10;
+const LARGEST: usize = 16 << 10;
+const EVENTS: usize = 64;
+const STEP: usize = 16;
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let change = |bytes| (0..NAMESPACES.len(), bytes).prop_map(|(namespace, bytes)| Op::Change { namespace, bytes });
+    let op = prop_oneof![
+        6 => change(0..200_usize),
+        6 => change(0..LARGEST),
+        4 => Just(Op::Dispatch),
+        1 => (any::<prop::sample::Index>(), 1..20_usize).prop_map(|(watcher, events)| Op::Read { watcher, events }),
+    ];
+    prop::collection::vec(op, 1..400)
+}
+
+/// Memory and number of the events in rings that are older than `oldest`.
+fn held(cache: &WatchCache, oldest: ResourceVersion) -> (usize, usize) {
+    let shared = cache.shared();
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for group in shared.groups.read().iter() {
+        for event in group.ring.lock().events().filter(|event| event.rv < oldest) {
+            if seen.insert(Arc::as_ptr(event)) {
+                bytes += memory(event);
+            }
+        }
+    }
+    (bytes, seen.len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rings_are_bounded_with_the_window(ops in ops()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (mut writer, cache, mut dispatcher) = cache(|config| {
+                (config.window_max_bytes, config.window_max_events) = (WINDOW, EVENTS);
+                config.window_min_events = 1;
+            });
+            let objects = NAMESPACES.map(|namespace| Arc::new(plain(namespace, "x", 1)));
+            writer.replace(objects.into(), ResourceVersion(10)).await.unwrap();
+            // Whoever reads nothing drops nothing, in a group of its own and beside one who reads.
+            let in_namespace = |namespace: &str| predicate(Scope { namespace: Some(namespace.into()), name: None }, "", "");
+            let predicates = [Predicate::everything(), predicate(Scope::all(), "", ""), in_namespace("a")];
+            let mut watchers: Vec<_> = predicates
+                .into_iter()
+                .chain(NAMESPACES.map(in_namespace))
+                .map(|predicate| cache.watch(WatchSpec { predicate, ..spec(WatchStart::Now) }).unwrap())
+                .collect();
+            let readers = watchers.len() / 2;
+            let mut rv = 10;
+            for op in ops {
+                match op {
+                    Op::Change { namespace, bytes } => {
+                        rv += 1;
+                        let text = "x".repeat(bytes);
+                        let object = object(NAMESPACES[namespace], "x", rv, &[("size", &text)], "");
+                        writer.apply(EventType::Modified, object).await.unwrap();
+                    }
+                    Op::Dispatch => {
+                        while dispatcher.step(STEP) {
+                            let (bytes, events) = held(&cache, ResourceVersion(u64::MAX));
+                            // The half is tolerated; one step, of a quarter and an event at most, is not foreseen.
+                            let most = WINDOW + WINDOW / 2 + WINDOW / 4 + 2 * LARGEST;
+                            prop_assert!(bytes <= most, "{} bytes", bytes);
+                            prop_assert!(events <= EVENTS + EVENTS / 2 + STEP, "{} events", events);
+                            if dispatcher.is_due() {
+                                sweep(&mut dispatcher);
+                                let oldest = cache.stats().window_oldest_rv.unwrap_or_default();
+                                prop_assert_eq!(held(&cache, oldest), (0, 0));
+                            }
+                        }
+                    }
+                    Op::Read { watcher, events } => {
+                        let reader = watcher.index(readers);
+                        for _ in 0..events {
+                            drop(poll(&mut watchers[reader]));
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
