@@ -8,6 +8,8 @@ mod cluster;
 mod process;
 mod support;
 
+#[path = "responses/gzip.rs"]
+mod gzip;
 #[path = "responses/warnings.rs"]
 mod warnings;
 

@@ -160,6 +160,7 @@ impl Connection {
         &mut self,
         method: Method,
         path: &str,
+        headers: &[(&str, &str)],
         body: String,
     ) -> anyhow::Result<Response<Incoming>> {
         let scheme = if self.target.ca.is_some() { "https" } else { "http" };
@@ -173,6 +174,9 @@ impl Connection {
             .header("accept", "application/json")
             .header("content-type", "application/json")
             .header("user-agent", "informerd-load");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if matches!(self.send, Sender::Http1(_)) {
             request = request.header("host", &self.target.address);
         }
@@ -199,7 +203,12 @@ impl Connection {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Response<Incoming>> {
-        self.send(Method::GET, path, String::new()).await
+        self.send(Method::GET, path, &[], String::new()).await
+    }
+
+    /// As Go's client asks for everything.
+    pub(crate) async fn get_gzip(&mut self, path: &str) -> anyhow::Result<Response<Incoming>> {
+        self.send(Method::GET, path, &[("accept-encoding", "gzip")], String::new()).await
     }
 
     pub(crate) async fn get_text(&mut self, path: &str) -> anyhow::Result<String> {

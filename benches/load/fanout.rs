@@ -99,7 +99,7 @@ pub(crate) async fn run(
 async fn write(writer: &mut Connection, epoch: Instant, options: &Options) -> anyhow::Result<()> {
     for _ in 0..options.updates {
         let body = config_map(epoch.elapsed().as_nanos());
-        writer.send(Method::PUT, MAP, body).await?.into_body().collect().await?;
+        writer.send(Method::PUT, MAP, &[], body).await?.into_body().collect().await?;
         tokio::time::sleep(Duration::from_millis(options.pause_ms)).await;
     }
     Ok(())

@@ -153,7 +153,7 @@ impl Running {
 }
 
 async fn post(writer: &mut Connection, path: &str, body: String) -> anyhow::Result<()> {
-    writer.send(Method::POST, path, body).await?.into_body().collect().await?;
+    writer.send(Method::POST, path, &[], body).await?.into_body().collect().await?;
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! Complete lists, one after the other.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
 
 use anyhow::{Context, ensure};
+use flate2::write::MultiGzDecoder;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
@@ -18,6 +20,8 @@ pub(crate) struct ListCost {
     /// Of the generator.
     pub(crate) client_cpu_seconds: f64,
     pub(crate) bytes: usize,
+    /// As sent.
+    pub(crate) wire_bytes: usize,
     /// Before the first list, with everything in the cache.
     pub(crate) held_mib: f64,
     pub(crate) held_after_mib: f64,
@@ -29,6 +33,7 @@ const PODS: &str = "/api/v1/pods?resourceVersion=0";
 pub(crate) async fn run(
     server: &Running,
     protocol: Protocol,
+    gzip: bool,
     expected: &mut Option<u64>,
     options: &Options,
 ) -> anyhow::Result<ListCost> {
@@ -44,11 +49,27 @@ pub(crate) async fn run(
     drop(body);
 
     let (cpu, own, started) = (server.target.cpu_seconds()?, cpu_seconds("self")?, Instant::now());
+    let mut wire_bytes = 0;
     for _ in 0..options.lists {
-        let mut body = connection.get(PODS).await?.into_body();
+        let response = if gzip { connection.get_gzip(PODS).await? } else { connection.get(PODS).await? };
+        ensure!(response.headers().contains_key("content-encoding") == gzip, "compressed, or not, against the request");
+        let mut body = response.into_body();
+        let mut inflate = MultiGzDecoder::new(Counted(0));
         let mut received = 0;
+        wire_bytes = 0;
         while let Some(frame) = body.frame().await {
-            received += frame?.data_ref().map_or(0, bytes::Bytes::len);
+            let frame = frame?;
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            wire_bytes += data.len();
+            if gzip {
+                inflate.write_all(data)?;
+            } else {
+                received += data.len();
+            }
+        }
+        if gzip {
+            inflate.try_finish()?;
+            received = inflate.get_ref().0;
         }
         ensure!(received == bytes, "two lists of the same state differ in size");
     }
@@ -58,11 +79,26 @@ pub(crate) async fn run(
         cpu_seconds: (server.target.cpu_seconds()? - cpu) / lists,
         client_cpu_seconds: (cpu_seconds("self")? - own) / lists,
         bytes,
+        wire_bytes,
         held_mib,
         held_after_mib: server.target.held_mib().await?,
     };
     server.check_served(served, options.lists + 1).await?;
     Ok(cost)
+}
+
+/// Counts what is written to it.
+struct Counted(usize);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Of everything behind the list's metadata, which holds the revision of the moment.

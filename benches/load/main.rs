@@ -67,9 +67,11 @@ async fn main() -> anyhow::Result<()> {
     for protocol in options.protocols.iter().copied() {
         let mut expected = None;
         for server in servers.iter().filter(|_| options.lists > 0) {
-            let running = fixture.start(server)?;
-            let cost = lists::run(&running, protocol, &mut expected, &options).await?;
-            report.list(server.row(protocol), cost);
+            for gzip in [false, true] {
+                let running = fixture.start(server)?;
+                let cost = lists::run(&running, protocol, gzip, &mut expected, &options).await?;
+                report.list(format!("{}{}", server.row(protocol), if gzip { ", gzip" } else { "" }), cost);
+            }
         }
     }
     for protocol in options.protocols.iter().copied() {

@@ -25,13 +25,14 @@ impl Report {
         if let Some((_, first)) = self.lists.first() {
             println!("\nList of {} pods, mean of {}:\n", options.pods, options.lists);
             println!(
-                "| server | MB | wall ms | CPU ms | CPU, first to this | generator's CPU ms | MiB held, synced | after |"
+                "| server | MB | MB sent | wall ms | CPU ms | CPU, first to this | generator's CPU ms | MiB held, synced | after |"
             );
-            println!("|---|---|---|---|---|---|---|---|");
+            println!("|---|---|---|---|---|---|---|---|---|");
             for (name, cost) in &self.lists {
                 println!(
-                    "| {name} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} | {:.0} |",
+                    "| {name} | {:.1} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} | {:.0} |",
                     cost.bytes as f64 / 1e6,
+                    cost.wire_bytes as f64 / 1e6,
                     cost.wall_seconds * 1e3,
                     cost.cpu_seconds * 1e3,
                     first.cpu_seconds / cost.cpu_seconds.max(1e-9),

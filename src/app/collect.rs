@@ -60,6 +60,7 @@ const CACHE_COUNTERS: &[PerCache] = &[
 const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
     ("http_connections", "Open client connections", |m| unsigned(m.connections_open.get())),
     ("http_watches", "Open watches that are served from a cache", |m| unsigned(m.watches_open.get())),
+    ("http_gzip_memory_bytes", "Compressed answers in memory, kept or being sent", |m| unsigned(m.gzip_memory.get())),
     ("http_upgrades", "Open upgraded connections", |m| unsigned(m.upgrades_open.get())),
 ];
 
@@ -80,6 +81,12 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_list_objects", "Objects sent in lists", |m| m.list_objects.get()),
     ("http_list_bytes", "Bytes sent in lists", |m| m.list_bytes.get()),
     ("http_get_bytes", "Bytes sent in gets", |m| m.get_bytes.get()),
+    ("http_gzip_responses", "Gets and lists sent compressed", |m| m.gzip_responses.get()),
+    ("http_gzip_compressions", "Answers compressed; other compressed responses shared one", |m| {
+        m.gzip_compressions.get()
+    }),
+    ("http_gzip_bytes_in", "Bytes that were compressed", |m| m.gzip_bytes_in.get()),
+    ("http_gzip_bytes_out", "Bytes they were compressed to", |m| m.gzip_bytes_out.get()),
     ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
 ];
 

@@ -100,6 +100,7 @@ impl Daemon {
                 stall_timeout: config.http.write_stall_timeout,
                 explain: config.http.explain,
                 grpc: Some(Arc::new(Calls(grpc))),
+                gzip: config.http.gzip,
                 metrics: http_metrics.clone(),
             },
             fatal,

@@ -39,7 +39,7 @@ pub use config::CacheConfig;
 pub use invariants::Invariant;
 pub use ready::Readiness;
 pub use stats::CacheStats;
-pub use store::Snapshot;
+pub use store::{Snapshot, StateId};
 pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
 pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};
 pub use writer::{ApplyError, ReplaceError, Replaced, Writer};

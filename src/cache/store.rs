@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 
@@ -9,12 +10,24 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope, WatchCac
 
 /// Objects by key, in the apiserver's order. Cloning takes constant time: clones share the tree, and a later change
 /// copies only the nodes on its path.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     map: OrdMap<ObjectKey, Arc<Object>>,
     /// Sum of [`Object::size`].
     bytes: usize,
+    lineage: u64,
 }
+
+/// Names a state of one resource: states of the same name hold the same objects with the same bytes. A revision alone
+/// does not: stores are restored from backups, and a change of schema rewrites objects at their old revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StateId {
+    lineage: u64,
+    rv: ResourceVersion,
+}
+
+/// Counts the lineages of all caches of the process.
+static LINEAGES: AtomicU64 = AtomicU64::new(0);
 
 /// The state of one resource at one resourceVersion. Cloning takes constant time.
 #[derive(Clone, Debug)]
@@ -40,7 +53,18 @@ enum Keys<'a> {
 
 // === impl Store ===
 
+impl Default for Store {
+    fn default() -> Self {
+        Self { map: OrdMap::new(), bytes: 0, lineage: LINEAGES.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
 impl Store {
+    /// From here on no state is one that was before, whatever its revision.
+    pub(super) fn begin_lineage(&mut self) {
+        self.lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.map.len()
     }
@@ -96,6 +120,17 @@ impl Snapshot {
     /// The revision this state is of. Greater than or equal to every object's.
     pub fn rv(&self) -> ResourceVersion {
         self.inner.rv
+    }
+
+    /// A state without objects, unlike any other.
+    #[cfg(test)]
+    pub fn empty(rv: ResourceVersion) -> Self {
+        Self::new(rv, Store::default())
+    }
+
+    /// Its name among all states of all caches.
+    pub fn id(&self) -> StateId {
+        StateId { lineage: self.inner.store.lineage, rv: self.inner.rv }
     }
 
     /// Number of objects, all namespaces.

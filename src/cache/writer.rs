@@ -175,6 +175,7 @@ impl Writer {
         }
         let explained = difference.follows(self.rv);
         let old = std::mem::replace(&mut self.store, difference.store);
+        self.store.begin_lineage();
         let mut state = self.shared.state.lock();
         let ended = if self.synced && explained {
             let ended = match deleted {

@@ -20,7 +20,7 @@ pub enum Shape {
 }
 
 /// The metadata of a list to be written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListMetaOut {
     pub rv: ResourceVersion,
     pub continue_token: Option<String>,

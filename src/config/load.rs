@@ -9,13 +9,14 @@ use super::expand::expand;
 use super::file::{File, Node, Value};
 use super::layers::{Loader, Raw};
 use super::parse::{
-    beyond_this_machine, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count, positive_duration,
+    beyond_this_machine, parse_compression, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count,
+    positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_rules};
 use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
-use crate::http::{CertificateFiles, HttpConfig, ListenAddr};
+use crate::http::{CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::telemetry::{LogConfig, LogFormat};
 
@@ -123,9 +124,12 @@ impl Loader<'_> {
         let handshake_timeout = self.parse("limits.handshakeTimeout", positive_duration);
         let write_stall_timeout = self.parse("limits.writeStallTimeout", positive_duration);
         let explain = self.parse("explainHeader", parse_bool);
+        let compression = self.parse("compression", parse_compression);
+        let keep_bytes = self.parse("limits.compressedBytes", parse_size);
         http.drain_spread = self.duration("drain.spread")?;
         http.explain = explain?;
         http.unix_mode = unix_mode?;
+        http.gzip = GzipConfig { enabled: compression?, keep_bytes: keep_bytes? };
         http.max_connections = max_connections?;
         http.header_read_timeout = header_read_timeout?;
         http.handshake_timeout = handshake_timeout?;

@@ -42,6 +42,11 @@ pub(super) fn parse_host(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{text:?} is no host name: want a name or an address, without a port"))
 }
 
+/// Whether answers are compressed.
+pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
+    choice(text, &[("gzip", true), ("off", false)])
+}
+
 pub(super) fn parse_lend_identity(text: &str) -> Result<LendIdentity, String> {
     choice(text, &[("all", LendIdentity::All), ("reads", LendIdentity::Reads), ("none", LendIdentity::None)])
 }

@@ -102,6 +102,12 @@ pub const SETTINGS: &[Setting] = &[
     one("consistentReads.timeout", "duration", "3s", "how long a read waits for a resourceVersion"),
     one("notSynced.wait", "duration", "5s", "how long a read waits for an informer that is not synced"),
     one("notSynced.then", "forward|429", "forward", "what happens to a read after that wait"),
+    one(
+        "compression",
+        "gzip|off",
+        "gzip",
+        "whether gets and lists over 128 KiB are compressed for clients that accept gzip, as by the apiserver",
+    ),
     one("idleTimeout", "duration", "10m", "an informer without readers for this long is stopped"),
     one("window.minAge", "duration", "75s", "events younger than this are kept while the two maxima allow"),
     one("window.maxEvents", "count", "102400", "events kept per informer at most"),
@@ -109,6 +115,7 @@ pub const SETTINGS: &[Setting] = &[
     one("drain.timeout", "duration", "25s", "how long open requests may take to end after the first signal"),
     one("drain.spread", "duration", "3s", "over how long the ends of open watches are spread when draining"),
     one("limits.maxConnections", "count", "10000", "connections served at once; one more is closed at once"),
+    one("limits.compressedBytes", "size", "64Mi", "compressed lists kept for the next client that asks for the same"),
     one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),
     one(
         "limits.headerTimeout",

@@ -36,7 +36,10 @@ impl ReadHandler for Reads {
                 let meta =
                     ListMetaOut { rv: answer.rv, continue_token: answer.continue_token, remaining: answer.remaining };
                 let items = Box::new(answer.items);
-                (ListAnswer { form: answer.form, shape: answer.shape, meta, items }, served)
+                (
+                    ListAnswer { form: answer.form, shape: answer.shape, meta, items, identity: Some(answer.identity) },
+                    served,
+                )
             })
         })
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::gzip::GzipConfig;
+
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
     pub listen: Vec<ListenAddr>,
@@ -27,6 +29,7 @@ pub struct HttpConfig {
     pub explain: bool,
     /// Permissions of Unix sockets. Default 0600.
     pub unix_mode: u32,
+    pub gzip: GzipConfig,
 }
 
 /// Where the certificate of the `https` listeners comes from.
@@ -82,6 +85,7 @@ impl HttpConfig {
             drain_spread: Duration::from_secs(3),
             explain: false,
             unix_mode: 0o600,
+            gzip: GzipConfig::default(),
         }
     }
 }

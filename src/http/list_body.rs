@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::body::BoxError;
+use super::gzip::{Compressed, Piece};
 use super::metrics::HttpMetrics;
 use super::read::{ListAnswer, ObjectSource};
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
@@ -53,6 +54,13 @@ pub struct ListBody {
     metrics: Arc<HttpMetrics>,
 }
 
+/// What is still to be sent.
+pub enum Rest {
+    Plain(ListWriter),
+    /// From this piece on.
+    Compressed(Arc<Compressed>, usize),
+}
+
 /// Lets go of lists whose clients have stopped to take them: an unfinished list keeps a snapshot of its cache alive.
 #[derive(Clone, Default)]
 pub struct Leashes {
@@ -65,7 +73,7 @@ struct Leash {
 
 struct Leashed {
     /// `None` once given up or at the end.
-    writer: Option<ListWriter>,
+    rest: Option<Rest>,
     polled: Instant,
     stalled: bool,
 }
@@ -129,9 +137,9 @@ impl ListWriter {
 // === impl ListBody ===
 
 impl ListBody {
-    /// Continues a list after its first frame.
-    pub fn new(first: Slices, writer: ListWriter, leashes: &Leashes, metrics: &Arc<HttpMetrics>) -> Self {
-        let leashed = Leashed { writer: Some(writer), polled: Instant::now(), stalled: false };
+    /// Continues a list after its first frame, if that is there.
+    pub fn new(first: Slices, rest: Rest, leashes: &Leashes, metrics: &Arc<HttpMetrics>) -> Self {
+        let leashed = Leashed { rest: Some(rest), polled: Instant::now(), stalled: false };
         let leash = Arc::new(Leash { inner: Mutex::new(leashed) });
         leashes.all.lock().push(Arc::downgrade(&leash));
         Self { first: (!first.is_empty()).then_some(first), leash, metrics: Arc::clone(metrics) }
@@ -153,27 +161,63 @@ impl Body for ListBody {
             this.metrics.list_bytes.add(first.len() as u64);
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        let Some(writer) = &mut leashed.writer else { return Poll::Ready(None) };
-        let before = writer.objects();
-        let step = writer.step();
-        this.metrics.list_objects.add(writer.objects() - before);
-        match step {
-            Step::Frame(frame) => {
-                if writer.is_done() {
-                    leashed.writer = None;
+        let Some(rest) = &mut leashed.rest else { return Poll::Ready(None) };
+        match rest.step(&this.metrics) {
+            Err(error) => {
+                leashed.rest = None;
+                Poll::Ready(Some(Err(error)))
+            }
+            Ok(Step::Frame(frame)) => {
+                if rest.is_done() {
+                    leashed.rest = None;
                 }
                 this.metrics.list_bytes.add(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Others get their turn between the parts of a long search.
-            Step::Again => {
+            Ok(Step::Again) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Step::End => {
-                leashed.writer = None;
+            Ok(Step::End) => {
+                leashed.rest = None;
                 Poll::Ready(None)
             }
+        }
+    }
+}
+
+// === impl Rest ===
+
+impl Rest {
+    fn step(&mut self, metrics: &HttpMetrics) -> Result<Step, BoxError> {
+        match self {
+            Self::Plain(writer) => {
+                let before = writer.objects();
+                let step = writer.step();
+                metrics.list_objects.add(writer.objects() - before);
+                Ok(step)
+            }
+            Self::Compressed(compressed, next) => match compressed.piece(*next) {
+                Piece::Chunk(chunk) => {
+                    *next += 1;
+                    Ok(Step::Frame(chunk.into()))
+                }
+                Piece::Later => Ok(Step::Again),
+                Piece::Failed => Err("an answer could not be compressed".into()),
+                Piece::End => {
+                    metrics.list_objects.add(compressed.objects());
+                    Ok(Step::End)
+                }
+            },
+        }
+    }
+
+    /// Known before the end is asked for.
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Plain(writer) => writer.is_done(),
+            Self::Compressed(..) => false,
         }
     }
 }
@@ -197,12 +241,12 @@ impl Leashes {
         self.all.lock().retain(|leash| {
             let Some(leash) = leash.upgrade() else { return false };
             let mut leashed = leash.inner.lock();
-            if leashed.writer.is_some() && now - leashed.polled >= timeout {
+            if leashed.rest.is_some() && now - leashed.polled >= timeout {
                 leashed.stalled = true;
-                given_up.extend(leashed.writer.take());
+                given_up.extend(leashed.rest.take());
                 stalled += 1;
             }
-            leashed.writer.is_some()
+            leashed.rest.is_some()
         });
         stalled
     }

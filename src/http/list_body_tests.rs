@@ -28,7 +28,7 @@ fn body(objects: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
     let (leashes, metrics) = (Leashes::default(), Arc::default());
     let mut writer = ListWriter::new(list(objects, 10));
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
-    (ListBody::new(first, writer, &leashes, &metrics), leashes, metrics)
+    (ListBody::new(first, Rest::Plain(writer), &leashes, &metrics), leashes, metrics)
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_list_nobody_takes_is_given_up() {
         assert!(body.frame().await.unwrap().is_ok());
     }
     tokio::time::sleep(TIMEOUT * 5 / 4 + Duration::from_secs(1)).await;
-    assert!(body.leash.inner.lock().writer.is_none(), "the snapshot is free");
+    assert!(body.leash.inner.lock().rest.is_none(), "the snapshot is free");
     assert!(body.frame().await.unwrap().is_err());
     assert_eq!(metrics.lists_stalled.get(), 1);
 }

@@ -33,6 +33,15 @@ pub struct HttpMetrics {
     pub list_objects: Counter,
     pub list_bytes: Counter,
     pub get_bytes: Counter,
+    /// Gets and lists answered compressed.
+    pub gzip_responses: Counter,
+    /// Answers that were compressed: the other compressed responses shared one of them.
+    pub gzip_compressions: Counter,
+    /// What went into the compression, and what came out.
+    pub gzip_bytes_in: Counter,
+    pub gzip_bytes_out: Counter,
+    /// Compressed bytes in memory, kept or being sent.
+    pub gzip_memory: Gauge,
     /// List bodies given up because the client stopped taking them.
     pub lists_stalled: Counter,
 }
@@ -79,6 +88,10 @@ impl Counter {
 // === impl Gauge ===
 
 impl Gauge {
+    pub fn add(&self, n: i64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }

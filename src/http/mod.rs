@@ -6,6 +6,7 @@ pub mod config;
 pub mod error;
 pub mod explain;
 pub mod guard;
+pub mod gzip;
 mod io;
 mod list_body;
 pub mod listener;
@@ -20,6 +21,7 @@ mod watch_body;
 
 pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
 pub use guard::Guard;
+pub use gzip::GzipConfig;
 pub use metrics::HttpMetrics;
 pub use server::{BoxFuture, Connection, Handler, Server};
 pub use service::{Service, ServiceParts};

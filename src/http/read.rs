@@ -14,7 +14,7 @@ use crate::codec::negotiate::{self, Negotiated, ReadKind};
 use crate::codec::{Form, Format, ListMetaOut, Shape};
 use crate::meta::{Encoding, Gvr, ListOptions, Object, Query, RequestInfo, Status, Verb};
 
-pub use crate::reads::{ForwardReason, ReadRequest, Served, Waited, WatcherEvent, refusal};
+pub use crate::reads::{ForwardReason, ListIdentity, ReadRequest, Served, Waited, WatcherEvent, refusal};
 
 /// Answers reads from the caches, or says that they are to be forwarded.
 pub trait ReadHandler: Send + Sync + 'static {
@@ -56,6 +56,8 @@ pub struct ListAnswer {
     pub shape: Shape,
     pub meta: ListMetaOut,
     pub items: Box<dyn ObjectSource>,
+    /// What it is shared by, if its bytes may be: see [`ListIdentity`].
+    pub identity: Option<ListIdentity>,
 }
 
 pub struct WatchAnswer {

@@ -1,9 +1,10 @@
 //! From a request to an answer: guard, read path, or the apiserver.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt;
@@ -13,7 +14,8 @@ use super::body::{self, Body};
 use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
 use super::explain::Plan;
 use super::guard::Guard;
-use super::list_body::{Leashes, ListBody, ListWriter, Step};
+use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
+use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
 use super::metrics::HttpMetrics;
 use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal};
 use super::server::{BoxFuture, Connection, Handler};
@@ -24,8 +26,10 @@ use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb};
 use crate::passthrough::{Forward, Tunnel};
 
-/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
+/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks: what its HTTP library
+/// buffers of an answer, over HTTP/1.1 and over HTTP/2.
 const SHORT: usize = 2048;
+const SHORT_HTTP2: usize = 4096;
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -42,6 +46,7 @@ struct Inner {
     leashes: Leashes,
     explain: bool,
     grpc: Option<Arc<dyn Handler>>,
+    gzip: Gzip,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -59,7 +64,22 @@ pub struct ServiceParts {
     pub explain: bool,
     /// Answers what comes as gRPC; without it that is a request like any other.
     pub grpc: Option<Arc<dyn Handler>>,
+    pub gzip: GzipConfig,
     pub metrics: Arc<HttpMetrics>,
+}
+
+/// How the client takes bodies.
+struct Taken {
+    gzip: bool,
+    /// Up to this size with their length.
+    short: usize,
+}
+
+/// An answer from a cache.
+struct Answered {
+    media_type: HeaderValue,
+    body: Body,
+    gzip: bool,
 }
 
 // === impl Service ===
@@ -80,6 +100,7 @@ impl Service {
                 leashes,
                 explain: parts.explain,
                 grpc: parts.grpc,
+                gzip: Gzip::new(parts.gzip, Arc::clone(&parts.metrics)),
                 metrics: parts.metrics,
             }),
         }
@@ -110,7 +131,7 @@ impl Inner {
             return self.refuse(&draining(), audit_id);
         }
         let (answered, plan) = match read::parse(&head, &info) {
-            Parsed::Read(read) => self.read(*read, info.verb, &audit_id).await,
+            Parsed::Read(read) => self.read(*read, info.verb, &self.taken(&head), &audit_id).await,
             Parsed::Forward(reason) => {
                 self.reads.forwarded(reason);
                 (None, Plan::Forwarded(Some(reason)))
@@ -127,28 +148,41 @@ impl Inner {
         response
     }
 
+    fn taken(&self, head: &Parts) -> Taken {
+        Taken {
+            gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers),
+            short: if head.version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT },
+        }
+    }
+
     /// The read path's answer, none where the request is to be forwarded, and how it came about.
-    async fn read(&self, request: ReadRequest, verb: Verb, audit_id: &HeaderValue) -> (Option<Response<Body>>, Plan) {
+    async fn read(
+        &self,
+        request: ReadRequest,
+        verb: Verb,
+        taken: &Taken,
+        audit_id: &HeaderValue,
+    ) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
-        let body = match verb {
-            Verb::Get => {
-                self.reads.get(request).await.map(|answer| (media_type(&answer.form, false), self.object(&answer)))
-            }
-            Verb::List => {
-                self.reads.list(request).await.map(|answer| (media_type(&answer.form, false), self.list(answer)))
-            }
-            _ => self.reads.watch(request).await.map(|answer| (media_type(&answer.form, true), self.watch(answer))),
+        let outcome = match verb {
+            Verb::Get => self.reads.get(request).await.map(|answer| self.object(answer, taken)).await,
+            Verb::List => self.reads.list(request).await.map(|answer| self.list(answer, taken)).await,
+            _ => self.reads.watch(request).await.map(|answer| async { self.watch(answer) }).await,
         };
-        let (mut response, plan) = match body {
+        let (mut response, plan) = match outcome {
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
             Outcome::Refuse(status) => (self.refuse(&status, audit_id.clone()), Plan::Refused(refusal(&status))),
-            Outcome::Serve((media_type, body), served) => {
+            Outcome::Serve(Answered { media_type, body, gzip }, served) => {
                 self.metrics.requests_served.inc();
                 let mut response = Response::new(body);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
                 headers.insert(CONTENT_TYPE, media_type);
+                if gzip {
+                    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+                }
                 (response, Plan::Served(served))
             }
         };
@@ -158,29 +192,67 @@ impl Inner {
         (Some(response), plan)
     }
 
-    fn object(&self, answer: &GetAnswer) -> Body {
-        let body = answer.form.object_body(&answer.object, answer.shape);
-        self.metrics.get_bytes.add(body.len() as u64);
-        sized_if_short(body)
-    }
-
-    fn list(&self, answer: ListAnswer) -> Body {
-        let mut writer = ListWriter::new(answer);
-        // A frame holds all of a short list; a search that finds nothing at first goes on while the body is sent.
-        let first = match writer.step() {
-            Step::Frame(first) => first,
-            Step::Again | Step::End => Slices::new(),
-        };
-        self.metrics.list_objects.add(writer.objects());
-        if writer.is_done() {
-            self.metrics.list_bytes.add(first.len() as u64);
-            return sized_if_short(first);
+    async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
+        let media_type = media_type(&answer.form, false);
+        let mut body = answer.form.object_body(&answer.object, answer.shape);
+        let mut gzip = false;
+        if taken.gzip && body.len() > gzip::THRESHOLD {
+            let key = Key::object(&answer.object, &answer.form, answer.shape);
+            let compressed = self.gzip.get(Some(key), body.clone(), None).await;
+            if let Some(all) = compressed.if_short(usize::MAX).await {
+                (body, gzip) = (all, true);
+            }
         }
-        ListBody::new(first, writer, &self.leashes, &self.metrics).boxed_unsync()
+        self.metrics.get_bytes.add(body.len() as u64);
+        Answered { media_type, body: taken.sized_if_short(body), gzip }
     }
 
-    fn watch(&self, answer: WatchAnswer) -> Body {
-        WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync()
+    async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
+        let media_type = media_type(&answer.form, false);
+        let identity = answer.identity.take();
+        let key = identity.map(|identity| Key::list(identity, &answer.meta, &answer.form, answer.shape));
+        let mut writer = ListWriter::new(answer);
+        let mut first = Slices::new();
+        loop {
+            match writer.step() {
+                Step::Frame(frame) => first.append(frame),
+                // Whether there is enough to be compressed must be known before the head is sent.
+                Step::Again if taken.gzip => tokio::task::yield_now().await,
+                // A search that finds nothing at first goes on while the body is sent.
+                Step::Again | Step::End => {}
+            }
+            // A frame holds all of a short list.
+            if writer.is_done() || !taken.gzip || first.len() > gzip::THRESHOLD {
+                break;
+            }
+        }
+        if taken.gzip && first.len() > gzip::THRESHOLD {
+            let compressed = self.gzip.get(key, first, Some(writer)).await;
+            return Answered { media_type, body: self.compressed(compressed, taken).await, gzip: true };
+        }
+        self.metrics.list_objects.add(writer.objects());
+        let body = if writer.is_done() {
+            self.metrics.list_bytes.add(first.len() as u64);
+            taken.sized_if_short(first)
+        } else {
+            ListBody::new(first, Rest::Plain(writer), &self.leashes, &self.metrics).boxed_unsync()
+        };
+        Answered { media_type, body, gzip: false }
+    }
+
+    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken) -> Body {
+        if let Some(all) = compressed.if_short(taken.short).await {
+            self.metrics.list_objects.add(compressed.objects());
+            self.metrics.list_bytes.add(all.len() as u64);
+            return body::full(all);
+        }
+        ListBody::new(Slices::new(), Rest::Compressed(compressed, 0), &self.leashes, &self.metrics).boxed_unsync()
+    }
+
+    fn watch(&self, answer: WatchAnswer) -> Answered {
+        let media_type = media_type(&answer.form, true);
+        let body = WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync();
+        Answered { media_type, body, gzip: false }
     }
 
     async fn forward(
@@ -228,12 +300,20 @@ impl Inner {
     }
 }
 
+// === impl Taken ===
+
+impl Taken {
+    fn sized_if_short(&self, body: Slices) -> Body {
+        if body.len() <= self.short { body::full(body) } else { body::chunked(body) }
+    }
+}
+
 // === impl Outcome ===
 
 impl<T> Outcome<T> {
-    fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
+    async fn map<U, F: Future<Output = U>>(self, make: impl FnOnce(T) -> F) -> Outcome<U> {
         match self {
-            Self::Serve(answer, served) => Outcome::Serve(make(answer), served),
+            Self::Serve(answer, served) => Outcome::Serve(make(answer).await, served),
             Self::Forward(reason) => Outcome::Forward(reason),
             Self::Refuse(status) => Outcome::Refuse(status),
         }
@@ -260,10 +340,6 @@ fn audit_id(request: &Parts) -> HeaderValue {
         let id = uuid::Uuid::new_v4().to_string();
         HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("unknown"))
     })
-}
-
-fn sized_if_short(body: Slices) -> Body {
-    if body.len() <= SHORT { body::full(body) } else { body::chunked(body) }
 }
 
 #[cfg(test)]

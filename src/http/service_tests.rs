@@ -14,20 +14,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::codec::Form;
 use crate::http::config::{HttpConfig, ListenAddr};
 use crate::http::read::{ForwardReason, Served, WatcherEvent};
 use crate::http::server::Server;
-use crate::http::testing::{LAST_BOOKMARK, added, added_text, form, item, list, list_text, object, watch};
+use crate::http::testing::{LAST_BOOKMARK, added, added_text, form, inflate, item, list, list_text, object, watch};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
-use crate::meta::{Gvr, ResourceVersion, errors};
+use crate::meta::{Gvr, Object, ResourceVersion, errors};
 use crate::passthrough::{ForwardConfig, LendIdentity, RevisionObserver};
 use crate::upstream::client::Upstream;
 
 /// Answers by resource: `configmaps` is cached, `secrets` is not, and `pods` is not ready.
-#[derive(Default)]
 struct Cached {
+    form: Arc<Form>,
+    huge: Arc<Object>,
     watches: Mutex<Vec<mpsc::Sender<WatcherEvent>>>,
     unread: Mutex<Vec<ForwardReason>>,
+}
+
+impl Default for Cached {
+    fn default() -> Self {
+        Self { form: form(), huge: object(0, 500_000), watches: Mutex::default(), unread: Mutex::default() }
+    }
 }
 
 impl Cached {
@@ -47,6 +55,10 @@ impl Cached {
 impl ReadHandler for Cached {
     fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>> {
         Self::outcome(&request.gvr, || match request.name.as_deref() {
+            Some("huge") => {
+                let (form, object) = (self.form.clone(), self.huge.clone());
+                Outcome::Serve(GetAnswer { form, shape: request.format.shape, object }, Served::default())
+            }
             Some(name @ ("c0" | "big")) => {
                 let object = object(0, if name == "c0" { 5 } else { 5000 });
                 Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object }, Served::default())
@@ -146,6 +158,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         stall_timeout: Duration::from_secs(300),
         explain: false,
         grpc: None,
+        gzip: GzipConfig::default(),
         metrics: Arc::clone(&metrics),
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
@@ -214,6 +227,44 @@ async fn lists_are_served() {
     assert!(large == list_text(10_000, 100));
     assert_eq!(server.metrics.list_objects.get(), 10_002);
     assert_eq!(server.metrics.list_bytes.get(), (large.len() + list_text(2, 100).len()) as u64);
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_those_who_take_it() {
+    let server = start().await;
+    let ask = |target: &'static str, accepted: &'static str| {
+        let request = Request::get(target).header("accept-encoding", accepted);
+        server.send(request)
+    };
+    for (target, accepted, compressed) in [
+        ("/api/v1/configmaps", "gzip", true),
+        ("/api/v1/configmaps", "br, gzip", true),
+        ("/api/v1/configmaps", "gzip;q=1.0", false),
+        ("/api/v1/configmaps", "identity", false),
+        ("/api/v1/namespaces/a/configmaps", "gzip", false),
+        ("/api/v1/namespaces/a/configmaps/huge", "gzip", true),
+        ("/api/v1/namespaces/a/configmaps/big", "gzip", false),
+    ] {
+        let (objects, bytes) = (server.metrics.list_objects.get(), server.metrics.list_bytes.get());
+        let response = ask(target, accepted).await;
+        let (encoding, vary) = if compressed { ("gzip", "Accept-Encoding") } else { ("", "") };
+        assert_eq!((header(&response, "content-encoding"), header(&response, "vary")), (encoding, vary), "{target}");
+        let sent = response.into_body().collect().await.unwrap().to_bytes();
+        let body = if compressed { inflate(&sent) } else { sent.to_vec() };
+        let plain = server.get(target).await;
+        assert_eq!(header(&plain, "content-encoding"), "");
+        assert!(body == plain.into_body().collect().await.unwrap().to_bytes(), "{target}");
+        if target == "/api/v1/configmaps" {
+            assert_eq!(server.metrics.list_objects.get() - objects, 20_000);
+            assert_eq!(server.metrics.list_bytes.get() - bytes, (sent.len() + body.len()) as u64);
+        }
+    }
+    // What comes to very little is sent with its length.
+    let response = ask("/api/v1/namespaces/a/configmaps/huge", "gzip").await;
+    assert!(!header(&response, "content-length").is_empty());
+    // The same object was compressed once.
+    assert_eq!((server.metrics.gzip_responses.get(), server.metrics.gzip_compressions.get()), (4, 3));
+    assert_eq!(header(&ask("/api/v1/configmaps?watch=1", "gzip").await, "content-encoding"), "");
 }
 
 #[tokio::test]
@@ -296,6 +347,28 @@ async fn everything_else_is_forwarded() {
     assert_eq!(header(&server.send(websocket).await, "x-upgrade"), "websocket", "never a plain watch");
     assert!(server.cached.watches.lock().is_empty());
     assert_eq!(server.metrics.requests_forwarded.get(), 10);
+}
+
+/// As clients of a proxy write it; Go's server takes it too.
+#[tokio::test]
+async fn targets_may_be_absolute() {
+    let server = start().await;
+    for (target, host, want) in [
+        ("http://localhost/api/v1/namespaces/a/configmaps", "localhost", "200 OK"),
+        ("http://127.0.0.1:1/api/v1/namespaces/a/configmaps", "elsewhere.example", "200 OK"),
+        ("http://localhost/version?x=1", "localhost", "200 OK"),
+        ("http://localhost", "localhost", "200 OK"),
+        ("http://elsewhere.example/version", "localhost", "403 Forbidden"),
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {want}\r\n")), "{target}: {answer}");
+    }
+    assert_eq!(*server.asked.lock(), ["GET /version?x=1", "GET /"]);
+    assert_eq!(server.metrics.requests_served.get(), 2);
 }
 
 #[tokio::test]

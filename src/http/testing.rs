@@ -55,7 +55,14 @@ pub(super) fn list(objects: usize, size: usize) -> ListAnswer {
         shape: Shape::Full,
         meta: ListMetaOut { rv: ResourceVersion(99), continue_token: None, remaining: None },
         items: Box::new(Objects { next: 0, objects, size, calls: 0 }),
+        identity: None,
     }
+}
+
+pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(compressed), &mut plain).unwrap();
+    plain
 }
 
 /// What that list is to read.

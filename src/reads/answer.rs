@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::cache::{CacheWatcher, Snapshot, WatchCache, WatcherEvent};
+use crate::cache::{CacheWatcher, Snapshot, StateId, WatchCache, WatcherEvent};
 use crate::codec::{Form, Shape};
 use crate::meta::{Object, ResourceVersion, Status};
 use crate::selector::Predicate;
@@ -67,6 +67,17 @@ pub struct ListAnswer {
     pub remaining: Option<i64>,
     pub items: ListItems,
     pub served: Served,
+    pub identity: ListIdentity,
+}
+
+/// What decides which objects are in a list: lists of one identity have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListIdentity {
+    pub state: StateId,
+    pub predicate: Predicate,
+    /// Where a page begins, and how many objects it may have.
+    pub after: Option<String>,
+    pub limit: Option<usize>,
 }
 
 /// The items of a list: all of a snapshot that match, walked while they are written, or one page.

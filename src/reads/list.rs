@@ -9,7 +9,7 @@ use crate::selector::Predicate;
 
 use super::plan::{Freshness, ListPlan, ListState};
 use super::service::{Resolved, Unserved, served};
-use super::{ForwardReason, ListAnswer, ListItems, Outcome, ReadRequest, Reads, Waited, plan};
+use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, Waited, plan};
 
 /// One page of a snapshot.
 struct Page {
@@ -45,6 +45,12 @@ impl Reads {
         let (informer, form, waited) = self.synced(&read).await?;
         let (snapshot, rv, waited_fresh) = self.state(&informer, &read, &plan).await?;
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
+        let identity = ListIdentity {
+            state: snapshot.id(),
+            predicate: read.predicate.clone(),
+            after: after.clone(),
+            limit: plan.limit,
+        };
         let mut answer = ListAnswer {
             form,
             shape: read.shape,
@@ -53,6 +59,7 @@ impl Reads {
             remaining: None,
             items: ListItems::Page(Vec::new()),
             served: served(&informer, waited.or(waited_fresh), rv),
+            identity,
         };
         match plan.limit {
             None => answer.items = ListItems::Matching { snapshot, predicate: read.predicate, after },

@@ -16,7 +16,7 @@ mod service;
 mod typed;
 mod watch;
 
-pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListItems, Outcome, WatchAnswer, WatchSource};
+pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
 pub use request::ReadRequest;

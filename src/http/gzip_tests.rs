@@ -1,0 +1,173 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::Snapshot;
+use crate::http::read::ListAnswer;
+use crate::http::testing::{form, inflate, list, list_text, object};
+use crate::meta::ResourceVersion;
+use crate::selector::Predicate;
+
+const OBJECTS: usize = 3000;
+const SIZE: usize = 200;
+
+fn gzip(keep_bytes: u64) -> (Gzip, Arc<HttpMetrics>) {
+    let metrics = Arc::<HttpMetrics>::default();
+    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, Arc::clone(&metrics)), metrics)
+}
+
+fn identity(rv: u64) -> ListIdentity {
+    let snapshot = Snapshot::empty(ResourceVersion(rv));
+    ListIdentity { state: snapshot.id(), predicate: Predicate::everything(), after: None, limit: None }
+}
+
+fn key(identity: &ListIdentity, answer: &ListAnswer) -> Key {
+    Key::list(identity.clone(), &answer.meta, &answer.form, answer.shape)
+}
+
+async fn compressed(gzip: &Gzip, key: &Key) -> Arc<Compressed> {
+    gzip.get(Some(key.clone()), Slices::new(), Some(ListWriter::new(list(OBJECTS, SIZE)))).await
+}
+
+/// Reads on from a place; false at the end.
+fn read(compressed: &Arc<Compressed>, place: &mut usize, into: &mut Vec<u8>) -> bool {
+    match compressed.piece(*place) {
+        Piece::Chunk(chunk) => {
+            *place += 1;
+            into.extend_from_slice(&chunk);
+            true
+        }
+        Piece::Later => true,
+        Piece::End => false,
+        Piece::Failed => panic!("it cannot fail"),
+    }
+}
+
+fn read_all(compressed: &Arc<Compressed>) -> Vec<u8> {
+    let (mut place, mut bytes) = (0, Vec::new());
+    while read(compressed, &mut place, &mut bytes) {}
+    inflate(&bytes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// However their turns come, all readers of one answer read the same list, and it is compressed once.
+    #[test]
+    fn readers_share_one_compression(turns in prop::collection::vec(0_usize..4, 0..200)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (gzip, metrics) = gzip(1 << 20);
+            let key = key(&identity(7), &list(0, 0));
+            let mut readers = Vec::new();
+            for _ in 0..4 {
+                readers.push((compressed(&gzip, &key).await, 0, Vec::new()));
+            }
+            for turn in turns {
+                let (compressed, place, bytes) = &mut readers[turn];
+                let before = metrics.gzip_bytes_in.get();
+                read(compressed, place, bytes);
+                assert!(metrics.gzip_bytes_in.get() - before <= STEP as u64, "a step is bounded");
+            }
+            for (compressed, mut place, mut bytes) in readers {
+                while read(&compressed, &mut place, &mut bytes) {}
+                assert!(inflate(&bytes) == list_text(OBJECTS, SIZE).into_bytes());
+                assert_eq!(compressed.objects(), OBJECTS as u64);
+            }
+            assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (1, 4));
+            assert_eq!(metrics.gzip_bytes_in.get(), list_text(OBJECTS, SIZE).len() as u64);
+        });
+    }
+}
+
+#[tokio::test]
+async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
+    let (gzip, metrics) = gzip(1 << 20);
+    let answer = list(0, 0);
+    let identity = identity(7);
+    let key = key(&identity, &answer);
+
+    let left = compressed(&gzip, &key).await;
+    for _ in 0..3 {
+        left.piece(0);
+    }
+    let in_the_middle = Arc::downgrade(&left);
+    drop(left);
+    assert!(in_the_middle.upgrade().is_none(), "it would keep a snapshot alive");
+
+    let whole = compressed(&gzip, &key).await;
+    assert!(read_all(&whole) == list_text(OBJECTS, SIZE).into_bytes());
+    drop(whole);
+    while gzip.kept.get(&key).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert!(read_all(&compressed(&gzip, &key).await) == list_text(OBJECTS, SIZE).into_bytes());
+    assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (2, 3));
+    assert!(metrics.gzip_memory.get() > 0);
+
+    // Anything else that is asked for is something else.
+    let others = [
+        Key::list(
+            identity.clone(),
+            &ListMetaOut { remaining: Some(1), ..answer.meta.clone() },
+            &answer.form,
+            answer.shape,
+        ),
+        Key::list(identity.clone(), &answer.meta, &answer.form, Shape::PartialObjectMetadata),
+        Key::list(ListIdentity { limit: Some(5), ..identity.clone() }, &answer.meta, &answer.form, answer.shape),
+        Key::list(identity.clone(), &answer.meta, &form(), answer.shape),
+        Key::list(super::tests::identity(7), &answer.meta, &answer.form, answer.shape),
+        Key::object(&object(1, 1), &answer.form, answer.shape),
+    ];
+    for other in &others {
+        assert!(gzip.kept.get(other).await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn memory_is_bounded() {
+    let (gzip, metrics) = gzip(40 << 10);
+    for n in 0..20 {
+        let key = key(&identity(n), &list(0, 0));
+        let whole = compressed(&gzip, &key).await;
+        read_all(&whole);
+        drop(whole);
+        gzip.kept.run_pending_tasks().await;
+        tokio::task::yield_now().await;
+    }
+    gzip.kept.run_pending_tasks().await;
+    assert_eq!(metrics.gzip_compressions.get(), 20);
+    assert!(gzip.kept.weighted_size() <= 40 << 10);
+    // What the cache drops is freed a few operations later.
+    for n in 0.. {
+        if metrics.gzip_memory.get() <= 40 << 10 {
+            break;
+        }
+        assert!(n < 100_000, "{} bytes", metrics.gzip_memory.get());
+        gzip.kept.get(&key(&identity(0), &list(0, 0))).await;
+        gzip.kept.run_pending_tasks().await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_short_one_is_known_to_be_short() {
+    let (gzip, _) = gzip(1 << 20);
+    let writer = || Some(ListWriter::new(list(OBJECTS, SIZE)));
+    let whole = gzip.get(None, Slices::new(), writer()).await;
+    assert!(whole.if_short(100).await.is_none());
+    let all = whole.if_short(usize::MAX).await.unwrap().into_bytes();
+    assert!(inflate(&all) == list_text(OBJECTS, SIZE).into_bytes());
+    assert!(whole.if_short(all.len() - 1).await.is_none());
+    assert!(whole.if_short(all.len()).await.is_some());
+}
+
+#[test]
+fn who_takes_gzip() {
+    let accepts = |lines: &[&str]| {
+        is_accepted(&lines.iter().map(|line| (ACCEPT_ENCODING, line.parse().unwrap())).collect::<HeaderMap>())
+    };
+    assert!(accepts(&["gzip"]) && accepts(&["br, gzip"]) && accepts(&["gzip ,deflate"]) && accepts(&["gzip", "br"]));
+    for lines in [&[][..], &[""], &["gzip;q=1.0"], &["*"], &["GZIP"], &["x-gzip"], &["br", "gzip"]] {
+        assert!(!accepts(lines), "{lines:?}");
+    }
+}
