@@ -157,6 +157,11 @@ async fn a_rewound_store_reuses_revisions() {
     assert_eq!((stream.line().await, stream.broken), (String::new(), true));
     assert_eq!((server.state("pods").len(), server.revision()), (1, first));
     assert_eq!(server.create(pod("other", json!({}))).unwrap(), lost);
+    // Watches from the restored state live on.
+    let mut stream = Stream::open(&server, &format!("resourceVersion={first}")).await;
+    assert_eq!(stream.brief().await, brief("ADDED", "other", lost));
+    let next = server.create(pod("next", json!({}))).unwrap();
+    assert_eq!(stream.brief().await, brief("ADDED", "next", next));
 }
 
 #[tokio::test]

@@ -175,6 +175,8 @@ impl Store {
                 state.objects = objects;
             }
             state.forget(revision);
+            // The changes that were taken back were never dropped: there will be others of their revisions.
+            state.dropped = state.dropped.min(revision);
         }
         inner.revision = revision;
         inner.timeline.clear();
