@@ -140,7 +140,9 @@ impl Rooms {
         });
         let help = "Seconds since the apiserver last said anything about the resource";
         family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
-        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists));
+        let relists = caches
+            .iter()
+            .map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists.saturating_sub(1)));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
     }
 }
