@@ -40,7 +40,11 @@ impl Node {
     pub(super) fn parse(text: &str) -> Result<Self, (u64, String)> {
         serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
-            let message = error.without_snippet().to_string();
+            let message = match error.without_snippet() {
+                // The library's own text advises its users, who are programmers.
+                serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key}: is there twice"),
+                error => error.to_string(),
+            };
             (line, message.split_whitespace().collect::<Vec<_>>().join(" "))
         })
     }

@@ -96,6 +96,8 @@ fn a_file_that_cannot_be_read_or_parsed() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{FILE}{line}")), "{found:?}");
     }
+    let twice = mistakes(from_file("threads: 1\nthreads: 2\n"));
+    assert_eq!(twice, [format!("{FILE}:2: threads: is there twice")]);
     for text in ["", "# nothing\n", "window:\n", "threads:\n"] {
         assert!(from_file(text).is_ok(), "{text}");
     }
