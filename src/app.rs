@@ -26,6 +26,12 @@ use crate::upstream::client::ConfigSource;
 
 const EXIT_FAILURE: u8 = 1;
 
+/// Why a command came to nothing.
+struct Failed {
+    message: String,
+    code: u8,
+}
+
 /// Parses the command line, runs the chosen subcommand and returns the process's exit code
 /// (0 done, 1 runtime failure, 64 bad configuration).
 pub fn main() -> ExitCode {
@@ -60,16 +66,16 @@ fn dispatch(
     };
     let done = match &invocation.command {
         Command::Version => Ok(()),
-        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out),
+        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),
         Command::Demo(demo) => run_demo(&loaded, demo),
     };
     match done {
         Ok(()) => 0,
-        Err(message) => {
-            let _ = writeln!(err, "informerd: {message}");
-            EXIT_FAILURE
+        Err(failure) => {
+            let _ = writeln!(err, "informerd: {}", failure.message);
+            failure.code
         }
     }
 }
@@ -93,7 +99,7 @@ fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Wri
     }
 }
 
-fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), String> {
+fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
     let mut text = String::from("configuration: ok\n");
     for effective in &loaded.effective {
         text.push_str(&format!("  {effective}\n"));
@@ -103,16 +109,20 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), String> {
     }
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
-    let report = runtime.block_on(check::ask(&loaded.config.upstream))?;
+    let config = runtime.block_on(check::kube_config(&loaded.config.upstream)).map_err(Failed::usage)?;
+    let namespaces = check::namespaces(&loaded.config.informer.rules);
+    let report = runtime.block_on(check::ask(config, &namespaces))?;
     let (text, good) = report.render(&loaded.config.informer.rules);
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
-    if good { Ok(()) } else { Err("what the configuration pins cannot be cached".to_owned()) }
+    if good { Ok(()) } else { Err("what the configuration pins cannot be cached".to_owned().into()) }
 }
 
-fn run(loaded: &Loaded) -> Result<(), String> {
+fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &loaded.config;
     start_logging(config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    // A kubeconfig that is wrong is a mistake of the configuration; whether the apiserver is there is another matter.
+    runtime.block_on(check::kube_config(&config.upstream)).map_err(Failed::usage)?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
         let (context, drain) = process::Context::new();
@@ -134,7 +144,7 @@ fn run(loaded: &Loaded) -> Result<(), String> {
     finished(end)
 }
 
-fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), String> {
+fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
     let mut config = loaded.config.clone();
     if !loaded.effective.iter().any(|effective| effective.key == "log.level") {
         // The live line is what there is to see.
@@ -146,8 +156,8 @@ fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), String> {
 }
 
 /// A drain that had to be forced is an end all the same; the log says so.
-fn finished(end: Result<End, ProcessError>) -> Result<(), String> {
-    end.map(drop).map_err(|error| error.to_string())
+fn finished(end: Result<End, ProcessError>) -> Result<(), Failed> {
+    Ok(end.map(drop).map_err(|error| error.to_string())?)
 }
 
 /// The credentials of a person's kubeconfig, or of the service account of the pod this runs in.
@@ -172,6 +182,20 @@ fn start_logging(config: &Config, loaded: &Loaded) -> Result<(), String> {
     let settings: Vec<String> = loaded.effective.iter().map(ToString::to_string).collect();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), settings = settings.join(" "), "starting");
     Ok(())
+}
+
+// === impl Failed ===
+
+impl Failed {
+    fn usage(message: String) -> Self {
+        Self { message, code: EXIT_USAGE }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(message: String) -> Self {
+        Self { message, code: EXIT_FAILURE }
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +255,7 @@ mod tests {
         assert!(out.starts_with("configuration: ok\n") && out.contains("--kubeconfig"), "{out}");
         assert!(err.contains("apiserver http://127.0.0.1:1/: ") && err.lines().count() == 1, "{err}");
         let (code, _, err) = told("check --kubeconfig /no/such/file");
-        assert!(code == 1 && err.contains("kubeconfig /no/such/file: "), "{err}");
+        assert!(code == 64 && err.starts_with("informerd: kubeconfig /no/such/file: "), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
     }
 }

@@ -34,7 +34,8 @@ fn exit_codes() {
         ("demo --help", 0),
         ("fly", 64),
         ("--admin x", 64),
-        ("check --kubeconfig /no", 1),
+        ("check --kubeconfig /no", 64),
+        ("run --kubeconfig /no --listen http://127.0.0.1:0 --admin 127.0.0.1:0", 64),
     ] {
         assert_eq!(informerd(line).status.code(), Some(code), "informerd {line}");
     }
@@ -82,7 +83,9 @@ async fn check_tells_what_each_user_may_read() {
     let (code, out, _) = check(&cluster.info.kubeconfigs.nobody, "");
     assert_eq!(code, Some(0), "what may not be read is forwarded: {out}");
     assert!(out.contains("in all namespaces: 0 of "), "{out}");
-    assert!(out.contains("pods: forwarded, we may neither list nor watch it"), "{out}");
+    assert!(out.contains("of the others, in the namespace default: 0 of "), "{out}");
+    assert!(out.contains("  forwarded, we may neither list nor watch it: ") && out.contains(" more\n"), "{out}");
+    assert!(out.lines().count() < 8, "{out}");
 
     // What is pinned must be readable.
     let file = cluster.dir().join("informerd.yaml");

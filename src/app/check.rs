@@ -1,5 +1,6 @@
 //! `informerd check`: is the configuration right, is the apiserver there, and what may we read of it?
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, stream};
@@ -11,13 +12,24 @@ use crate::config::{ResourceRule, UpstreamConfig};
 const AT_ONCE: usize = 16;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A resource of the apiserver that has both verbs, and whether our identity may use them in all namespaces.
+/// Forbidden resources that are named in one line; of more their number is told.
+const NAMED: usize = 6;
+
+/// Whether our identity may list and watch something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct May {
+    pub list: bool,
+    pub watch: bool,
+}
+
+/// A resource of the apiserver that has both verbs, and what our identity may do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub group: String,
     pub resource: String,
-    pub list: bool,
-    pub watch: bool,
+    pub everywhere: May,
+    /// Where it may not be read everywhere: the namespaces that were asked for besides.
+    pub within: Vec<(String, May)>,
 }
 
 /// What was found.
@@ -43,15 +55,25 @@ pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, Stri
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))
 }
 
-/// Asks the apiserver.
+/// The namespaces that the rules name.
+pub fn namespaces(rules: &[ResourceRule]) -> Vec<String> {
+    let mut namespaces: Vec<_> = rules.iter().flat_map(|rule| rule.namespaces.iter().cloned()).collect();
+    namespaces.sort();
+    namespaces.dedup();
+    namespaces
+}
+
+/// Asks the apiserver. What may not be read everywhere is asked for in `namespaces` too, or, where there are none, in the
+/// namespace of the kubeconfig's context.
 ///
 /// # Errors
 /// It cannot be reached, or does not let us ask; in one line.
-pub async fn ask(upstream: &UpstreamConfig) -> Result<Report, String> {
-    let mut config = kube_config(upstream).await?;
+pub async fn ask(mut config: kube::Config, namespaces: &[String]) -> Result<Report, String> {
     config.connect_timeout = Some(TIMEOUT);
     config.read_timeout = Some(TIMEOUT);
     let server = config.cluster_url.to_string();
+    let own = [config.default_namespace.clone()];
+    let namespaces = if namespaces.is_empty() { &own } else { namespaces };
     let failed = |error: &kube::Error| match error {
         kube::Error::Api(status) => format!("apiserver {server}: {} ({})", status.message, status.code),
         error => format!("apiserver {server}: {}", chain(error)),
@@ -59,12 +81,15 @@ pub async fn ask(upstream: &UpstreamConfig) -> Result<Report, String> {
     let client = kube::Client::try_from(config).map_err(|error| failed(&error))?;
     let version = client.apiserver_version().await.map_err(|error| failed(&error))?.git_version;
     let readable = readable(&client).await.map_err(|error| failed(&error))?;
-    let reviews = readable.into_iter().map(|(group, resource)| {
+    let reviews = readable.into_iter().map(|(group, resource, namespaced)| {
         let client = client.clone();
         async move {
-            let list = allowed(&client, &group, &resource, "list").await?;
-            let watch = allowed(&client, &group, &resource, "watch").await?;
-            Ok::<_, kube::Error>(Access { group, resource, list, watch })
+            let everywhere = may(&client, None, &group, &resource).await?;
+            let mut within = Vec::new();
+            for namespace in namespaces.iter().filter(|_| namespaced && !everywhere.both()) {
+                within.push((namespace.clone(), may(&client, Some(namespace), &group, &resource).await?));
+            }
+            Ok::<_, kube::Error>(Access { group, resource, everywhere, within })
         }
     });
     let answers: Vec<_> = stream::iter(reviews).buffer_unordered(AT_ONCE).collect().await;
@@ -73,14 +98,14 @@ pub async fn ask(upstream: &UpstreamConfig) -> Result<Report, String> {
     Ok(Report { server, version, access })
 }
 
-/// Group and plural name of everything that has list and watch, in any version.
-async fn readable(client: &kube::Client) -> Result<Vec<(String, String)>, kube::Error> {
+/// Group and plural name of everything that has list and watch, in any version, and whether it is namespaced.
+async fn readable(client: &kube::Client) -> Result<Vec<(String, String, bool)>, kube::Error> {
     let mut found = Vec::new();
     let mut add = |group: &str, list: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList| {
         for resource in list.resources {
             let has = |verb: &str| resource.verbs.iter().any(|has| has == verb);
             if !resource.name.contains('/') && has("list") && has("watch") {
-                found.push((group.to_owned(), resource.name));
+                found.push((group.to_owned(), resource.name, resource.namespaced));
             }
         }
     };
@@ -101,10 +126,22 @@ async fn readable(client: &kube::Client) -> Result<Vec<(String, String)>, kube::
     Ok(found)
 }
 
-async fn allowed(client: &kube::Client, group: &str, resource: &str, verb: &str) -> Result<bool, kube::Error> {
+async fn may(client: &kube::Client, namespace: Option<&str>, group: &str, resource: &str) -> Result<May, kube::Error> {
+    let list = allowed(client, namespace, group, resource, "list").await?;
+    Ok(May { list, watch: allowed(client, namespace, group, resource, "watch").await? })
+}
+
+async fn allowed(
+    client: &kube::Client,
+    namespace: Option<&str>,
+    group: &str,
+    resource: &str,
+    verb: &str,
+) -> Result<bool, kube::Error> {
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
+                namespace: namespace.map(str::to_owned),
                 group: Some(group.to_owned()),
                 resource: Some(resource.to_owned()),
                 verb: Some(verb.to_owned()),
@@ -145,36 +182,48 @@ impl Report {
     pub fn render(&self, rules: &[ResourceRule]) -> (String, bool) {
         let mut text = String::new();
         let mut good = true;
-        let may = self.access.iter().filter(|access| access.list && access.watch).count();
+        let may = self.access.iter().filter(|access| access.everywhere.both()).count();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "apiserver: {} {}", self.server, self.version);
         let _ = writeln!(text, "may be listed and watched in all namespaces: {may} of {} resources", self.access.len());
+        for (namespace, may, of) in self.within() {
+            let _ = writeln!(text, "of the others, in the namespace {namespace}: {may} of {of}");
+        }
+        // By what is wrong with them: an identity without rights would fill the screen otherwise.
+        let mut forbidden: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for access in &self.access {
             let rule = rules.iter().find(|rule| access.is_named_by(rule));
+            let name = access.name();
             let excluded = match rule {
                 Some(rule) if rule.exclude => Some("excluded by the configuration"),
                 Some(rule) if rule.pattern.resource != "*" => None,
                 _ if access.group.is_empty() && access.resource == "secrets" => Some("excluded by default"),
                 _ => None,
             };
-            let forbidden = match (access.list, access.watch) {
-                (true, true) => None,
-                (true, false) => Some("we may not watch it"),
-                (false, true) => Some("we may not list it"),
-                (false, false) => Some("we may neither list nor watch it"),
-            };
-            let scoped = rule.is_some_and(|rule| !rule.namespaces.is_empty());
-            if let Some(why) = excluded.or(forbidden) {
-                let name = access.name();
-                let _ = match (excluded, scoped) {
-                    (None, true) => writeln!(text, "  {name}: {why} in all namespaces; its rule names namespaces"),
-                    _ => writeln!(text, "  {name}: forwarded, {why}"),
-                };
+            if let Some(why) = excluded {
+                let _ = writeln!(text, "  {name}: forwarded, {why}");
+                continue;
             }
-            if rule.is_some_and(|rule| rule.pin) && forbidden.is_some() && !scoped {
-                let _ = writeln!(text, "  {}: is pinned, and cannot be cached", access.name());
+            let scopes = rule.map_or(&[][..], |rule| &rule.namespaces);
+            let missing = access.missing(scopes);
+            for (namespace, why) in &missing {
+                let Some(namespace) = namespace else {
+                    forbidden.entry(why).or_default().push(name.clone());
+                    continue;
+                };
+                let _ = writeln!(text, "  {name}: forwarded in the namespace {namespace}, {why} there");
+            }
+            if rule.is_some_and(|rule| rule.pin) && !missing.is_empty() {
+                let _ = writeln!(text, "  {name}: is pinned, and cannot be cached");
                 good = false;
             }
+        }
+        for (why, names) in forbidden {
+            let shown = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let _ = match names.len().saturating_sub(NAMED) {
+                0 => writeln!(text, "  forwarded, {why}: {shown}"),
+                more => writeln!(text, "  forwarded, {why}: {shown} and {more} more"),
+            };
         }
         for rule in rules.iter().filter(|rule| rule.pin) {
             if !self.access.iter().any(|access| access.is_named_by(rule)) {
@@ -184,6 +233,35 @@ impl Report {
         }
         (text, good)
     }
+
+    /// Each namespace that was asked for, how many resources may be read in it, and of how many.
+    fn within(&self) -> Vec<(&str, usize, usize)> {
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (namespace, may) in self.access.iter().flat_map(|access| &access.within) {
+            let (allowed, all) = counts.entry(namespace).or_default();
+            *allowed += usize::from(may.both());
+            *all += 1;
+        }
+        counts.into_iter().map(|(namespace, (allowed, all))| (namespace, allowed, all)).collect()
+    }
+}
+
+// === impl May ===
+
+impl May {
+    fn both(self) -> bool {
+        self.list && self.watch
+    }
+
+    /// What is missing, in words.
+    fn lack(self) -> Option<&'static str> {
+        match (self.list, self.watch) {
+            (true, true) => None,
+            (true, false) => Some("we may not watch it"),
+            (false, true) => Some("we may not list it"),
+            (false, false) => Some("we may neither list nor watch it"),
+        }
+    }
 }
 
 // === impl Access ===
@@ -191,6 +269,20 @@ impl Report {
 impl Access {
     fn name(&self) -> String {
         if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
+    /// Where it cannot be cached of what its rule asks for, and why: in the namespaces the rule names, otherwise in all
+    /// together.
+    fn missing<'a>(&self, scopes: &'a [String]) -> Vec<(Option<&'a str>, &'static str)> {
+        let Some(why) = self.everywhere.lack() else { return Vec::new() };
+        if scopes.is_empty() {
+            return vec![(None, why)];
+        }
+        let lack = |scope: &String| match self.within.iter().find(|(namespace, _)| namespace == scope) {
+            Some((_, may)) => may.lack(),
+            None => Some(why),
+        };
+        scopes.iter().filter_map(|scope| Some((Some(scope.as_str()), lack(scope)?))).collect()
     }
 
     fn is_named_by(&self, rule: &ResourceRule) -> bool {
@@ -209,8 +301,8 @@ mod tests {
         let access = |group: &str, resource: &str, list, watch| Access {
             group: group.to_owned(),
             resource: resource.to_owned(),
-            list,
-            watch,
+            everywhere: May { list, watch },
+            within: Vec::new(),
         };
         Report {
             server: "https://a:6443/".to_owned(),
@@ -241,7 +333,7 @@ mod tests {
         let wanted = "apiserver: https://a:6443/ v1.36.3\n\
                       may be listed and watched in all namespaces: 2 of 3 resources\n  \
                       secrets: forwarded, excluded by default\n  \
-                      deployments.apps: forwarded, we may not watch it\n";
+                      forwarded, we may not watch it: deployments.apps\n";
         assert_eq!(text, wanted);
         assert!(good, "what may not be cached is forwarded");
     }
@@ -262,7 +354,33 @@ mod tests {
         assert!(!good && text.contains("deployments.apps: is pinned, and cannot be cached"), "{text}");
         let (text, good) = report().render(&[rule("widgets.example.com", true, false)]);
         assert!(!good && text.contains("has no such resource"), "{text}");
+        let mut report = report();
         let scoped = ResourceRule { namespaces: vec!["a".to_owned()], ..rule("deployments.apps", true, false) };
-        assert!(report().render(&[scoped]).1, "all namespaces are not asked for");
+        for (list, good, told) in [(true, true, ""), (false, false, "deployments.apps: forwarded in the namespace a, ")]
+        {
+            report.access[2].within = vec![("a".to_owned(), May { list, watch: true })];
+            let (text, is_good) = report.render(std::slice::from_ref(&scoped));
+            assert!(is_good == good && text.contains(told), "{text}");
+            assert!(text.contains(&format!("in the namespace a: {} of 1\n", u8::from(list))), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_identity_without_rights_is_told_shortly() {
+        let mut report = report();
+        report.access = (0..60)
+            .map(|n| Access {
+                group: String::new(),
+                resource: format!("things{n:02}"),
+                everywhere: May { list: false, watch: false },
+                within: vec![("default".to_owned(), May { list: n < 2, watch: true })],
+            })
+            .collect();
+        let (text, good) = report.render(&[]);
+        assert!(good && text.lines().count() == 4, "{text}");
+        assert!(text.contains("of the others, in the namespace default: 2 of 60\n"), "{text}");
+        assert!(
+            text.contains("nor watch it: things00, things01, things02, things03, things04, things05 and 54 more\n")
+        );
     }
 }
