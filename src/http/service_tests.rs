@@ -422,11 +422,7 @@ async fn web_pages_are_kept_out() {
     assert_eq!(server.send(own).await.status(), 200);
     assert!(server.asked.lock().is_empty());
 
-    for request in [
-        "GET /api HTTP/1.1\r\n\r\n",
-        "GET /api HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n",
-        "GET http://evil.example/api HTTP/1.1\r\nhost: localhost\r\n\r\n",
-    ] {
+    for request in ["GET /api HTTP/1.1\r\n\r\n", "GET /api HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut start = [0; 12];
