@@ -10,6 +10,7 @@ pub mod kubeconfig;
 pub mod live;
 pub mod process;
 mod revisions;
+pub mod status;
 mod typed;
 
 use std::ffi::OsString;
@@ -67,6 +68,9 @@ fn dispatch(
     let done = match &invocation.command {
         Command::Version => Ok(()),
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
+        Command::Status => status::ask(loaded.config.admin.listen)
+            .and_then(|status| out.write_all(status.render().as_bytes()).map_err(|error| error.to_string()))
+            .map_err(Failed::from),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),
         Command::Demo(demo) => run_demo(&loaded, demo),

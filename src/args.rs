@@ -27,6 +27,7 @@ pub enum Command {
         write: Option<PathBuf>,
     },
     Check,
+    Status,
     Version,
 }
 
@@ -93,6 +94,7 @@ where
                 "demo" => Command::Demo(demo(matches)?),
                 "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
                 "check" => Command::Check,
+                "status" => Command::Status,
                 "version" => Command::Version,
                 _ => Command::Run,
             }
@@ -149,6 +151,7 @@ pub fn clap() -> Clap {
                 .about("Validate the configuration, reach the apiserver and tell what our identity may list and watch")
                 .args(flags(&[])),
         )
+        .subcommand(Clap::new("status").about("Show what the daemon that runs on this machine does").args(flags(&[])))
         .subcommand(Clap::new("version").about("Print the version"))
 }
 

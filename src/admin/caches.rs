@@ -1,12 +1,15 @@
-//! What can be seen of the informers: one entry each.
+//! What can be seen of the daemon: an entry for each informer, and totals.
 
 use std::fmt::Debug;
 
 use serde::Serialize;
 
-/// Hands out the state of every informer, without waiting for any of them.
+use super::Totals;
+
+/// Hands out the state of everything, without waiting for any of it.
 pub trait Introspect: Debug + Send + Sync + 'static {
     fn caches(&self) -> Vec<CacheInfo>;
+    fn totals(&self) -> Totals;
 }
 
 /// One informer as `/debug/caches` shows it.
@@ -63,4 +66,14 @@ impl Introspect for NoCaches {
     fn caches(&self) -> Vec<CacheInfo> {
         Vec::new()
     }
+
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
+}
+
+/// By resource, namespace and encoding.
+pub(super) fn sorted(mut caches: Vec<CacheInfo>) -> Vec<CacheInfo> {
+    caches.sort_by(|a, b| (&a.resource, &a.namespace, &a.encoding).cmp(&(&b.resource, &b.namespace, &b.encoding)));
+    caches
 }

@@ -6,4 +6,6 @@ use std::net::SocketAddr;
 pub struct Config {
     /// Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Health and metrics alone, for whoever the network lets through.
+    pub probes: Option<SocketAddr>,
 }

@@ -5,10 +5,12 @@ mod caches;
 mod config;
 mod routes;
 mod server;
+mod status;
 
 pub use caches::{CacheInfo, Introspect, NoCaches};
 pub use config::Config;
 pub use server::{Admin, AdminError};
+pub use status::Totals;
 
 #[cfg(test)]
 mod tests;

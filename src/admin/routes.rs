@@ -8,6 +8,7 @@ use http::{Method, Response, StatusCode, header};
 use http_body_util::Full;
 
 use super::Introspect;
+use super::status::{Past, Status};
 use crate::lifecycle::readiness::{PendingState, Registry};
 use crate::telemetry::{CONTENT_TYPE, Metrics};
 
@@ -20,7 +21,20 @@ informerd
 /livez          200 while the process runs
 /readyz         200 when ready; else 503 and what is pending
 /metrics        counters for Prometheus
+/status         what it does, for a browser; `informerd status` says it in a terminal
+/status.json    the same as JSON
 /debug/caches   every informer, as JSON
+";
+
+const PATHS: &[&str] =
+    &["/", "/livez", "/readyz", "/metrics", "/debug/caches", "/status", "/status.js", "/status.css", "/status.json"];
+
+const PROBES_INDEX: &str = "\
+informerd
+
+/livez          200 while the process runs
+/readyz         200 when ready; else 503 and what is pending
+/metrics        counters for Prometheus
 ";
 
 /// What the pages show. Cloning shares it.
@@ -29,14 +43,14 @@ pub(super) struct Pages {
     pub(super) readiness: Registry,
     pub(super) metrics: Metrics,
     pub(super) caches: Arc<dyn Introspect>,
+    pub(super) past: Past,
 }
 
 // === impl Pages ===
 
 impl Pages {
     pub(super) fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let known = matches!(path, "/" | "/livez" | "/readyz" | "/metrics" | "/debug/caches");
-        if known && method != Method::GET && method != Method::HEAD {
+        if PATHS.contains(&path) && method != Method::GET && method != Method::HEAD {
             let mut response = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only get is supported\n".to_owned());
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
             return response;
@@ -47,7 +61,19 @@ impl Pages {
             "/readyz" => self.readyz(),
             "/metrics" => page(StatusCode::OK, CONTENT_TYPE, self.metrics.encode()),
             "/debug/caches" => self.caches(),
+            "/status" => asset("text/html; charset=utf-8", include_str!("status/page.html")),
+            "/status.js" => asset("text/javascript; charset=utf-8", include_str!("status/page.js")),
+            "/status.css" => asset("text/css; charset=utf-8", include_str!("status/page.css")),
+            "/status.json" => self.status(),
             _ => page(StatusCode::NOT_FOUND, TEXT, format!("no such page\n\n{INDEX}")),
+        }
+    }
+
+    /// The pages for the network: nothing of what is cached, and no names of clients.
+    pub(super) fn answer_network(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        match path {
+            "/livez" | "/readyz" | "/metrics" => self.answer(method, path),
+            _ => page(StatusCode::NOT_FOUND, TEXT, PROBES_INDEX.to_owned()),
         }
     }
 
@@ -69,17 +95,30 @@ impl Pages {
         page(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
     }
 
+    fn status(&self) -> Response<Full<Bytes>> {
+        match serde_json::to_string(&Status::now(&self.readiness, &*self.caches, &self.past)) {
+            Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
+            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+
     fn caches(&self) -> Response<Full<Bytes>> {
-        let mut caches = self.caches.caches();
-        caches.sort_by(|a, b| {
-            let key = |info: &super::CacheInfo| (info.resource.clone(), info.namespace.clone(), info.encoding.clone());
-            key(a).cmp(&key(b))
-        });
+        let caches = super::caches::sorted(self.caches.caches());
         match serde_json::to_string_pretty(&serde_json::json!({ "caches": caches })) {
             Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
+}
+
+/// A part of the status page. Nothing it shows may run as a script, whatever an object is called, and nothing is loaded
+/// from anywhere else.
+fn asset(content_type: &'static str, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = page(StatusCode::OK, content_type, text.to_owned());
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                  base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
+    response
 }
 
 fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {

@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::routes::Pages;
+use super::status::Past;
 use super::{Config, Introspect};
 use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::{self, Fatal};
@@ -30,10 +31,20 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
+/// Who can reach a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Programs of this machine: they see everything, and a browser's page must not be one of them.
+    Machine,
+    /// Whoever the network lets through: they see health and metrics.
+    Network,
+}
+
 /// The running admin side; it stops when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
+    probes: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -60,31 +71,41 @@ impl Admin {
         caches: Arc<dyn Introspect>,
         fatal: &Fatal,
     ) -> Result<Self, AdminError> {
-        let failed = |error| AdminError::Listen { address: config.listen, error };
-        let listener = StdListener::bind(config.listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (listener, address) = bind(config.listen)?;
+        let probes = config.probes.map(bind).transpose()?;
+        let (probes, probes_address) = probes.map_or((None, None), |(listener, at)| (Some(listener), Some(at)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
-        let pages = Pages { readiness, metrics, caches };
+        let pages = Pages { readiness, metrics, caches, past: Past::default() };
         let fatal = fatal.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
             runtime.block_on(async {
-                let server = lifecycle::spawn_critical("admin", serve(listener, pages), &fatal);
+                let past = pages.past.clone().keep(Arc::clone(&pages.caches));
+                let mut servers = vec![lifecycle::spawn_critical("admin history", past, &fatal)];
+                if let Some(probes) = probes {
+                    let served = serve(probes, pages.clone(), Access::Network);
+                    servers.push(lifecycle::spawn_critical("probes", served, &fatal));
+                }
+                servers.push(lifecycle::spawn_critical("admin", serve(listener, pages, Access::Machine), &fatal));
                 // Ends when the sender is dropped, too.
                 let _ = stopped.await;
-                server.abort();
+                servers.iter().for_each(tokio::task::JoinHandle::abort);
             });
             // Requests under way may end; what hangs is left behind.
             runtime.shutdown_timeout(Duration::from_secs(1));
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(AdminError::Thread)?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, probes: probes_address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it really listens: with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where the kubelet and Prometheus are served, if anywhere.
+    pub fn probes(&self) -> Option<SocketAddr> {
+        self.probes
     }
 }
 
@@ -97,7 +118,15 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: StdListener, pages: Pages) {
+fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
+    let failed = |error| AdminError::Listen { address, error };
+    let listener = StdListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+async fn serve(listener: StdListener, pages: Pages, access: Access) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "admin: the listener is of no use"),
@@ -109,7 +138,7 @@ async fn serve(listener: StdListener, pages: Pages) {
             Ok((stream, _)) => {
                 let pages = pages.clone();
                 lifecycle::spawn("admin connection", async move {
-                    connection(stream, pages).await;
+                    connection(stream, pages, access).await;
                     drop(slot);
                 });
             }
@@ -121,9 +150,9 @@ async fn serve(listener: StdListener, pages: Pages) {
     }
 }
 
-async fn connection(stream: TcpStream, pages: Pages) {
+async fn connection(stream: TcpStream, pages: Pages, access: Access) {
     let service = service_fn(move |request| {
-        let response = respond(&pages, &request);
+        let response = respond(&pages, &request, access);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -135,7 +164,10 @@ async fn connection(stream: TcpStream, pages: Pages) {
     }
 }
 
-fn respond(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn respond(pages: &Pages, request: &Request<Incoming>, access: Access) -> Response<Full<Bytes>> {
+    if access == Access::Network {
+        return pages.answer_network(request.method(), request.uri().path());
+    }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(|host| !is_direct(host)) {
         let mut response = Response::new(Full::new(Bytes::from_static(b"this host name is not served here\n")));

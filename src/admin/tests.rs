@@ -1,5 +1,5 @@
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use super::*;
@@ -15,16 +15,24 @@ impl Introspect for Two {
         let info = |resource: &str| CacheInfo { resource: resource.into(), objects: 7, ..Default::default() };
         vec![info("services"), info("pods")]
     }
+
+    fn totals(&self) -> Totals {
+        Totals { server: "https://10.0.0.1".into(), served: 5, ..Default::default() }
+    }
 }
 
 fn start(readiness: &Registry, fatal: &Fatal) -> Admin {
-    let config = Config { listen: ([127, 0, 0, 1], 0).into() };
+    let config = Config { listen: ([127, 0, 0, 1], 0).into(), probes: Some(([127, 0, 0, 1], 0).into()) };
     Admin::start(&config, readiness.clone(), Metrics::new(), Arc::new(Two), fatal).unwrap()
 }
 
 /// The whole answer as text; the connection is closed after it.
 fn ask(admin: &Admin, method: &str, path: &str, host: &str) -> String {
-    let mut stream = TcpStream::connect(admin.address()).unwrap();
+    ask_at(admin.address(), method, path, host)
+}
+
+fn ask_at(address: SocketAddr, method: &str, path: &str, host: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -69,7 +77,17 @@ fn serves_metrics_and_caches() {
     assert_eq!(names, [Some("pods"), Some("services")], "sorted");
     assert_eq!(caches["caches"][0]["objects"], 7);
 
-    for path in ["/livez", "/readyz", "/metrics", "/debug/caches"] {
+    let (status, text) = get(&admin, "/status.json");
+    assert_eq!(status, 200);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&status["ready"], &status["served"]), (&true.into(), &5.into()), "{text}");
+    assert_eq!(status["caches"], caches["caches"]);
+    for path in ["/status", "/status.js", "/status.css"] {
+        let answer = ask(&admin, "GET", path, "localhost");
+        assert!(answer.contains("\r\ncontent-security-policy: default-src 'none'; "), "{answer}");
+    }
+
+    for path in ["/livez", "/readyz", "/metrics", "/debug/caches", "/status", "/status.json"] {
         assert!(get(&admin, "/").1.contains(path), "the index names {path}");
     }
 }
@@ -89,6 +107,27 @@ fn refuses_what_it_does_not_know() {
 }
 
 #[test]
+fn the_network_sees_health_and_metrics_only() {
+    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let admin = start(&readiness, &fatal);
+    let probes = admin.probes().unwrap();
+    for path in ["/livez", "/readyz", "/metrics"] {
+        // The kubelet names the pod's address, others what they found in DNS.
+        for host in ["10.1.2.3:8003", "informerd.informerd.svc:8003"] {
+            assert!(ask_at(probes, "GET", path, host).starts_with("HTTP/1.1 200 "), "{path} at {host}");
+        }
+    }
+    for path in ["/debug/caches", "/", "/nothing"] {
+        assert!(ask_at(probes, "GET", path, "10.1.2.3:8003").starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    let held = readiness.latch("apiserver");
+    assert!(ask_at(probes, "GET", "/readyz", "10.1.2.3").starts_with("HTTP/1.1 503 "));
+    held.release();
+    drop(admin);
+    assert!(TcpStream::connect(probes).is_err(), "nothing listens any more");
+}
+
+#[test]
 fn stops_when_dropped_and_is_no_failure() {
     let (readiness, fatal) = (Registry::new(), Fatal::new());
     let admin = start(&readiness, &fatal);
@@ -102,7 +141,7 @@ fn stops_when_dropped_and_is_no_failure() {
 fn an_address_in_use_is_told() {
     let (readiness, fatal) = (Registry::new(), Fatal::new());
     let admin = start(&readiness, &fatal);
-    let config = Config { listen: admin.address() };
+    let config = Config { listen: admin.address(), probes: None };
     let second = Admin::start(&config, readiness, Metrics::new(), Arc::new(NoCaches), &fatal);
     assert!(second.unwrap_err().to_string().contains("listening on 127.0.0.1:"), "says where");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::collect::Rooms;
 use super::convert;
-use super::introspect::Informers;
+use super::introspect::Everything;
 use super::process::Context;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
@@ -80,8 +80,13 @@ impl Daemon {
             upstream: upstream.clone(),
             forward: forward.clone(),
         });
-        let informers = Arc::new(Informers(factory.clone()));
-        let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), informers, fatal)?;
+        let everything = Arc::new(Everything {
+            factory: factory.clone(),
+            reads: reads.clone(),
+            upstream: upstream.clone(),
+            http: http_metrics.clone(),
+        });
+        let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything, fatal)?;
 
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),

@@ -1,24 +1,56 @@
-//! The informers as the admin side shows them.
+//! The daemon as the admin side shows it.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::admin::{CacheInfo, Introspect};
+use crate::admin::{CacheInfo, Introspect, Totals};
+use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer};
 use crate::meta::{Encoding, ResourceVersion};
+use crate::reads::Reads;
+use crate::upstream::client::Upstream;
+use crate::upstream::metrics::RequestVerb;
 
-pub(super) struct Informers(pub(super) Factory);
+/// What the informers themselves ask of the apiserver.
+const OWN: &[RequestVerb] = &[RequestVerb::List, RequestVerb::Watch, RequestVerb::WatchList, RequestVerb::Probe];
 
-impl Introspect for Informers {
+pub(super) struct Everything {
+    pub(super) factory: Factory,
+    pub(super) reads: Reads,
+    pub(super) upstream: Upstream,
+    pub(super) http: Arc<HttpMetrics>,
+}
+
+impl Introspect for Everything {
     fn caches(&self) -> Vec<CacheInfo> {
-        self.0.informers().iter().map(|informer| info(informer)).collect()
+        self.factory.informers().iter().map(|informer| info(informer)).collect()
+    }
+
+    fn totals(&self) -> Totals {
+        let upstream = self.upstream.metrics();
+        let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            server: self.upstream.authority().to_string(),
+            served: self.reads.metrics().local(),
+            own: OWN.iter().map(|verb| upstream.total(*verb, None)).sum(),
+            forwarded: self.http.requests_forwarded.get(),
+            refused: self.http.requests_refused.get(),
+            connections: now(self.http.connections_open.get()),
+            watches: now(self.http.watches_open.get()),
+            upstream_connections: load(&upstream.connections),
+            upstream_in_flight: load(&upstream.in_flight),
+            upstream_connect_errors: load(&upstream.connect_errors),
+        }
     }
 }
 
-impl fmt::Debug for Informers {
+impl fmt::Debug for Everything {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Informers")
+        f.write_str("Everything")
     }
 }
 

@@ -98,7 +98,7 @@ impl Banner<'_> {
             text,
             "informerd demo: {nodes} nodes, {pods} pods, {namespaces} namespaces, {churn} changes a second\n\n  \
              serving   {url}\n  \
-             admin     http://{admin}\n  \
+             admin     http://{admin}/status\n  \
              try       kubectl --kubeconfig {kubeconfig} get pods -A\n            \
              kubectl --kubeconfig {kubeconfig} get pods -A --watch\n            \
              curl '{url}/api/v1/nodes?limit=2'\n            \
@@ -229,7 +229,7 @@ mod tests {
         };
         let text = banner.render();
         for part in
-            ["http://127.0.0.1:8001", "--kubeconfig /tmp/k get pods", "http://127.0.0.1:8002/debug/caches", "500 pods"]
+            ["http://127.0.0.1:8001", "--kubeconfig /tmp/k get pods", "http://127.0.0.1:8002/status", "500 pods"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -78,6 +78,9 @@ impl Loader<'_> {
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
         let admin = self.admin();
+        let probes = self.optional("probes", |text| {
+            text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
+        });
         let lend_identity = match self.optional("lendIdentity", parse_lend_identity) {
             Some(chosen) => chosen,
             None if kubeconfig.is_some() => LendIdentity::All,
@@ -101,7 +104,7 @@ impl Loader<'_> {
         Some(Config {
             upstream: UpstreamConfig { kubeconfig, context },
             http: http?,
-            admin: crate::admin::Config { listen: admin? },
+            admin: crate::admin::Config { listen: admin?, probes },
             state_dir,
             lend_identity,
             informer: InformerConfig { rules, idle_timeout: idle_timeout?, max_informers: max_informers? },

@@ -59,6 +59,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     one("admin", "address", "127.0.0.1:8002", "where health, metrics and cache introspection are served, ADDRESS:PORT"),
     one(
+        "probes",
+        "address",
+        "",
+        "where health and metrics alone are served to the kubelet and to Prometheus, ADDRESS:PORT, reachable from other machines or not",
+    ),
+    one(
         "stateDir",
         "path",
         "",

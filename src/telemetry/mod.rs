@@ -6,3 +6,4 @@ mod process;
 
 pub use log::{LogConfig, LogFormat, LogHandle};
 pub use metrics::{CONTENT_TYPE, Metrics, names};
+pub use process::resident_bytes;

@@ -61,6 +61,12 @@ impl Collector for ProcessCollector {
     }
 }
 
+/// Memory of this process in RAM, where the kernel tells.
+pub fn resident_bytes() -> Option<u64> {
+    let sample = parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    Some(sample.resident_bytes as u64)
+}
+
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> Result<(), fmt::Error> {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     ConstGauge::new(value).encode(metric)

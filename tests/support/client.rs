@@ -102,6 +102,14 @@ impl Client {
         self.request(Method::GET, path, &[], "").await
     }
 
+    /// A GET of a server that may not be there; the error says how.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
+        let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
+        let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
     /// A successful JSON answer.
     pub async fn json(&self, path: &str) -> Value {
         let answer = self.get(path).await;

@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+# The image holds one static binary and the usual certificate authorities, and nothing else: no shell, no libc, no
+# user database. Probes are in the manifests.
+#
+#   docker build -t informerd .
+
+FROM rust:1.95.0-slim-bookworm AS build
+ENV SOURCE_DATE_EPOCH=0
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates cmake g++ make musl-tools \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /informerd
+# Only this changes when the toolchain does.
+COPY rust-toolchain.toml ./
+RUN rustup target add "$(uname -m)-unknown-linux-musl"
+COPY Cargo.toml Cargo.lock build.rs ./
+COPY build build
+COPY benches benches
+COPY proto proto
+COPY src src
+# The caches outlive this layer: a change of the sources compiles informerd alone.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/target \
+    CARGO_TARGET_DIR=/target build/static.sh /image/informerd \
+    && install -D -m 0444 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt
+
+FROM scratch
+LABEL org.opencontainers.image.title="informerd" \
+      org.opencontainers.image.description="One shared informer per resource in front of the kube-apiserver" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /image /
+# A number, because there are no names in the image, and because runAsNonRoot asks for one. Any other works, too.
+USER 65532:65532
+ENTRYPOINT ["/informerd"]

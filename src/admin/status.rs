@@ -1,0 +1,135 @@
+//! What the status page and `informerd status` show besides the informers, and how it came about in the last hour.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{CacheInfo, Introspect};
+use crate::lifecycle::readiness::Registry;
+use crate::telemetry;
+
+/// How often the totals are remembered.
+pub(super) const EVERY: Duration = Duration::from_secs(5);
+/// An hour of them; the oldest go.
+const POINTS: usize = 720;
+
+/// Counters since the start and gauges of now, over everything the process does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// The apiserver's address.
+    pub server: String,
+    /// Reads answered from a cache.
+    pub served: u64,
+    /// Lists, watches and probes of our own.
+    pub own: u64,
+    /// Requests handed to the apiserver.
+    pub forwarded: u64,
+    /// Requests answered with a Status of ours.
+    pub refused: u64,
+    /// Connections of clients, open now.
+    pub connections: u64,
+    /// Watches of clients, open now.
+    pub watches: u64,
+    pub upstream_connections: u64,
+    pub upstream_in_flight: u64,
+    /// Connections to the apiserver that could not be made.
+    pub upstream_connect_errors: u64,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Point {
+    /// Seconds since 1970.
+    at: u64,
+    served: u64,
+    own: u64,
+    forwarded: u64,
+}
+
+/// The last hour. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Past {
+    points: Arc<Mutex<VecDeque<Point>>>,
+}
+
+/// All of it, as `/status.json` says it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    version: &'static str,
+    /// Seconds since 1970.
+    now: u64,
+    ready: bool,
+    /// What readiness waits for.
+    pending: Vec<String>,
+    /// Memory of the process in RAM; 0 where the system does not tell.
+    resident_bytes: u64,
+    #[serde(flatten)]
+    totals: Totals,
+    caches: Vec<CacheInfo>,
+    past: Vec<Point>,
+}
+
+// === impl Past ===
+
+impl Past {
+    /// Remembers the totals again and again, for ever.
+    pub(super) async fn keep(self, daemon: Arc<dyn Introspect>) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.remember(now(), &daemon.totals());
+        }
+    }
+
+    fn remember(&self, at: u64, totals: &Totals) {
+        let mut points = self.points.lock();
+        if points.len() == POINTS {
+            points.pop_front();
+        }
+        points.push_back(Point { at, served: totals.served, own: totals.own, forwarded: totals.forwarded });
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past) -> Self {
+        let pending: Vec<_> = readiness.pending().into_iter().map(|entry| entry.name.to_string()).collect();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            now: now(),
+            ready: pending.is_empty(),
+            pending,
+            resident_bytes: telemetry::resident_bytes().unwrap_or(0),
+            totals: daemon.totals(),
+            caches: super::caches::sorted(daemon.caches()),
+            past: past.points.lock().iter().copied().collect(),
+        }
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_is_kept() {
+        let past = Past::default();
+        for at in 0..1000 {
+            past.remember(at, &Totals { served: at * 2, ..Totals::default() });
+        }
+        let points = past.points.lock();
+        assert_eq!(points.len(), POINTS);
+        assert_eq!((points[0].at, points[POINTS - 1].served), (280, 1998));
+    }
+}

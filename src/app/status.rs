@@ -1,0 +1,240 @@
+//! `informerd status`: what the status page shows, in a terminal.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// The daemon is on this machine: it answers at once or not at all.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What an answer may be long: thousands of informers.
+const MOST_BYTES: u64 = 16 << 20;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns of the plot.
+const COLUMNS: usize = 60;
+
+/// What `/status.json` says, as far as it is shown. What another version lacks is zero or empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    pub version: String,
+    pub server: String,
+    pub ready: bool,
+    pub pending: Vec<String>,
+    pub resident_bytes: u64,
+    pub served: u64,
+    pub own: u64,
+    pub forwarded: u64,
+    pub refused: u64,
+    pub connections: u64,
+    pub watches: u64,
+    pub upstream_connections: u64,
+    pub upstream_in_flight: u64,
+    pub caches: Vec<Cache>,
+    pub past: Vec<Point>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cache {
+    pub resource: String,
+    pub namespace: String,
+    pub field_selector: String,
+    pub label_selector: String,
+    pub encoding: String,
+    pub ready: bool,
+    pub state: String,
+    pub last_error: String,
+    pub objects: u64,
+    pub bytes: u64,
+    pub window_seconds: u64,
+    pub watchers: u64,
+    pub events: u64,
+    pub relists: u64,
+    pub idle_seconds: u64,
+    pub silent_seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Point {
+    /// Seconds since 1970.
+    pub at: u64,
+    pub served: u64,
+    pub own: u64,
+}
+
+/// Asks the daemon whose admin side listens there.
+///
+/// # Errors
+/// It does not answer, or not as an informerd does.
+pub fn ask(admin: SocketAddr) -> Result<Status, String> {
+    let failed = |error: std::io::Error| format!("http://{admin}/status.json: {error}: does informerd run?");
+    let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT).map_err(failed)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    write!(stream, "GET /status.json HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").map_err(failed)?;
+    let mut answer = Vec::new();
+    stream.take(MOST_BYTES).read_to_end(&mut answer).map_err(failed)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let line = head.lines().next().unwrap_or_default();
+    if !line.starts_with("HTTP/1.1 200 ") {
+        return Err(format!("http://{admin}/status.json: {line:?} is no answer of informerd"));
+    }
+    serde_json::from_str(body).map_err(|error| format!("http://{admin}/status.json: {error}"))
+}
+
+// === impl Status ===
+
+impl Status {
+    pub fn render(&self) -> String {
+        let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
+        let saved = self.served.saturating_sub(self.own);
+        let mut text = format!(
+            "informerd {} before {}: {state}\n\n\
+             requests   {saved} saved: {} reads from the caches, {} lists, watches and probes of its own\n           \
+             {} forwarded, {} refused\n\
+             clients    {} connections, {} watches\n\
+             upstream   {} connections, {} requests under way\n\
+             memory     {}\n",
+            self.version,
+            self.server,
+            self.served,
+            self.own,
+            self.forwarded,
+            self.refused,
+            self.connections,
+            self.watches,
+            self.upstream_connections,
+            self.upstream_in_flight,
+            bytes(self.resident_bytes),
+        );
+        if let Some(plot) = self.plot() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "saved      {plot}");
+        }
+        text.push('\n');
+        text.push_str(&table(&self.rows()));
+        for cache in self.caches.iter().filter(|cache| !cache.ready && !cache.last_error.is_empty()) {
+            let _ = writeln!(text, "{}: {}", cache.resource, cache.last_error);
+        }
+        text
+    }
+
+    /// Requests saved a second over the time that is known, the newest at the right.
+    fn plot(&self) -> Option<String> {
+        let (first, last) = (self.past.first()?, self.past.last()?);
+        let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
+        let mut columns = vec![0_u64; COLUMNS];
+        for pair in self.past.windows(2) {
+            let saved = |point: &Point| point.served.saturating_sub(point.own);
+            let at = (pair[1].at.saturating_sub(first.at)) as usize * COLUMNS / span as usize;
+            columns[at.min(COLUMNS - 1)] += saved(&pair[1]).saturating_sub(saved(&pair[0]));
+        }
+        let most = columns.iter().copied().max().filter(|most| *most > 0)?;
+        let bars: String =
+            columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
+        // The time of a column, in tenths of a second.
+        let rate = most as u128 * COLUMNS as u128 / u128::from(span);
+        Some(format!("{bars}  in the last {}, at most {rate}/s", duration(span)))
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let head = ["RESOURCE", "OF", "STATE", "LAG", "OBJECTS", "MEMORY", "WINDOW", "WATCHERS", "EVENTS", "LISTS"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(self.caches.iter().map(|cache| {
+            let namespace = if cache.namespace.is_empty() { "all" } else { &cache.namespace };
+            let of: Vec<_> = [namespace, &cache.field_selector, &cache.label_selector]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
+            let resource = match cache.encoding.as_str() {
+                "json" | "" => cache.resource.clone(),
+                encoding => format!("{} ({encoding})", cache.resource),
+            };
+            vec![
+                resource,
+                of.join(","),
+                if cache.ready { cache.state.clone() } else { format!("not ready: {}", cache.state) },
+                duration(cache.silent_seconds.unwrap_or(cache.idle_seconds)),
+                cache.objects.to_string(),
+                bytes(cache.bytes),
+                duration(cache.window_seconds),
+                cache.watchers.to_string(),
+                cache.events.to_string(),
+                cache.relists.to_string(),
+            ]
+        }));
+        rows
+    }
+}
+
+/// Columns as wide as their widest cell, two blanks between.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_048_576 => format!("{}Ki", count.div_ceil(1024)),
+        1_048_576..10_737_418_240 => format!("{}Mi", count >> 20),
+        _ => format!("{}Gi", count >> 30),
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_the_page_shows() {
+        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,
+            "residentBytes":33554432,"unknown":1,
+            "past":[{"at":0,"served":0,"own":0},{"at":30,"served":40,"own":10},{"at":60,"served":100,"own":10}],
+            "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
+            "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
+            {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}]}"#;
+        let status: Status = serde_json::from_str(json).unwrap();
+        let text = status.render();
+        for line in [
+            "informerd 1.2.3 before https://a: not ready: informer pods",
+            "requests   90 saved: 100 reads from the caches, 10 lists, watches and probes of its own",
+            "memory     32Mi",
+            "pods              a,spec.nodeName=n  not ready: listing  3s   7        2Ki     0s      0         0       0",
+            "nodes (protobuf)  all                watching            2m   0        0Ki     0s      0         0       0",
+            "pods: no route",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
+        }
+        let plot = text.lines().find(|line| line.starts_with("saved")).unwrap();
+        assert!(plot.contains('▅') && plot.contains('█') && plot.ends_with("in the last 60s, at most 60/s"), "{plot}");
+    }
+
+    #[test]
+    fn tells_when_nobody_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let error = ask(address).unwrap_err();
+        assert!(
+            error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?")
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! What an operator installs: the image's program, run with nothing beside it, and the manifests, applied to a real
+//! kube-apiserver and run as the kubelet would, with exactly their arguments, environment, files and identity.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "judge/cluster.rs"]
+mod cluster;
+#[path = "manifests/image.rs"]
+mod image;
+#[path = "manifests/isolated.rs"]
+mod isolated;
+#[path = "manifests/objects.rs"]
+mod objects;
+#[path = "manifests/pod.rs"]
+mod pod;
+#[path = "judge/process.rs"]
+mod process;
+#[path = "manifests/sidecar.rs"]
+mod sidecar;
+mod support;
+
+use isolated::isolated;
+
+/// What is built or fetched, for inside of the namespaces, where there is no network.
+async fn built() -> Vec<(&'static str, String)> {
+    let (judge, image) = (process::judge().await.display().to_string(), image::binary().await.display().to_string());
+    vec![("INFORMERD_JUDGE", judge), (image::VARIABLE, image)]
+}
+
+#[test]
+fn a_sidecar_gates_serves_and_ends() {
+    isolated("a_sidecar_gates_serves_and_ends", built(), sidecar::gates_serves_and_ends());
+}
+
+#[test]
+fn every_overlay_is_accepted_without_a_warning() {
+    isolated("every_overlay_is_accepted_without_a_warning", built(), objects::are_accepted());
+}

@@ -1,0 +1,96 @@
+//! The status page in a real browser, and the same in a terminal.
+
+#[path = "status/browser.rs"]
+mod browser;
+mod support;
+
+use informerd::app::status;
+use informerd::sim;
+
+use browser::Browser;
+use support::client::Client;
+use support::{Through, eventually};
+
+const CONFIG: &str = "resources:\n- {resource: pods, pin: true}\n- {resource: nodes, pin: true}\n";
+/// Would run, were it ever taken for HTML.
+const EVIL: &str = "<img src=x onerror=document.title='run'>";
+
+/// A daemon that has something to show: objects, watchers, reads of the cache, and forwarded ones.
+async fn daemon() -> (sim::Server, Through) {
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": "one"}});
+    let server = sim::Server::builder().object(pod).start().await.unwrap();
+    let through = Through::before(&server, CONFIG).await;
+    through.ready().await;
+    (server, through)
+}
+
+async fn read_much(through: &Through, times: usize) {
+    let client = Client::new(&through.url);
+    for _ in 0..times {
+        assert_eq!(client.get("/api/v1/pods?resourceVersion=0").await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_shows_it_live() {
+    let (_server, through) = daemon().await;
+    let watch = Client::new(&through.url).watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    read_much(&through, 30).await;
+    let mut page = Browser::open(&format!("http://{}/status", through.daemon.admin)).await;
+
+    page.until("document.getElementById('state').textContent === 'ready'").await;
+    page.until("[...document.querySelectorAll('#caches tr')].map(r => r.cells[0].textContent).join() === 'nodes,pods'")
+        .await;
+    let cell = |row: usize, column: usize| {
+        format!("document.querySelectorAll('#caches tr')[{row}].cells[{column}].textContent")
+    };
+    page.until(&format!("{} === '1'", cell(1, 7))).await;
+    let tile = |name: &str| {
+        format!(
+            "Number([...document.querySelectorAll('#tiles div')].find(d => d.firstChild.textContent === '{name}').lastChild.textContent.replaceAll(',', ''))"
+        )
+    };
+    page.until(&format!("{} >= 30", tile("reads from the caches"))).await;
+    page.until(&format!("{} > 0", tile("requests saved"))).await;
+    page.until(&format!("{} === 1", tile("client watches"))).await;
+    // The plot has a line once two samples were taken.
+    page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
+
+    // It goes on without being loaded again.
+    drop(watch);
+    read_much(&through, 70).await;
+    page.until(&format!("{} >= 100", tile("reads from the caches"))).await;
+    page.until(&format!("{} === 0", tile("client watches"))).await;
+    assert_eq!(page.evaluate("performance.getEntriesByType('navigation').length").await, 1);
+
+    // It needs nothing from anywhere else, and says nothing on its console.
+    let origins = "[...new Set(performance.getEntriesByType('resource').map(e => new URL(e.name).origin))].join()";
+    assert_eq!(page.evaluate(origins).await, format!("http://{}", through.daemon.admin));
+    assert_eq!(page.complaints(), Vec::<String>::new());
+
+    // Whatever a thing is called stays a text.
+    page.evaluate(&format!("show({{...({EMPTY}), server: {:?}, caches: []}})", EVIL)).await;
+    assert_eq!(page.evaluate("document.querySelectorAll('img').length").await, 0);
+
+    through.context.readiness.withdraw("draining");
+    page.until("document.getElementById('state').textContent === 'not ready: draining'").await;
+    if let Some(path) = std::env::var_os("STATUS_PAGE_PNG") {
+        page.screenshot(std::path::Path::new(&path)).await;
+    }
+}
+
+const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, \
+                     connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_shows_the_same() {
+    let (_server, through) = daemon().await;
+    read_much(&through, 5).await;
+    let admin = through.daemon.admin;
+    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render();
+    assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert!(text.contains(": ready\n") && text.contains(" 5 reads from the caches, "), "{text}");
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
+    assert_eq!(rows.len(), 2, "{text}");
+    eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;
+}

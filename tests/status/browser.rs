@@ -1,0 +1,122 @@
+//! A headless Chromium, spoken to over its pipe.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::{Instant, sleep};
+
+const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// One page.
+pub struct Browser {
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    session: Option<String>,
+    last: u64,
+    complaints: Vec<String>,
+    _child: Child,
+    _profile: tempfile::TempDir,
+}
+
+// === impl Browser ===
+
+impl Browser {
+    /// Starts it and opens the page.
+    pub async fn open(url: &str) -> Self {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let found = NAMES.iter().find(|name| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
+        let program = found.expect("no Chromium on PATH (Debian: apt-get install chromium)");
+        let profile = tempfile::tempdir().unwrap();
+        // It speaks on the descriptors 3 and 4.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", program])
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+            .args(["--disable-background-networking", "--remote-debugging-pipe", "--window-size=1280,900"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a browser starts");
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut browser =
+            Self { stdin, stdout, session: None, last: 0, complaints: Vec::new(), _child: child, _profile: profile };
+        let target = browser.ask("Target.createTarget", json!({"url": "about:blank"})).await;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = browser.ask("Target.attachToTarget", attach).await;
+        browser.session = session["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Log"] {
+            browser.ask(&format!("{domain}.enable"), json!({})).await;
+        }
+        browser.ask("Page.navigate", json!({"url": url})).await;
+        browser
+    }
+
+    /// The value of an expression.
+    pub async fn evaluate(&mut self, expression: &str) -> Value {
+        let answer = self.ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true})).await;
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true; the bound only keeps a failing test from hanging.
+    pub async fn until(&mut self, expression: &str) {
+        let bound = Instant::now() + Duration::from_secs(60);
+        // What the page has not drawn yet cannot be read.
+        let guarded = format!("(() => {{ try {{ return {expression} }} catch (e) {{ return String(e) }} }})()");
+        loop {
+            let value = self.evaluate(&guarded).await;
+            if value == true {
+                return;
+            }
+            if Instant::now() > bound {
+                let text = self.evaluate("document.body.innerText").await;
+                panic!("{expression} is {value}; the page says {text}\n{:?}", self.complaints);
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Errors and warnings of the page so far.
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.clone()
+    }
+
+    pub async fn screenshot(&mut self, path: &Path) {
+        use base64::Engine as _;
+        let answer = self.ask("Page.captureScreenshot", json!({"format": "png"})).await;
+        let png = base64::engine::general_purpose::STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();
+        std::fs::write(path, png).unwrap();
+    }
+
+    /// Sends a command and waits for its answer; messages in between that complain are kept.
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.last += 1;
+        let mut command = json!({"id": self.last, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            command["sessionId"] = json!(session);
+        }
+        let mut bytes = command.to_string().into_bytes();
+        bytes.push(0);
+        self.stdin.write_all(&bytes).await.expect("the browser takes a command");
+        loop {
+            let mut message = Vec::new();
+            let read = self.stdout.read_until(0, &mut message).await.expect("the browser answers");
+            assert!(read > 0, "the browser has ended");
+            message.pop();
+            let message: Value = serde_json::from_slice(&message).expect("JSON");
+            if message["id"] == self.last {
+                assert!(message.get("error").is_none(), "{method}: {message}");
+                return message["result"].clone();
+            }
+            let method = message["method"].as_str().unwrap_or_default();
+            if ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"].contains(&method) {
+                self.complaints.push(message["params"].to_string());
+            }
+        }
+    }
+}
