@@ -142,7 +142,7 @@ impl Status {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let head = ["RESOURCE", "OF", "STATE", "LAG", "OBJECTS", "MEMORY", "WINDOW", "WATCHERS", "EVENTS", "LISTS"];
+        let head = ["RESOURCE", "OF", "STATE", "HEARD", "OBJECTS", "MEMORY", "WINDOW", "WATCHERS", "EVENTS", "LISTS"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.caches.iter().map(|cache| {
             let namespace = if cache.namespace.is_empty() { "all" } else { &cache.namespace };
@@ -217,8 +217,8 @@ mod tests {
             "informerd 1.2.3 before https://a: not ready: informer pods",
             "requests   90 saved: 100 reads from the caches, 10 lists, watches and probes of its own",
             "memory     32Mi",
-            "pods              a,spec.nodeName=n  not ready: listing  3s   7        2Ki     0s      0         0       0",
-            "nodes (protobuf)  all                watching            2m   0        0Ki     0s      0         0       0",
+            "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
+            "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
             "pods: no route",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");

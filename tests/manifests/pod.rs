@@ -29,7 +29,6 @@ pub struct Pod {
 
 /// One container, ready to be started.
 pub struct Container {
-    pub command: Vec<String>,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     /// Path inside, directory outside, read-only.
@@ -159,19 +158,15 @@ impl Pod {
         let all = ["initContainers", "containers"].iter().filter_map(|list| self.spec[list].as_array()).flatten();
         let spec = all.clone().find(|container| container["name"] == name);
         let spec = spec.unwrap_or_else(|| panic!("no container {name} in {}", self.spec));
+        assert!(spec.get("command").is_none(), "{name}: the image's own program is run");
         let env = self.env(spec);
-        let expanded = |list: &str| -> Vec<String> {
-            let texts = spec[list].as_array().into_iter().flatten();
-            texts.map(|text| expand(text.as_str().expect("a text"), &env)).collect()
-        };
         let mut mounts: Vec<_> = spec["volumeMounts"].as_array().into_iter().flatten().map(mount).collect();
         if self.spec["automountServiceAccountToken"] != false && !mounts.iter().any(|mount| mount.0 == ACCOUNT) {
             mounts.push((ACCOUNT.to_owned(), ACCOUNT.to_owned(), true));
         }
         let user = [&spec["securityContext"]["runAsUser"], &self.spec["securityContext"]["runAsUser"]];
         Container {
-            command: expanded("command"),
-            args: expanded("args"),
+            args: expand_all(&spec["args"], &env),
             mounts: mounts.into_iter().map(|(path, name, ro)| (path, self.volumes[&name].clone(), ro)).collect(),
             user: user.iter().find_map(|user| user.as_u64()).and_then(|user| u32::try_from(user).ok()).unwrap_or(0),
             log: self.dir.path().join(format!("{name}.log")),
@@ -201,6 +196,10 @@ impl Pod {
 fn mount(mount: &Value) -> (String, String, bool) {
     let text = |key: &str| mount[key].as_str().expect("a text").to_owned();
     (text("mountPath"), text("name"), mount["readOnly"] == true)
+}
+
+fn expand_all(texts: &Value, env: &BTreeMap<String, String>) -> Vec<String> {
+    texts.as_array().into_iter().flatten().map(|text| expand(text.as_str().expect("a text"), env)).collect()
 }
 
 /// `$(NAME)`, as the kubelet expands it.
