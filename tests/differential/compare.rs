@@ -1,0 +1,195 @@
+//! When two answers are the same, and the only list of what they may differ in.
+
+use std::fmt;
+
+use super::wire::{Answer, Ask, Framing};
+
+/// A difference that no client can hold against anybody, and why.
+pub struct Tolerance {
+    pub what: &'static str,
+    pub why: &'static str,
+}
+
+/// Everything that is tolerated. The names of headers are read from here; the rest is done where it says.
+pub const TOLERATED: &[Tolerance] = &[
+    Tolerance { what: "header date", why: "the second at which it was written; both sides have one or neither" },
+    Tolerance {
+        what: "header audit-id",
+        why: "names one request; both sides have one or neither, and where the request brings its own they are equal",
+    },
+    Tolerance {
+        what: "header x-kubernetes-pf-flowschema-uid",
+        why: "names the queue a request stood in; a read that is served from the cache stands in none",
+    },
+    Tolerance { what: "header x-kubernetes-pf-prioritylevel-uid", why: "as the one before" },
+    Tolerance {
+        what: "ages in the cells of a Table",
+        why: "they are reckoned from the time of the answer, so two answers to one client differ too (see without_ages)",
+    },
+    Tolerance {
+        what: "where a server's window of events begins",
+        why: "the number in brackets of `too old resource version: 1 (212)` tells since when this server has looked on, \
+              and differs between two kube-apiservers of one cluster (see without_window)",
+    },
+    Tolerance {
+        what: "revisions that nobody asked for, where the world moves",
+        why: "a list that is not pinned to a revision, the bookmarks of a watch, and the revision that a refusal calls \
+              the current one tell how far the server's cache has come, which differs between two kube-apiservers of \
+              one cluster too; with the cluster of the harness nothing writes, and they are compared (see Moving)",
+    },
+];
+
+/// What differs.
+#[derive(Debug)]
+pub enum Difference {
+    Status(u16, u16),
+    Reason(String, String),
+    /// A header's values on both sides.
+    Header(String, Vec<String>, Vec<String>),
+    Framing(Framing, Framing),
+    End(super::wire::End, super::wire::End),
+    Body {
+        at: usize,
+        lengths: (usize, usize),
+    },
+    /// One side gave no answer.
+    Broken(String, String),
+    /// Both agree, but not with what is known of the answer.
+    Unexpected(String),
+}
+
+/// Compares the answers to one request.
+pub fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if direct.status != through.status {
+        found.push(Difference::Status(direct.status, through.status));
+    } else if direct.reason != through.reason {
+        found.push(Difference::Reason(direct.reason.clone(), through.reason.clone()));
+    }
+    headers(ask, direct, through, &mut found);
+    if direct.end != through.end {
+        found.push(Difference::End(direct.end, through.end));
+    }
+    let masks = |answer: &Answer| {
+        let mut body = answer.body.clone();
+        if ask.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("accept") && value.contains("as=Table")) {
+            body = without_ages(&body);
+        }
+        body = without_window(body);
+        if still { body } else { super::moving::mask(&body) }
+    };
+    let bodies = (masks(direct), masks(through));
+    if bodies.0 != bodies.1 {
+        let at = bodies.0.iter().zip(&bodies.1).position(|(a, b)| a != b);
+        let at = at.unwrap_or_else(|| bodies.0.len().min(bodies.1.len()));
+        found.push(Difference::Body { at, lengths: (direct.body.len(), through.body.len()) });
+    } else if framing_differs(direct, through, still) {
+        found.push(Difference::Framing(direct.framing, through.framing));
+    }
+    found
+}
+
+/// The lengths of bodies that were compared with something left out of them may differ.
+fn framing_differs(direct: &Answer, through: &Answer, still: bool) -> bool {
+    match (direct.framing, through.framing) {
+        (Framing::Length(a), Framing::Length(b)) => a != b && (still || direct.body.len() == through.body.len()),
+        (a, b) => a != b,
+    }
+}
+
+fn headers(ask: &Ask, direct: &Answer, through: &Answer, found: &mut Vec<Difference>) {
+    // The framing is compared by itself.
+    const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
+    let mut names: Vec<&str> = direct.headers.iter().chain(&through.headers).map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names.into_iter().filter(|name| !FRAMING.contains(name)) {
+        let of = |answer: &Answer| -> Vec<String> {
+            answer.headers.iter().filter(|(given, _)| given == name).map(|(_, value)| value.clone()).collect()
+        };
+        let (want, have) = (of(direct), of(through));
+        let equal = match name {
+            "date" => want.len() == have.len(),
+            "audit-id" if !ask.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case("audit-id")) => {
+                want.len() == have.len()
+            }
+            _ if is_tolerated(name) => true,
+            _ => want == have,
+        };
+        if !equal {
+            found.push(Difference::Header(name.to_owned(), want, have));
+        }
+    }
+}
+
+fn is_tolerated(header: &str) -> bool {
+    header != "audit-id" && TOLERATED.iter().any(|entry| entry.what.strip_prefix("header ") == Some(header))
+}
+
+/// A Table without the cells that are reckoned from the time of the answer: `5s`, `3m20s`, `4d`.
+fn without_ages(body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(start) = rest.iter().position(|&byte| byte == b'"') {
+        let after = &rest[start + 1..];
+        let end = after.iter().position(|&byte| byte == b'"').unwrap_or(after.len());
+        out.extend_from_slice(&rest[..=start]);
+        if is_age(&after[..end]) {
+            out.extend_from_slice(b"AGE")
+        } else {
+            out.extend_from_slice(&after[..end])
+        }
+        rest = &after[end..];
+        if let [b'"', more @ ..] = rest {
+            out.push(b'"');
+            rest = more;
+        }
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// A refusal without the number in its brackets.
+fn without_window(body: Vec<u8>) -> Vec<u8> {
+    const OLD: &[u8] = b"too old resource version: ";
+    let Some(at) = body.windows(OLD.len()).position(|window| window == OLD) else { return body };
+    let after = &body[at..];
+    let (Some(from), Some(to)) =
+        (after.iter().position(|&byte| byte == b'('), after.iter().position(|&byte| byte == b')'))
+    else {
+        return body;
+    };
+    // Messages in protobuf tell their length before; the numbers are of one length in any world that is not ancient.
+    [&body[..=at + from], b"N", &body[at + to..]].concat()
+}
+
+fn is_age(text: &[u8]) -> bool {
+    let mut digits = false;
+    let mut units = 0;
+    for &byte in text {
+        match byte {
+            b'0'..=b'9' => digits = true,
+            b's' | b'm' | b'h' | b'd' | b'y' if digits => {
+                digits = false;
+                units += 1;
+            }
+            _ => return false,
+        }
+    }
+    units > 0 && !digits
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(a, b) => write!(f, "status: {a} / {b}"),
+            Self::Reason(a, b) => write!(f, "reason phrase: {a:?} / {b:?}"),
+            Self::Header(name, a, b) => write!(f, "header {name}: {a:?} / {b:?}"),
+            Self::Framing(a, b) => write!(f, "framing: {a:?} / {b:?}"),
+            Self::End(a, b) => write!(f, "end of the body: {a:?} / {b:?}"),
+            Self::Body { at, lengths } => write!(f, "bodies of {} / {} bytes, from byte {at}", lengths.0, lengths.1),
+            Self::Broken(a, b) => write!(f, "no answer: {a} / {b}"),
+            Self::Unexpected(what) => write!(f, "both say what is known to be wrong: {what}"),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Requests from a seed. The world stands still meanwhile, so that two answers can be compared byte for byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use informerd::lifecycle;
+use tokio::sync::Semaphore;
+
+use super::axes::{self, Pool};
+use super::compare::{Difference, compare};
+use super::kinds::{KINDS, Kind, NOT_KINDS};
+use super::report::Report;
+use super::rng::Rng;
+use super::wire::{Answer, Ask, Endpoint};
+use super::world::{A, NAMESPACES, World};
+
+/// Requests at once that are answered at once, and of those that take seconds.
+const QUICK: usize = 8;
+const SLOW: usize = 64;
+/// Longer than any answer takes: a wait for a revision, and a watch of a second.
+const BOUND: Duration = Duration::from_secs(12);
+
+/// A request with what is only known when it is sent: revisions and tokens.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub row: String,
+    pub ask: Ask,
+    /// The list whose tokens it may use.
+    collection: String,
+    /// It takes a second or more.
+    slow: bool,
+    /// Which of several revisions or tokens.
+    choice: usize,
+}
+
+/// Which requests of a seed.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub seed: u64,
+    pub requests: u64,
+    pub only: Option<u64>,
+    pub filter: Option<String>,
+}
+
+/// Sends them to both sides and reports what differs.
+pub async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>) {
+    let gates = [Arc::new(Semaphore::new(QUICK)), Arc::new(Semaphore::new(SLOW))];
+    let mut tasks = Vec::new();
+    for n in 0..range.requests {
+        let plan = plan(range.seed, n);
+        let wanted = range.only.is_none_or(|only| only == n)
+            && range.filter.as_ref().is_none_or(|filter| plan.row.contains(filter.as_str()));
+        if !wanted {
+            continue;
+        }
+        let gate = Arc::clone(&gates[usize::from(plan.slow)]);
+        let Ok(permit) = gate.acquire_owned().await else { return };
+        let (world, report, seed) = (Arc::clone(world), Arc::clone(report), range.seed);
+        tasks.push(lifecycle::spawn("differential-request", async move {
+            one(&world, seed, n, &plan, &report).await;
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        if let Err(error) = task.await {
+            report.wrong("generated: the harness itself", &format!("  {error}\n"));
+        }
+    }
+}
+
+async fn one(world: &World, seed: u64, n: u64, plan: &Plan, report: &Report) {
+    let what = format!("generated --seed {seed} --request {n} ({})", plan.row);
+    let tokens = if uses_tokens(&plan.ask) { tokens(world, &plan.collection).await } else { [Vec::new(), Vec::new()] };
+    let asks = [0, 1].map(|side| resolve(world, plan, &world.pair[side], &tokens[side]));
+    match world.ask(&asks, BOUND).await {
+        [Ok(direct), Ok(through)] => {
+            let found = compare(&asks[0], &direct, &through, world.still);
+            report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
+        }
+        // Neither answers: there is nothing that could differ.
+        [Err(_), Err(_)] => report.equal(),
+        [direct, through] => {
+            let said = |answer: &std::io::Result<Answer>| match answer {
+                Ok(answer) => format!("{} {}", answer.status, answer.text()),
+                Err(error) => error.to_string(),
+            };
+            let broken = Difference::Broken(said(&direct), said(&through));
+            let lines: Vec<_> =
+                world.pair.iter().zip(&asks).map(|(side, ask)| super::report::curl(side, ask)).collect();
+            report.wrong(&what, &format!("  {}\n  {broken}\n", lines.join("\n  ")));
+        }
+    }
+}
+
+fn uses_tokens(ask: &Ask) -> bool {
+    ask.target.contains("{token}")
+}
+
+/// Tokens of each side, of its own pages.
+async fn tokens(world: &World, collection: &str) -> [Vec<String>; 2] {
+    let mut tokens = [Vec::new(), Vec::new()];
+    for (side, found) in world.pair.iter().zip(&mut tokens) {
+        for limit in ["1", "2"] {
+            let ask = Ask::get(format!("{collection}?limit={limit}"));
+            let Ok(answer) = side.ask(&ask, BOUND).await else { continue };
+            found.extend(answer.json()["metadata"]["continue"].as_str().map(str::to_owned));
+        }
+    }
+    tokens
+}
+
+/// The request as it is sent to one side.
+fn resolve(world: &World, plan: &Plan, side: &Endpoint, tokens: &[String]) -> Ask {
+    let mut ask = plan.ask.clone();
+    let old = match world.history.len() {
+        0 => world.now,
+        several => world.history[plan.choice % several],
+    };
+    let token = if tokens.is_empty() { "" } else { &tokens[plan.choice % tokens.len()] };
+    let told = |text: &str| {
+        text.replace("{now}", &world.now.to_string())
+            .replace("{old}", &old.to_string())
+            .replace("{next}", &(world.now + 1).to_string())
+            .replace("{far}", &(world.now + 100_000).to_string())
+            .replace("{token}", token)
+    };
+    // A token is written in base64 once its revision is known.
+    while let Some((before, rest)) = ask.target.split_once("b64:") {
+        let end = rest.find('&').unwrap_or(rest.len());
+        ask.target = format!("{before}{}{}", URL_SAFE_NO_PAD.encode(told(&rest[..end])), &rest[end..]);
+    }
+    ask.target = told(&ask.target).replace("{authority}", side.authority());
+    ask
+}
+
+/// The `n`th request of a seed.
+pub fn plan(seed: u64, n: u64) -> Plan {
+    let rng = &mut Rng::new(seed, n);
+    let kind = if rng.in_1000(60) { rng.pick(NOT_KINDS) } else { rng.pick(KINDS) };
+    let namespace: Option<&str> = match rng.below(100) {
+        0..35 => None,
+        35..75 => Some(A),
+        75..90 => Some(*rng.pick(&NAMESPACES)),
+        90..94 => Some("none"),
+        _ => Some(*rng.pick(axes::NAMESPACES)),
+    };
+    // A cluster-scoped kind in a namespace is wrong, and rarely of interest.
+    let namespace = if kind.namespaced || rng.in_1000(60) { namespace } else { None };
+    let collection = kind.collection(namespace);
+    let form = rng.below(100);
+    let (path, mut query, what) = match form {
+        0..46 => (collection.clone(), list(rng, kind), "list"),
+        46..66 => (object(rng, kind, &collection), get(rng), "get"),
+        66..86 => (collection.clone(), watch(rng, kind), "watch"),
+        86..93 => {
+            let path = legacy(rng, kind, &collection);
+            (path, watch(rng, kind), "legacy")
+        }
+        93..97 => {
+            let path = format!("{}/{}", object(rng, kind, &collection), rng.pick(axes::SUBRESOURCES));
+            (path, get(rng), "subresource")
+        }
+        _ => ((*rng.pick(axes::OTHER)).to_owned(), get(rng), "other"),
+    };
+    let streams = what == "watch" || what == "legacy";
+    let path = mangled(rng, path);
+    if rng.in_1000(120) {
+        query.push((*rng.pick(axes::MORE)).to_owned());
+    }
+    if rng.in_1000(80) && !query.is_empty() {
+        let twice = rng.pick(&query).clone();
+        query.push(twice);
+    }
+    shuffle(rng, &mut query);
+    // A stream must end; that of a spoiled deadline would last for half an hour.
+    let endless = streams && !query.iter().any(|part| part == "timeoutSeconds=1");
+    let mut target = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
+    if streams && endless {
+        target = format!(
+            "{}{}timeoutSeconds=1",
+            target.replace("timeoutSeconds=-1", "x=-1"),
+            if query.is_empty() { "?" } else { "&" }
+        );
+    }
+    if rng.in_1000(8) {
+        target = format!("http://{{authority}}{target}");
+    }
+    let mut ask = Ask::get(target);
+    headers(rng, &mut ask);
+    if !streams && rng.in_1000(50) {
+        method(rng, &mut ask);
+    }
+    let slow = streams
+        || ask.target.contains("{next}")
+        || ask.target.contains("{far}")
+        || ask.target.contains("8446744")
+        || ask.target.contains("9223372");
+    Plan { row: format!("{}/{what}", kind.row), ask, collection, slow, choice: rng.below(64) }
+}
+
+fn option(rng: &mut Rng, into: &mut Vec<String>, name: &str, pool: Pool) {
+    let value = *rng.weighted(pool);
+    if value != "-" {
+        into.push(format!("{name}={value}"));
+    }
+}
+
+fn selectors(rng: &mut Rng, kind: &Kind, into: &mut Vec<String>) {
+    if rng.in_1000(220) {
+        let selector = *rng.pick(axes::LABELS);
+        into.push(format!("labelSelector={}", escaped(rng, selector)));
+    }
+    if rng.in_1000(260) {
+        let own = !kind.fields.is_empty() && rng.in_1000(500);
+        let selector = if own { *rng.pick(kind.fields) } else { *rng.pick(axes::FIELDS) };
+        into.push(format!("fieldSelector={}", escaped(rng, selector)));
+    }
+}
+
+fn list(rng: &mut Rng, kind: &Kind) -> Vec<String> {
+    let mut query = Vec::new();
+    selectors(rng, kind, &mut query);
+    option(rng, &mut query, "resourceVersion", axes::REVISIONS);
+    option(rng, &mut query, "resourceVersionMatch", axes::MATCHES);
+    option(rng, &mut query, "limit", axes::LIMITS);
+    option(rng, &mut query, "continue", axes::TOKENS);
+    if rng.in_1000(30) {
+        option(rng, &mut query, "sendInitialEvents", axes::INITIAL);
+    }
+    query
+}
+
+fn get(rng: &mut Rng) -> Vec<String> {
+    let mut query = Vec::new();
+    option(rng, &mut query, "resourceVersion", axes::REVISIONS);
+    if rng.in_1000(100) {
+        option(rng, &mut query, "resourceVersionMatch", axes::MATCHES);
+    }
+    if rng.in_1000(60) {
+        query.push(format!("watch={}", rng.pick(&["1", "", "false"])));
+    }
+    query
+}
+
+fn watch(rng: &mut Rng, kind: &Kind) -> Vec<String> {
+    let mut query = vec![(*rng.weighted(axes::WATCHES)).to_owned()];
+    selectors(rng, kind, &mut query);
+    option(rng, &mut query, "resourceVersion", axes::REVISIONS);
+    option(rng, &mut query, "sendInitialEvents", axes::INITIAL);
+    // Mostly as it has to be, or nearly every watch would be refused.
+    let starts = query.iter().any(|part| part.starts_with("sendInitialEvents"));
+    if rng.in_1000(150) {
+        option(rng, &mut query, "resourceVersionMatch", axes::MATCHES);
+    } else if starts {
+        query.push("resourceVersionMatch=NotOlderThan".to_owned());
+    }
+    option(rng, &mut query, "allowWatchBookmarks", axes::BOOKMARKS);
+    if rng.in_1000(60) {
+        option(rng, &mut query, "limit", axes::LIMITS);
+    }
+    if rng.in_1000(60) {
+        option(rng, &mut query, "continue", axes::TOKENS);
+    }
+    option(rng, &mut query, "timeoutSeconds", axes::TIMEOUTS);
+    query
+}
+
+fn object(rng: &mut Rng, kind: &Kind, collection: &str) -> String {
+    let name = if rng.in_1000(80) { rng.pick(axes::NAMES) } else { rng.pick(kind.names) };
+    format!("{collection}/{name}")
+}
+
+/// The path of an old watch: the word stands behind the version.
+fn legacy(rng: &mut Rng, kind: &Kind, collection: &str) -> String {
+    let path = if rng.in_1000(400) { object(rng, kind, collection) } else { collection.to_owned() };
+    path.replacen(kind.root, &format!("{}/watch", kind.root), 1)
+}
+
+fn mangled(rng: &mut Rng, path: String) -> String {
+    match rng.below(1000) {
+        0..20 => format!("{path}/"),
+        20..26 => format!("{path}//"),
+        26..32 => format!("/{path}"),
+        32..38 => path.replacen("/namespaces/", "/namespaces//", 1),
+        38..44 => path.replacen("s", "%73", 1),
+        44..48 => path.to_uppercase(),
+        48..52 => format!("{path}/."),
+        52..56 => format!("{path}%2F"),
+        56..58 => format!("{path};x=y"),
+        _ => path,
+    }
+}
+
+fn headers(rng: &mut Rng, ask: &mut Ask) {
+    let accept = *rng.weighted(axes::ACCEPTS);
+    if accept != "-" {
+        ask.headers.push(("Accept".to_owned(), accept.to_owned()));
+        if rng.in_1000(10) {
+            ask.headers.push(("Accept".to_owned(), "application/yaml".to_owned()));
+        }
+    }
+    for (cases, name, value) in [
+        (25, "User-Agent", "curl/8.0"),
+        (10, "User-Agent", "Mozilla/5.0 (X11)"),
+        (60, "Accept-Encoding", "gzip"),
+        (10, "Accept-Encoding", "gzip;q=1.0, *"),
+        (30, "Audit-Id", "an-audit-id"),
+        (10, "Content-Type", "application/json"),
+        (10, "If-None-Match", "*"),
+        (10, "Range", "bytes=0-1"),
+        (5, "X-Forwarded-For", "192.0.2.1"),
+        (5, "Expect", "something"),
+    ] {
+        if rng.in_1000(cases) && !ask.headers.iter().any(|(given, _)| given == name) {
+            ask.headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+}
+
+/// Another method, which must not change anything.
+fn method(rng: &mut Rng, ask: &mut Ask) {
+    ask.method = (*rng.pick(axes::METHODS)).to_owned();
+    match ask.method.as_str() {
+        // What there is must stay; so must whole collections.
+        "DELETE" => {
+            let path = ask.target.split('?').next().unwrap_or_default();
+            ask.target = format!("{}/nothing-of-this-name", path.trim_end_matches('/'));
+        }
+        "POST" | "PUT" | "PATCH" => {
+            let bodies = [
+                ("application/json", "nonsense"),
+                ("application/json", "{}"),
+                ("application/json", ""),
+                ("text/plain", "{}"),
+                ("application/merge-patch+json", "[]"),
+                ("application/vnd.kubernetes.protobuf", "k8s"),
+            ];
+            let (kind, body) = *rng.pick(&bodies);
+            ask.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
+            ask.headers.push(("Content-Type".to_owned(), kind.to_owned()));
+            ask.body = Some(body.to_owned());
+        }
+        _ => {}
+    }
+}
+
+/// Percent-encoded, more or less of it.
+fn escaped(rng: &mut Rng, text: &str) -> String {
+    let (plus, all) = (rng.in_1000(500), rng.in_1000(200));
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b' ' if plus => out.push('+'),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' if !all => out.push(char::from(byte)),
+            b'=' | b'!' | b',' | b'(' | b')' | b'/' | b'>' | b'<' if plus => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+fn shuffle(rng: &mut Rng, parts: &mut [String]) {
+    for at in (1..parts.len()).rev() {
+        parts.swap(at, rng.below(at + 1));
+    }
+}

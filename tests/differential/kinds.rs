@@ -1,0 +1,316 @@
+//! What there is to ask for: the kinds of objects, with some of each.
+
+use serde_json::{Value, json};
+
+use super::world::{A, NAMESPACES};
+
+pub const GROUP: &str = "differential.example.com";
+
+/// Objects with the namespaces they are in.
+pub type Objects = Vec<(Option<&'static str>, Value)>;
+
+/// One collection.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// What reports call it.
+    pub row: &'static str,
+    pub root: &'static str,
+    pub plural: &'static str,
+    pub namespaced: bool,
+    /// Names that are there, in [`A`] for namespaced kinds.
+    pub names: &'static [&'static str],
+    /// Field selectors of its own.
+    pub fields: &'static [&'static str],
+    pub objects: fn() -> Objects,
+}
+
+const fn kind(row: &'static str, root: &'static str, plural: &'static str, namespaced: bool) -> Kind {
+    Kind { row, root, plural, namespaced, names: &["one", "two", "missing"], fields: &[], objects: Vec::new }
+}
+
+pub const PODS: Kind = Kind {
+    fields: &[
+        "spec.nodeName=node-x",
+        "spec.nodeName!=node-x",
+        "spec.nodeName=",
+        "status.phase=Running",
+        "status.phase!=Running",
+        "spec.restartPolicy=Always",
+        "spec.schedulerName=default-scheduler",
+        "spec.serviceAccountName=",
+        "spec.hostNetwork=false",
+        "spec.hostNetwork=",
+        "spec.hostNetwork=true",
+        "status.podIP=",
+        "status.podIP=10.1.2.3",
+        "status.podIPs=",
+        "status.nominatedNodeName=",
+        "spec.host=node-x",
+        "metadata.name=one,spec.nodeName=node-x",
+    ],
+    objects: pods,
+    ..kind("pods", "/api/v1", "pods", true)
+};
+pub const CONFIG_MAPS: Kind = Kind { objects: config_maps, ..kind("configmaps", "/api/v1", "configmaps", true) };
+pub const WIDGETS_V1: Kind = Kind {
+    fields: &["spec.color=red", "spec.color!=red", "spec.color=", "spec.size=5"],
+    objects: widget_objects,
+    ..kind("widgets-v1", "/apis/differential.example.com/v1", "widgets", true)
+};
+pub const WIDGETS_V2: Kind = Kind {
+    fields: &["spec.size=5", "spec.size!=5", "spec.ready=true", "spec.ready=", "spec.color=red"],
+    ..kind("widgets-v2", "/apis/differential.example.com/v2", "widgets", true)
+};
+pub const GADGETS: Kind = Kind {
+    objects: || named(&["one", "two"]).into_iter().map(|(_, object)| (None, custom("Gadget", object))).collect(),
+    ..kind("gadgets", "/apis/differential.example.com/v1", "gadgets", false)
+};
+
+/// Every kind that exists.
+pub const KINDS: &[Kind] = &[
+    PODS,
+    CONFIG_MAPS,
+    Kind {
+        names: &["diff-a", "diff-foo", "missing"],
+        fields: &["status.phase=Active", "status.phase!=Active", "name=diff-a"],
+        ..kind("namespaces", "/api/v1", "namespaces", false)
+    },
+    Kind {
+        names: &["node-x", "missing"],
+        fields: &["spec.unschedulable=true", "spec.unschedulable=false", "spec.unschedulable="],
+        objects: nodes,
+        ..kind("nodes", "/api/v1", "nodes", false)
+    },
+    Kind {
+        fields: &["involvedObject.name=one", "involvedObject.uid=", "reason=Because", "type=Normal", "source="],
+        objects: events,
+        ..kind("events", "/api/v1", "events", true)
+    },
+    Kind {
+        fields: &["regarding.name=one", "reason=Because", "source=x", "reportingController="],
+        ..kind("events.events.k8s.io", "/apis/events.k8s.io/v1", "events", true)
+    },
+    Kind { objects: deployments, ..kind("deployments", "/apis/apps/v1", "deployments", true) },
+    Kind { objects: || in_a(&["one", "two"]), ..kind("leases", "/apis/coordination.k8s.io/v1", "leases", true) },
+    Kind {
+        fields: &["spec.type=ClusterIP", "spec.clusterIP=None", "spec.clusterIP="],
+        objects: services,
+        ..kind("services", "/api/v1", "services", true)
+    },
+    Kind { objects: slices, ..kind("endpointslices", "/apis/discovery.k8s.io/v1", "endpointslices", true) },
+    // Deprecated, so that every answer carries a warning.
+    Kind { objects: || in_a(&["one", "two"]), ..kind("endpoints", "/api/v1", "endpoints", true) },
+    // Never cached by default.
+    Kind { fields: &["type=Opaque"], objects: || in_a(&["one", "two"]), ..kind("secrets", "/api/v1", "secrets", true) },
+    Kind {
+        fields: &["status.replicas=0", "status.replicas="],
+        objects: controllers,
+        ..kind("replicationcontrollers", "/api/v1", "replicationcontrollers", true)
+    },
+    Kind {
+        fields: &["status.successful=0", "status.successful="],
+        objects: jobs,
+        ..kind("jobs", "/apis/batch/v1", "jobs", true)
+    },
+    Kind {
+        names: &["widgets.differential.example.com", "missing"],
+        ..kind("customresourcedefinitions", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", false)
+    },
+    WIDGETS_V1,
+    WIDGETS_V2,
+    // Deprecated as well.
+    kind("widgets-v1beta1", "/apis/differential.example.com/v1beta1", "widgets", true),
+    GADGETS,
+];
+
+/// Collections that do not exist, or cannot be listed.
+pub const NOT_KINDS: &[Kind] = &[
+    kind("unknown-resource", "/api/v1", "nopes", true),
+    kind("unknown-group", "/apis/nope.example.com/v1", "things", true),
+    kind("unknown-version", "/apis/apps/v9", "deployments", true),
+    kind("unserved-version", "/apis/differential.example.com/v3", "widgets", true),
+    kind("unknown-custom", "/apis/differential.example.com/v1", "nopes", true),
+    kind("not-listable", "/apis/authentication.k8s.io/v1", "tokenreviews", false),
+];
+
+// === impl Kind ===
+
+impl Kind {
+    /// Everywhere without a namespace.
+    pub fn collection(&self, namespace: Option<&str>) -> String {
+        match namespace {
+            Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
+            None => format!("{}/{}", self.root, self.plural),
+        }
+    }
+
+    pub fn object(&self, name: &str) -> String {
+        format!("{}/{name}", self.collection(self.namespaced.then_some(A)))
+    }
+}
+
+fn named(names: &[&str]) -> Vec<(String, Value)> {
+    let objects = names.iter().enumerate().map(|(n, name)| {
+        let label = ["x", "y", "z"][n % 3];
+        ((*name).to_owned(), json!({"metadata": {"name": name, "labels": {"app": label, "n": (n * 7).to_string()}}}))
+    });
+    objects.collect()
+}
+
+fn in_a(names: &[&str]) -> Objects {
+    named(names).into_iter().map(|(_, object)| (Some(A), object)).collect()
+}
+
+fn with(mut object: Value, members: &Value) -> Value {
+    for (key, value) in members.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    object
+}
+
+fn config_maps() -> Objects {
+    let mut objects: Objects = in_a(&["four", "one", "three", "two"]);
+    for (n, (_, object)) in objects.iter_mut().enumerate() {
+        object["data"] = json!({"text": format!("<{n}> & \u{2028} é \u{1F600} \" \\ \t"), "empty": ""});
+    }
+    objects[3].1["metadata"]["labels"] = json!({"empty": "", "app": "x", "n": "abc"});
+    for namespace in NAMESPACES.into_iter().skip(1) {
+        objects.push((Some(namespace), json!({"metadata": {"name": "one", "labels": {"app": "y"}}})));
+    }
+    objects
+}
+
+fn pods() -> Objects {
+    let mut objects = in_a(&["one", "two", "three"]);
+    objects.push((Some(NAMESPACES[1]), json!({"metadata": {"name": "one"}})));
+    let container = json!([{"name": "main", "image": "image", "args": ["<&>"]}]);
+    for (n, (_, object)) in objects.iter_mut().enumerate() {
+        let spec = match n {
+            0 => json!({"containers": container, "nodeName": "node-x"}),
+            1 => json!({"containers": container, "nodeName": "node-y", "hostNetwork": true}),
+            _ => json!({"containers": container, "restartPolicy": "Never", "schedulerName": "other"}),
+        };
+        object["spec"] = spec;
+    }
+    objects[0].1["status"] = json!({"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]});
+    objects
+}
+
+fn nodes() -> Objects {
+    let of = |name: &str, off: bool| json!({"metadata": {"name": name}, "spec": {"unschedulable": off}});
+    vec![(None, of("node-x", false)), (None, of("node-y", true))]
+}
+
+fn events() -> Objects {
+    let mut objects = in_a(&["one", "two"]);
+    for (_, object) in &mut objects {
+        let name = object["metadata"]["name"].clone();
+        *object = with(
+            object.clone(),
+            &json!({
+                "involvedObject": {"kind": "Pod", "name": name, "namespace": A}, "reason": "Because", "type": "Normal",
+                "message": "something", "source": {"component": "harness"},
+            }),
+        );
+    }
+    objects
+}
+
+fn deployments() -> Objects {
+    let spec = json!({"spec": {
+        "replicas": 2, "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}},
+    }});
+    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect()
+}
+
+fn services() -> Objects {
+    let mut objects = in_a(&["one", "two"]);
+    objects[0].1["spec"] = json!({"clusterIP": "None", "ports": [{"port": 80}]});
+    objects[1].1["spec"] = json!({"type": "ExternalName", "externalName": "example.com"});
+    objects
+}
+
+fn slices() -> Objects {
+    let more = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"port": 80}]});
+    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+}
+
+fn controllers() -> Objects {
+    let more = json!({"spec": {"replicas": 1, "selector": {"app": "x"}, "template": {
+        "metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]},
+    }}});
+    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+}
+
+fn jobs() -> Objects {
+    let more = json!({"spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "main", "image": "image"}],
+    }}}});
+    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+}
+
+fn custom(kind: &str, object: Value) -> Value {
+    with(object, &json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind}))
+}
+
+fn widget_objects() -> Objects {
+    let mut objects: Objects = in_a(&["one", "three", "two"]);
+    let specs = [
+        json!({"color": "red", "size": 5, "ready": true, "ratio": 1.0, "text": "<&> é"}),
+        json!({"size": 7, "ready": false}),
+        json!({"color": "blue", "nested": {"z": 1, "a": [null, 1e3, "x"]}}),
+    ];
+    for ((_, object), spec) in objects.iter_mut().zip(specs) {
+        *object = custom("Widget", with(object.clone(), &json!({"spec": spec})));
+    }
+    objects
+}
+
+fn schema(version: &str) -> Value {
+    // Versions that differ in what can be selected have to differ in their schemas.
+    json!({"openAPIV3Schema": {"type": "object", "description": version, "properties": {
+        "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "color": {"type": "string"}, "size": {"type": "integer"}, "ready": {"type": "boolean"},
+        }},
+    }}})
+}
+
+/// Three versions: one with a column of its own, one that selects by other fields, one that is deprecated.
+pub fn widgets() -> Value {
+    json!({
+        "metadata": {"name": format!("widgets.{GROUP}")},
+        "spec": {
+            "group": GROUP, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetCollection"},
+            "versions": [
+                {
+                    "name": "v1", "served": true, "storage": true, "schema": schema("one"),
+                    "selectableFields": [{"jsonPath": ".spec.color"}],
+                    "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}],
+                },
+                {
+                    "name": "v2", "served": true, "storage": false, "schema": schema("two"),
+                    "selectableFields": [{"jsonPath": ".spec.size"}, {"jsonPath": ".spec.ready"}],
+                },
+                {
+                    "name": "v1beta1", "served": true, "storage": false, "schema": schema("beta"),
+                    "deprecated": true,
+                },
+                {"name": "v3", "served": false, "storage": false, "schema": schema("three")},
+            ],
+        },
+    })
+}
+
+/// Cluster-scoped.
+pub fn gadgets() -> Value {
+    json!({
+        "metadata": {"name": format!("gadgets.{GROUP}")},
+        "spec": {
+            "group": GROUP, "scope": "Cluster",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema("one")}],
+        },
+    })
+}

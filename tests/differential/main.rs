@@ -1,0 +1,137 @@
+//! The same requests to a kube-apiserver and to what stands in front of it: who looks at the answers cannot tell the
+//! two apart. See README.md.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod args;
+mod axes;
+#[path = "../judge/cluster.rs"]
+mod cluster;
+mod compare;
+mod generated;
+mod kinds;
+mod moving;
+#[path = "../judge/process.rs"]
+mod process;
+mod report;
+mod rng;
+#[path = "../support/mod.rs"]
+mod support;
+mod wire;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use args::{Args, Mode, Phase};
+use cluster::Cluster;
+use informerd::upstream::client::ConfigSource;
+use report::Report;
+use support::Through;
+use tokio::time::Instant;
+use wire::Endpoint;
+use world::World;
+
+/// Nothing of the server's own may be written while answers are compared: not its leases, not its endpoints, not the
+/// key that tells of compactions.
+const STILL: &[&str] = &[
+    "--apiserver-flag=endpoint-reconciler-type=none",
+    "--apiserver-flag=feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false",
+    "--apiserver-flag=etcd-compaction-interval=0",
+];
+
+fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(error) => {
+            eprintln!("{error}\n\n{}", args::USAGE);
+            return ExitCode::from(64);
+        }
+    };
+    if args.list {
+        for phase in &args.phases {
+            println!("differential::{}: test", phase.name());
+        }
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(run(&args))
+}
+
+async fn run(args: &Args) -> ExitCode {
+    let report = Arc::new(Report::default());
+    let started = Instant::now();
+    if let (Some(direct), Some(through)) = (&args.direct, &args.through) {
+        let pair = Endpoint::new(
+            direct,
+            args.ca.as_deref(),
+            args.token.as_deref(),
+            args.certificate.as_deref().zip(args.key.as_deref()),
+        )
+        .and_then(|direct| {
+            let through = Endpoint::new(through, args.through_ca.as_deref(), args.through_token.as_deref(), None)?;
+            Ok([direct, through])
+        });
+        match pair {
+            Ok(pair) => phases(args, "given endpoints", pair, false, &report).await,
+            Err(error) => report.wrong("the endpoints", &error),
+        }
+    } else if !args.phases.is_empty() {
+        for mode in &args.modes {
+            own(args, *mode, &report).await;
+        }
+    }
+    summary(&report, started)
+}
+
+/// With a cluster and a daemon that are started for it.
+async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
+    let cluster = Cluster::start_with(STILL).await;
+    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), mode.yaml()).await;
+    daemon.ready().await;
+    let direct = Endpoint::new(&cluster.info.server, Some(&cluster.info.ca), Some("admin-token"), None);
+    let pair = [direct.expect("the cluster's URL"), Endpoint::new(&daemon.url, None, None, None).expect("its URL")];
+    phases(args, mode.name(), pair, true, report).await;
+}
+
+async fn phases(args: &Args, name: &str, pair: [Endpoint; 2], still: bool, report: &Arc<Report>) {
+    let world = match World::set_up(pair, still).await {
+        Ok(world) => Arc::new(world),
+        Err(error) => {
+            report.wrong(&format!("{name}: setting up"), &format!("  {error}\n"));
+            return;
+        }
+    };
+    for phase in &args.phases {
+        let (started, before) = (Instant::now(), (report.compared(), report.different().len()));
+        if *phase == Phase::Generated {
+            for seed in args.seed..args.seed + args.seeds {
+                let filter = args.filter.clone();
+                let range = generated::Range { seed, requests: args.requests, only: args.request, filter };
+                generated::run(&world, &range, report).await;
+            }
+        }
+        println!(
+            "{name}: {}: {} compared, {} different, {:.0} s",
+            phase.name(),
+            report.compared() - before.0,
+            report.different().len() - before.1,
+            started.elapsed().as_secs_f64()
+        );
+    }
+    if !still {
+        world.tear_down().await;
+    }
+}
+
+fn summary(report: &Report, started: Instant) -> ExitCode {
+    for (what, why) in report.left_out() {
+        println!("left out: {what}: {why}");
+    }
+    let different = report.different();
+    println!("{} compared, {} different, {:.0} s", report.compared(), different.len(), started.elapsed().as_secs_f64());
+    for what in &different {
+        println!("  {what}");
+    }
+    if different.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

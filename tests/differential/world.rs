@@ -1,0 +1,194 @@
+//! The two servers and the objects that the harness makes at the first one.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::kinds::{GADGETS, KINDS, Kind, WIDGETS_V1};
+use super::wire::{Answer, Ask, Endpoint};
+
+/// The namespaces of the harness; the second sorts before what is in the first, the last two are alike at the start.
+pub const NAMESPACES: [&str; 4] = ["diff-a", "diff-a-b", "diff-foo", "diff-foobar"];
+/// The one with most of the objects.
+pub const A: &str = "diff-a";
+
+/// No answer takes longer than this unless something is broken.
+pub const BOUND: Duration = Duration::from_secs(20);
+
+/// Two endpoints that are to be the same, with the state they are asked about.
+pub struct World {
+    /// The kube-apiserver itself, and what stands in front of it.
+    pub pair: [Endpoint; 2],
+    /// Nobody writes but the harness.
+    pub still: bool,
+    /// The newest revision, at which both are.
+    pub now: u64,
+    /// Revisions of the past that both can still show, in order.
+    pub history: Vec<u64>,
+}
+
+// === impl World ===
+
+impl World {
+    /// Makes the objects, with some changes to them while both sides look on.
+    pub async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
+        let mut world = Self { pair, still, now: 0, history: Vec::new() };
+        world.definitions().await?;
+        for namespace in NAMESPACES {
+            world.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        }
+        // Nothing of the past is asked of what starts only now.
+        for kind in KINDS {
+            let list = format!("{}/{}?resourceVersion=0&limit=1", kind.root, kind.plural);
+            world.pair[1].ask(&Ask::get(list), BOUND).await.map_err(|error| error.to_string())?;
+        }
+        for kind in KINDS {
+            for (namespace, object) in (kind.objects)() {
+                world.create(&kind.collection(namespace), &object).await?;
+            }
+        }
+        world.make_history().await?;
+        world.settle().await?;
+        Ok(world)
+    }
+
+    pub fn direct(&self) -> &Endpoint {
+        &self.pair[0]
+    }
+
+    /// An answer of the apiserver that has to be a success.
+    pub async fn direct_json(&self, ask: &Ask) -> Result<Value, String> {
+        let answer = self.direct().ask(ask, BOUND).await.map_err(|error| format!("{}: {error}", ask.target))?;
+        let good = (200..300).contains(&answer.status);
+        if good { Ok(answer.json()) } else { Err(format!("{}: {} {}", ask.target, answer.status, answer.text())) }
+    }
+
+    /// Creates an object at the apiserver, and its status where it has one; there is no harm in it being there already.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<(), String> {
+        let ask = Ask::method("POST", collection).body("application/json", object.to_string());
+        let answer = self.direct().ask(&ask, BOUND).await.map_err(|error| format!("{collection}: {error}"))?;
+        if !matches!(answer.status, 200 | 201 | 409) {
+            return Err(format!("{collection}: {} {}", answer.status, answer.text()));
+        }
+        let (name, status) = (&object["metadata"]["name"], &object["status"]);
+        if let (Some(name), false) = (name.as_str(), status.is_null()) {
+            self.patch(&format!("{collection}/{name}/status"), &json!({"status": status})).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes an object at the apiserver; returns its new revision.
+    pub async fn patch(&self, object: &str, patch: &Value) -> Result<u64, String> {
+        let ask = Ask::method("PATCH", object).body("application/merge-patch+json", patch.to_string());
+        Ok(rv(&self.direct_json(&ask).await?))
+    }
+
+    pub async fn delete(&self, object: &str) -> Result<(), String> {
+        self.direct_json(&Ask::method("DELETE", object)).await.map(drop)
+    }
+
+    async fn definitions(&self) -> Result<(), String> {
+        for definition in [super::kinds::widgets(), super::kinds::gadgets()] {
+            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
+        }
+        for kind in [WIDGETS_V1, GADGETS] {
+            self.until_served(&kind.collection(None)).await?;
+        }
+        Ok(())
+    }
+
+    /// Until the apiserver lists it, from a cache that is ready.
+    pub async fn until_served(&self, collection: &str) -> Result<(), String> {
+        let bound = Instant::now() + Duration::from_secs(60);
+        loop {
+            let ask = Ask::get(format!("{collection}?resourceVersion=0"));
+            match self.direct().ask(&ask, BOUND).await {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                _ if Instant::now() > bound => return Err(format!("{collection} is not served after 60 s")),
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// Some changes to every kind, each with a revision that can be asked for.
+    async fn make_history(&mut self) -> Result<(), String> {
+        for round in 0..4 {
+            for kind in KINDS.iter().filter(|kind| !kind.objects().is_empty()) {
+                let (namespace, object) = &kind.objects()[0];
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let path = format!("{}/{name}", kind.collection(*namespace));
+                let patch = json!({"metadata": {"labels": {"round": round.to_string()}}});
+                self.history.push(self.patch(&path, &patch).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings both sides to the newest revision of every kind. Where the world moves, to one that both know.
+    pub async fn settle(&mut self) -> Result<(), String> {
+        let mut now = 0;
+        for kind in KINDS {
+            let list = self.direct_json(&Ask::get(format!("{}/{}?limit=1", kind.root, kind.plural))).await?;
+            now = now.max(rv(&list));
+        }
+        self.now = now;
+        for kind in KINDS {
+            let bound = Instant::now() + Duration::from_secs(60);
+            loop {
+                let ask = Ask::get(format!("{}/{}?resourceVersion={now}", kind.root, kind.plural));
+                let mut reached = Vec::new();
+                for endpoint in &self.pair {
+                    let answer = endpoint.ask(&ask, BOUND).await.map_err(|error| error.to_string())?;
+                    reached.push(rv(&answer.json()));
+                }
+                if reached.iter().all(|at| if self.still { *at == now } else { *at >= now }) {
+                    break;
+                }
+                if Instant::now() > bound {
+                    return Err(format!("{}: at {reached:?} after 60 s, and not at {now}", kind.row));
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Both answers, asked for at the same time.
+    pub async fn ask(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
+        let (direct, through) = tokio::join!(self.pair[0].ask(&asks[0], bound), self.pair[1].ask(&asks[1], bound));
+        [direct, through]
+    }
+
+    /// Removes what was made, from a cluster that goes on.
+    pub async fn tear_down(&self) {
+        let mut paths = Vec::new();
+        for kind in KINDS {
+            for (namespace, object) in kind.objects() {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                paths.push(format!("{}/{name}", kind.collection(namespace)));
+            }
+        }
+        paths.extend(NAMESPACES.map(|namespace| format!("/api/v1/namespaces/{namespace}")));
+        for name in ["widgets", "gadgets"] {
+            let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            paths.push(format!("{crds}/{name}.{}", super::kinds::GROUP));
+        }
+        for path in paths {
+            if let Err(error) = self.delete(&path).await {
+                println!("not removed: {error}");
+            }
+        }
+    }
+}
+
+impl Kind {
+    pub fn objects(&self) -> Vec<(Option<&'static str>, Value)> {
+        (self.objects)()
+    }
+}
+
+/// The revision of an object or a list; 0 if it has none.
+pub fn rv(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).unwrap_or(0)
+}
