@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 
 use crate::codec::Slices;
 
@@ -23,6 +23,11 @@ pub fn full(slices: impl Into<Slices>) -> Body {
 /// A body that is all there but sent without its length.
 pub fn chunked(slices: impl Into<Slices>) -> Body {
     StreamBody::new(stream::iter([Ok(Frame::data(slices.into()))])).boxed_unsync()
+}
+
+/// The same body sent without its length.
+pub fn without_length(body: Body) -> Body {
+    StreamBody::new(BodyStream::new(body)).boxed_unsync()
 }
 
 /// A body that comes from somewhere else and passes through, trailers included.

@@ -5,6 +5,7 @@ mod cached;
 pub mod config;
 pub mod error;
 pub mod explain;
+mod framing;
 pub mod guard;
 pub mod gzip;
 mod io;
@@ -14,6 +15,7 @@ pub mod metrics;
 pub mod read;
 pub mod server;
 pub mod service;
+mod target;
 #[cfg(test)]
 mod testing;
 pub mod tls;

@@ -23,6 +23,7 @@ use super::config::{HttpConfig, ListenAddr};
 use super::io::Bounded;
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::{HttpMetrics, Raised};
+use super::target::Encoded;
 use super::tls::Certificates;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -218,6 +219,7 @@ impl Shared {
         let _guard = self.drain.guard();
         let upgraded = Arc::clone(&connection.upgraded);
         let stream = Bounded::new(stream, self.handshake_timeout, self.write_stall_timeout, upgraded);
+        let stream = Encoded::new(stream);
         let service = service_fn(|request| {
             let response = self.handler.handle(request, &connection);
             async move { Ok::<_, Infallible>(response.await) }

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use super::body::{self, Body};
 use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
 use super::explain::Plan;
+use super::framing;
 use super::guard::Guard;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
@@ -25,11 +26,6 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb};
 use crate::passthrough::{Forward, Tunnel};
-
-/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks: what its HTTP library
-/// buffers of an answer, over HTTP/1.1 and over HTTP/2.
-const SHORT: usize = 2048;
-const SHORT_HTTP2: usize = 4096;
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -110,7 +106,13 @@ impl Service {
 impl Handler for Service {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let (inner, connection) = (Arc::clone(&self.inner), Arc::clone(connection));
-        Box::pin(async move { inner.answer(request, &connection).await })
+        Box::pin(async move {
+            let version = request.version();
+            if framing::expects_too_much(request.headers(), version) {
+                return framing::expectation_failed();
+            }
+            framing::for_version(inner.answer(request, &connection).await, version)
+        })
     }
 }
 
@@ -149,10 +151,7 @@ impl Inner {
     }
 
     fn taken(&self, head: &Parts) -> Taken {
-        Taken {
-            gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers),
-            short: if head.version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT },
-        }
+        Taken { gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers), short: framing::short(head.version) }
     }
 
     /// The read path's answer, none where the request is to be forwarded, and how it came about.

@@ -70,6 +70,10 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
         ListRevision::Any => Ok(ListPlan { state: ListState::Latest(Freshness::Any), limit: None, after: None }),
         ListRevision::NotOlderThan(rv) => newest(Freshness::NotOlderThan(rv)),
         ListRevision::Exact(rv) => Ok(ListPlan { state: ListState::Exact(rv), limit, after: None }),
+        // The apiserver takes no notice of the limit then if its cache has the page, and honours it if etcd has.
+        ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() => {
+            Err(ForwardReason::Unsupported)
+        }
         ListRevision::Continue(token) => match u64::try_from(token.rv) {
             Ok(rv) => Ok(ListPlan { state: ListState::Exact(ResourceVersion(rv)), limit, after: Some(token.start) }),
             // The newest state from a key on.

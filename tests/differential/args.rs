@@ -173,9 +173,9 @@ impl Args {
         if args.direct.is_some() != args.through.is_some() {
             return Err("--direct and --through go together".to_owned());
         }
-        if args.phases.is_empty() {
-            args.phases = Phase::ALL.to_vec();
-        }
+        // In their own order: the first ones want a world in which nothing has happened yet.
+        let chosen = std::mem::replace(&mut args.phases, Phase::ALL.to_vec());
+        args.phases.retain(|phase| chosen.is_empty() || chosen.contains(phase));
         args.phases.retain(|phase| {
             let name = format!("differential::{}", phase.name());
             let named = |word: &String| if exact { name == *word } else { name.contains(word.as_str()) };

@@ -135,9 +135,9 @@ fn without_ages(body: &[u8]) -> Vec<u8> {
         let end = after.iter().position(|&byte| byte == b'"').unwrap_or(after.len());
         out.extend_from_slice(&rest[..=start]);
         if is_age(&after[..end]) {
-            out.extend_from_slice(b"AGE")
+            out.extend_from_slice(b"AGE");
         } else {
-            out.extend_from_slice(&after[..end])
+            out.extend_from_slice(&after[..end]);
         }
         rest = &after[end..];
         if let [b'"', more @ ..] = rest {

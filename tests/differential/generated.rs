@@ -115,15 +115,15 @@ async fn tokens(world: &World, collection: &str) -> [Vec<String>; 2] {
 fn resolve(world: &World, plan: &Plan, side: &Endpoint, tokens: &[String]) -> Ask {
     let mut ask = plan.ask.clone();
     let old = match world.history.len() {
-        0 => world.now,
+        0 => world.now(),
         several => world.history[plan.choice % several],
     };
     let token = if tokens.is_empty() { "" } else { &tokens[plan.choice % tokens.len()] };
     let told = |text: &str| {
-        text.replace("{now}", &world.now.to_string())
+        text.replace("{now}", &world.now().to_string())
             .replace("{old}", &old.to_string())
-            .replace("{next}", &(world.now + 1).to_string())
-            .replace("{far}", &(world.now + 100_000).to_string())
+            .replace("{next}", &(world.now() + 1).to_string())
+            .replace("{far}", &(world.now() + 100_000).to_string())
             .replace("{token}", token)
     };
     // A token is written in base64 once its revision is known.

@@ -143,10 +143,6 @@ impl Kind {
             None => format!("{}/{}", self.root, self.plural),
         }
     }
-
-    pub fn object(&self, name: &str) -> String {
-        format!("{}/{name}", self.collection(self.namespaced.then_some(A)))
-    }
 }
 
 fn named(names: &[&str]) -> Vec<(String, Value)> {

@@ -1,7 +1,9 @@
 //! The two servers and the objects that the harness makes at the first one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -22,8 +24,10 @@ pub struct World {
     pub pair: [Endpoint; 2],
     /// Nobody writes but the harness.
     pub still: bool,
+    /// Nothing has happened in it yet but what set it up, so that more is known of answers than that they are equal.
+    pub pristine: bool,
     /// The newest revision, at which both are.
-    pub now: u64,
+    now: AtomicU64,
     /// Revisions of the past that both can still show, in order.
     pub history: Vec<u64>,
 }
@@ -33,7 +37,7 @@ pub struct World {
 impl World {
     /// Makes the objects, with some changes to them while both sides look on.
     pub async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
-        let mut world = Self { pair, still, now: 0, history: Vec::new() };
+        let mut world = Self { pair, still, pristine: still, now: AtomicU64::new(0), history: Vec::new() };
         world.definitions().await?;
         for namespace in NAMESPACES {
             world.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
@@ -51,6 +55,22 @@ impl World {
         world.make_history().await?;
         world.settle().await?;
         Ok(world)
+    }
+
+    /// The same world as another pair of servers shows it.
+    pub fn seen_by(&self, pair: [Endpoint; 2]) -> Self {
+        Self {
+            pair,
+            still: self.still,
+            pristine: false,
+            now: AtomicU64::new(self.now()),
+            history: self.history.clone(),
+        }
+    }
+
+    /// The newest revision when the world last came to rest.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
     }
 
     pub fn direct(&self) -> &Endpoint {
@@ -126,32 +146,33 @@ impl World {
     }
 
     /// Brings both sides to the newest revision of every kind. Where the world moves, to one that both know.
-    pub async fn settle(&mut self) -> Result<(), String> {
-        let mut now = 0;
-        for kind in KINDS {
-            let list = self.direct_json(&Ask::get(format!("{}/{}?limit=1", kind.root, kind.plural))).await?;
-            now = now.max(rv(&list));
-        }
-        self.now = now;
-        for kind in KINDS {
-            let bound = Instant::now() + Duration::from_secs(60);
-            loop {
-                let ask = Ask::get(format!("{}/{}?resourceVersion={now}", kind.root, kind.plural));
-                let mut reached = Vec::new();
-                for endpoint in &self.pair {
-                    let answer = endpoint.ask(&ask, BOUND).await.map_err(|error| error.to_string())?;
-                    reached.push(rv(&answer.json()));
-                }
-                if reached.iter().all(|at| if self.still { *at == now } else { *at >= now }) {
-                    break;
-                }
-                if Instant::now() > bound {
-                    return Err(format!("{}: at {reached:?} after 60 s, and not at {now}", kind.row));
-                }
-                sleep(Duration::from_millis(100)).await;
+    pub async fn settle(&self) -> Result<(), String> {
+        let newest = KINDS.iter().map(|kind| async move {
+            let list = Ask::get(format!("{}/{}?limit=1", kind.root, kind.plural));
+            self.direct_json(&list).await.map(|list| rv(&list))
+        });
+        let now = try_join_all(newest).await?.into_iter().max().unwrap_or(0);
+        self.now.store(now, Ordering::Relaxed);
+        try_join_all(KINDS.iter().map(|kind| self.settle_kind(kind, now))).await.map(drop)
+    }
+
+    async fn settle_kind(&self, kind: &Kind, now: u64) -> Result<(), String> {
+        let bound = Instant::now() + Duration::from_secs(60);
+        loop {
+            let ask = Ask::get(format!("{}/{}?resourceVersion={now}", kind.root, kind.plural));
+            let mut reached = Vec::new();
+            for endpoint in &self.pair {
+                let answer = endpoint.ask(&ask, BOUND).await.map_err(|error| error.to_string())?;
+                reached.push(rv(&answer.json()));
             }
+            if reached.iter().all(|at| if self.still { *at == now } else { *at >= now }) {
+                return Ok(());
+            }
+            if Instant::now() > bound {
+                return Err(format!("{}: at {reached:?} after 60 s, and not at {now}", kind.row));
+            }
+            sleep(Duration::from_millis(100)).await;
         }
-        Ok(())
     }
 
     /// Both answers, asked for at the same time.

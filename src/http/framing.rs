@@ -1,0 +1,85 @@
+//! What is said of the length of a body: the rules of the apiserver's HTTP library (Go's net/http), which gives the
+//! length of what fits into its write buffer and nothing of what is longer.
+
+use http::header::{ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, ETAG, EXPECT, HeaderMap, LAST_MODIFIED};
+use http::{HeaderValue, Response, StatusCode, Version};
+use http_body::Body as _;
+
+use super::body::{self, Body};
+
+/// The bytes of an answer that are buffered over HTTP/1.1, and over HTTP/2.
+const SHORT: usize = 2048;
+const SHORT_HTTP2: usize = 4096;
+
+/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
+pub fn short(version: Version) -> usize {
+    if version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT }
+}
+
+/// Leaves the length out where the apiserver would have, had it been asked in the client's protocol: what is forwarded
+/// comes over HTTP/2, so only lengths between the two buffers are in question.
+pub fn for_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+    let headers = response.headers();
+    let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = told.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
+    // What is served like a file has its length from the handler.
+    let is_file = [ETAG, LAST_MODIFIED, ACCEPT_RANGES].iter().any(|name| headers.contains_key(name));
+    if version == Version::HTTP_2 || is_file || !(SHORT as u64 + 1..=SHORT_HTTP2 as u64).contains(&length) {
+        return response;
+    }
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.map(body::without_length)
+}
+
+/// Whether a request of HTTP/1 expects what nobody can meet; net/http knows `100-continue` only.
+pub fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
+    let expected = headers.get(EXPECT).map_or(&b""[..], HeaderValue::as_bytes);
+    let is_known = |token: &[u8]| token.trim_ascii().eq_ignore_ascii_case(b"100-continue");
+    version != Version::HTTP_2 && !expected.is_empty() && !expected.split(|&byte| byte == b',').any(is_known)
+}
+
+/// The answer to such a request.
+pub fn expectation_failed() -> Response<Body> {
+    let mut response = Response::new(body::full(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::EXPECTATION_FAILED;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(length: usize, version: Version) -> Option<u64> {
+        let body = body::full(bytes::Bytes::from(vec![b'x'; length]));
+        for_version(Response::new(body), version).body().size_hint().exact()
+    }
+
+    #[test]
+    fn a_length_is_told_up_to_the_buffer_of_the_protocol() {
+        for (length, http1, http2) in [(0, true, true), (2048, true, true), (2049, false, true), (4096, false, true)] {
+            assert_eq!(framed(length, Version::HTTP_11).is_some(), http1, "{length}");
+            assert_eq!(framed(length, Version::HTTP_2).is_some(), http2, "{length}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_file_is_told() {
+        let mut response = Response::new(body::full(bytes::Bytes::from(vec![b'x'; 3000])));
+        response.headers_mut().insert(ETAG, HeaderValue::from_static("\"x\""));
+        assert_eq!(for_version(response, Version::HTTP_11).body().size_hint().exact(), Some(3000));
+    }
+
+    #[test]
+    fn expectations() {
+        for (expected, too_much) in
+            [("", false), ("100-continue", false), ("x, 100-Continue", false), ("something", true), ("100", true)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(EXPECT, HeaderValue::from_static(expected));
+            assert_eq!(expects_too_much(&headers, Version::HTTP_11), too_much, "{expected}");
+            assert!(!expects_too_much(&headers, Version::HTTP_2));
+        }
+        assert!(!expects_too_much(&HeaderMap::new(), Version::HTTP_11));
+    }
+}

@@ -1,0 +1,215 @@
+//! The curated table, row by row, while the world stands still; then the rows that take several requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use informerd::lifecycle;
+use tokio::sync::Semaphore;
+
+use super::compare::{Difference, compare};
+use super::report::{self, Report};
+use super::rows::{self, Row};
+use super::wire::{Answer, Ask, Endpoint};
+use super::world::World;
+
+/// Requests at once; some wait for seconds.
+const AT_ONCE: usize = 24;
+const BOUND: Duration = Duration::from_secs(15);
+
+const LABEL_VECTORS: &str = include_str!("../data/selectors.txt");
+const OPTION_VECTORS: &[u8] = include_bytes!("../data/list-options.txt");
+
+/// A row with its own strings: the table's, or one of the vectors.
+struct Line {
+    id: String,
+    request: String,
+    status: u16,
+    holds: Vec<String>,
+}
+
+/// Every row that is one request.
+pub async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<Report>) {
+    let mut lines: Vec<Line> = rows::all().map(Line::from).collect();
+    lines.extend(selector_vectors());
+    lines.extend(option_vectors());
+    let gate = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tasks = Vec::new();
+    for line in lines.into_iter().filter(|line| filter.is_none_or(|filter| line.id == filter)) {
+        let Ok(permit) = Arc::clone(&gate).acquire_owned().await else { return };
+        let (world, report) = (Arc::clone(world), Arc::clone(report));
+        tasks.push(lifecycle::spawn("differential-row", async move {
+            one(&world, &line, &report).await;
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        if let Err(error) = task.await {
+            report.wrong("curated: the harness itself", &format!("  {error}\n"));
+        }
+    }
+    for (row, why) in rows::LEFT_OUT {
+        report.leave_out(row, why);
+    }
+}
+
+async fn one(world: &World, line: &Line, report: &Report) {
+    let what = format!("curated --filter {} ({})", line.id, line.request);
+    let mut asks = Vec::new();
+    for side in &world.pair {
+        let token = if line.request.contains("{token}") { first_token(side).await } else { String::new() };
+        asks.push(line.ask(world, side, &token));
+    }
+    let Ok(asks) = <[Ask; 2]>::try_from(asks) else { return };
+    match world.ask(&asks, BOUND).await {
+        [Ok(direct), Ok(through)] => {
+            let mut found = compare(&asks[0], &direct, &through, world.still);
+            // Where both agree the row may still know better.
+            if found.is_empty() && world.pristine {
+                found.extend(line.unexpected(world, &direct));
+            }
+            report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
+        }
+        [direct, through] => {
+            let said = |answer: &std::io::Result<Answer>| match answer {
+                Ok(answer) => format!("{} {}", answer.status, answer.text()),
+                Err(error) => error.to_string(),
+            };
+            let broken = Difference::Broken(said(&direct), said(&through));
+            let curl = |n: usize| report::curl(&world.pair[n], &asks[n]);
+            report.wrong(&what, &format!("  {}\n  {}\n  {broken}\n", curl(0), curl(1)));
+        }
+    }
+}
+
+async fn first_token(side: &Endpoint) -> String {
+    let page = side.ask(&Ask::get("/api/v1/namespaces/diff-a/configmaps?limit=1"), BOUND).await;
+    let token = page.ok().and_then(|page| page.json()["metadata"]["continue"].as_str().map(str::to_owned));
+    token.unwrap_or_default()
+}
+
+// === impl Line ===
+
+impl From<&Row> for Line {
+    fn from((id, request, status, holds): &Row) -> Self {
+        let holds = holds.iter().map(|text| (*text).to_owned()).collect();
+        Self { id: (*id).to_owned(), request: (*request).to_owned(), status: *status, holds }
+    }
+}
+
+impl Line {
+    fn ask(&self, world: &World, side: &Endpoint, token: &str) -> Ask {
+        let mut parts = self.request.split(" | ");
+        let first = parts.next().unwrap_or_default();
+        let (method, target) = match first.split_once(' ') {
+            Some((method, target)) if method.bytes().all(|byte| byte.is_ascii_uppercase()) => (method, target),
+            _ => ("GET", first),
+        };
+        let mut target = resolved(world, target).replace("{token}", token).replace("{authority}", side.authority());
+        while let Some((before, rest)) = target.split_once("b64:") {
+            let end = rest.find('&').unwrap_or(rest.len());
+            target = format!("{before}{}{}", URL_SAFE_NO_PAD.encode(&rest[..end]), &rest[end..]);
+        }
+        let mut ask = Ask::method(method, target);
+        for header in parts {
+            let (name, value) = header.split_once(": ").unwrap_or((header, ""));
+            ask = ask.header(name, value);
+        }
+        if method == "POST" {
+            ask.body = Some("nonsense".to_owned());
+        }
+        ask
+    }
+
+    /// What is wrong with an answer that both sides give.
+    fn unexpected(&self, world: &World, said: &Answer) -> Option<Difference> {
+        if said.status != self.status {
+            return Some(Difference::Unexpected(format!("{} and not {}", said.status, self.status)));
+        }
+        let text = said.text();
+        let missing = self.holds.iter().find(|holds| {
+            let (wanted, holds) = holds.strip_prefix('!').map_or((true, holds.as_str()), |holds| (false, holds));
+            text.contains(&resolved(world, holds)) != wanted
+        });
+        missing.map(|holds| Difference::Unexpected(format!("in the body, {holds:?}")))
+    }
+}
+
+fn resolved(world: &World, text: &str) -> String {
+    let now = world.now();
+    text.replace("{exact}", "resourceVersion={now}&resourceVersionMatch=Exact")
+        .replace("{second}", "timeoutSeconds=1")
+        .replace("{w}", "/apis/differential.example.com/v1")
+        .replace("{g}", "/apis/differential.example.com/v1")
+        .replace("{now}", &now.to_string())
+        .replace("{old}", &world.history.first().unwrap_or(&now).to_string())
+        .replace("{next}", &(now + 1).to_string())
+        .replace("{far}", &(now + 100_000).to_string())
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// A message as it stands in a JSON body.
+fn in_json(message: &str) -> String {
+    let text = serde_json::to_string(message).unwrap_or_default();
+    text.trim_matches('"').replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+/// H1 to H60: `L "selector" OK…` and `F "selector" ERR message`.
+fn selector_vectors() -> Vec<Line> {
+    let mut lines = Vec::new();
+    for vector in LABEL_VECTORS.lines() {
+        let Some((kind, rest)) = vector.split_once(' ') else { continue };
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let Some(Ok(selector)) = stream.next() else { continue };
+        let outcome = rest[stream.byte_offset()..].trim();
+        // Which fields there are is another question than what a field selector is: only refused ones are asked.
+        let (parameter, refused) = match (kind, outcome.strip_prefix("ERR ")) {
+            ("L", refused) => ("labelSelector", refused),
+            ("F", Some(refused)) => ("fieldSelector", Some(refused)),
+            _ => continue,
+        };
+        let request = format!("/api/v1/configmaps?{{exact}}&{parameter}={}", escaped(&selector));
+        let (status, holds) = match refused {
+            Some(message) => (400, vec![in_json(message)]),
+            None => (200, Vec::new()),
+        };
+        lines.push(Line { id: "H1-H60".to_owned(), request, status, holds });
+    }
+    lines
+}
+
+/// B: combinations of options with the message that refuses them.
+fn option_vectors() -> Vec<Line> {
+    let mut lines = Vec::new();
+    let text = String::from_utf8_lossy(OPTION_VECTORS);
+    let mut vectors = text.lines().peekable();
+    while let Some(vector) = vectors.next() {
+        if !vector.starts_with("watch=") {
+            continue;
+        }
+        let mut query = vec!["timeoutSeconds=1".to_owned()];
+        for (ours, name) in [
+            ("watch", "watch"),
+            ("rv", "resourceVersion"),
+            ("rvm", "resourceVersionMatch"),
+            ("continue", "continue"),
+            ("sendInitialEvents", "sendInitialEvents"),
+        ] {
+            let value = vector.split(' ').find_map(|part| part.strip_prefix(ours)?.strip_prefix('='));
+            let value = value.unwrap_or_default().trim_matches('"');
+            if !value.is_empty() {
+                query.push(format!("{name}={value}"));
+            }
+        }
+        let message = vectors.peek().and_then(|line| line.trim().strip_prefix("MSG: "));
+        // What is valid by itself may still be refused for its token or its revision.
+        let Some(message) = message else { continue };
+        let request = format!("/api/v1/configmaps?{}", query.join("&"));
+        lines.push(Line { id: "B".to_owned(), request, status: 422, holds: vec![in_json(message)] });
+    }
+    lines
+}

@@ -1,0 +1,322 @@
+//! Watches that are kept open: what they say, event by event, and what every watch promises.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use informerd::lifecycle;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::proto;
+use super::wire::{Answer, Ask, End, Endpoint};
+
+/// A watch that is read as fast as it speaks.
+pub struct Recorder {
+    said: Arc<Mutex<Said>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Said {
+    answer: Option<Answer>,
+    failed: Option<String>,
+}
+
+/// One event as it was sent, without its framing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub bytes: Vec<u8>,
+    pub kind: String,
+    pub key: String,
+    pub rv: u64,
+    /// A bookmark that says that the state is complete.
+    pub marks_end: bool,
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// Opens it; returns once its head is there.
+    pub async fn open(endpoint: &Endpoint, ask: &Ask, longest: Duration) -> Result<Self, String> {
+        let mut response = tokio::time::timeout(longest, endpoint.open(ask))
+            .await
+            .map_err(|_| format!("{}: no head in time", ask.target))?
+            .map_err(|error| format!("{}: {error}", ask.target))?;
+        let head = Answer {
+            status: response.status,
+            reason: response.reason.clone(),
+            headers: response.headers.clone(),
+            framing: response.framing,
+            body: Vec::new(),
+            end: End::Open,
+        };
+        let said = Arc::new(Mutex::new(Said { answer: Some(head), failed: None }));
+        let ours = Arc::clone(&said);
+        let task = lifecycle::spawn("differential-watch", async move {
+            loop {
+                let next = response.next().await;
+                let mut said = ours.lock();
+                let Some(answer) = &mut said.answer else { return };
+                match next {
+                    Ok(Some(piece)) => answer.body.extend_from_slice(&piece),
+                    Ok(None) => {
+                        answer.end = End::Clean;
+                        return;
+                    }
+                    Err(error) => {
+                        answer.end = End::Cut;
+                        said.failed = Some(error.to_string());
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Self { said, task })
+    }
+
+    /// Everything so far.
+    pub fn answer(&self) -> Answer {
+        self.said.lock().answer.clone().unwrap_or_else(|| unreachable!("an open watch has a head"))
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.said.lock().answer.as_ref().map_or(0, |answer| answer.body.len())
+    }
+
+    pub fn events(&self) -> Result<Vec<Event>, String> {
+        events(&self.answer())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Waits until both sides of every pair have as many events and none comes any more; not for ever: whoever compares
+/// then finds the difference.
+pub async fn come_to_rest(pairs: &[[Recorder; 2]], longest: Duration) {
+    let bound = Instant::now() + longest;
+    let mut before = Vec::new();
+    let mut still = 0;
+    loop {
+        let sizes: Vec<[usize; 2]> = pairs.iter().map(|pair| [pair[0].bytes(), pair[1].bytes()]).collect();
+        let equal = pairs.iter().all(|[direct, through]| lives(direct) == lives(through));
+        still = if equal && sizes == before { still + 1 } else { 0 };
+        if still >= 4 || Instant::now() > bound {
+            return;
+        }
+        before = sizes;
+        sleep(Duration::from_millis(400)).await;
+    }
+}
+
+/// The newest event that is no bookmark: sides that started elsewhere have different numbers of them.
+fn lives(recorder: &Recorder) -> u64 {
+    let events = recorder.events().unwrap_or_default();
+    events.iter().filter(|event| event.kind != "BOOKMARK").map(|event| event.rv).max().unwrap_or(0)
+}
+
+/// The events of a stream of either encoding.
+pub fn events(answer: &Answer) -> Result<Vec<Event>, String> {
+    let kind = answer.header("content-type").unwrap_or_default();
+    if kind.contains("protobuf") { proto_events(&answer.body) } else { json_events(&answer.body) }
+}
+
+fn json_events(body: &[u8]) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    for line in body.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+        let value: serde_json::Value =
+            serde_json::from_slice(line).map_err(|error| format!("{error}: {}", String::from_utf8_lossy(line)))?;
+        let meta = &value["object"]["metadata"];
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        events.push(Event {
+            bytes: line.to_vec(),
+            kind: text(&value["type"]),
+            key: format!("{}/{}", text(&meta["namespace"]), text(&meta["name"])),
+            rv: text(&meta["resourceVersion"]).parse().unwrap_or(0),
+            marks_end: meta["annotations"]["k8s.io/initial-events-end"] == "true",
+        });
+    }
+    Ok(events)
+}
+
+fn proto_events(body: &[u8]) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    let mut rest = body;
+    while let [a, b, c, d, after @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some(frame) = after.get(..length) else { break };
+        events.push(proto::event(frame).ok_or_else(|| format!("no watch event: {frame:?}"))?);
+        rest = &after[length..];
+    }
+    Ok(events)
+}
+
+/// Where two streams of one watch may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// After a revision that was named: the same events.
+    Named,
+    /// Wherever the server is: the same state in the end, and the same events once both are past their beginnings.
+    Anywhere,
+}
+
+/// What is wrong with two streams of one request; nothing if they are as good as one.
+pub fn differences(answers: &[Answer; 2], start: Start, bookmarks: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut parsed = Vec::new();
+    for (side, answer) in ["direct", "through"].iter().zip(answers) {
+        match events(answer) {
+            Ok(events) => {
+                wrong.extend(
+                    broken_promises(&events, bookmarks, start).into_iter().map(|what| format!("{side}: {what}")),
+                );
+                parsed.push(events);
+            }
+            Err(error) => wrong.push(format!("{side}: {error}")),
+        }
+    }
+    let [direct, through] = &parsed[..] else { return wrong };
+    let after = match start {
+        Start::Named => 0,
+        Start::Anywhere => beginning(direct).max(beginning(through)),
+    };
+    let live = |events: &[Event]| -> Vec<Event> {
+        events.iter().filter(|event| event.kind != "BOOKMARK" && event.rv > after).cloned().collect()
+    };
+    let (want, have) = (live(direct), live(through));
+    if want != have {
+        let at = want.iter().zip(&have).position(|(a, b)| a != b).unwrap_or_else(|| want.len().min(have.len()));
+        let show = |events: &[Event]| {
+            events.get(at).map_or("nothing more".to_owned(), |event| {
+                super::report::excerpt(&event.bytes, first_difference(want.get(at), have.get(at)))
+            })
+        };
+        wrong.push(format!(
+            "event {at} of {} / {} (after {after})\n    direct:  {}\n    through: {}",
+            want.len(),
+            have.len(),
+            show(&want),
+            show(&have)
+        ));
+    }
+    if start == Start::Anywhere {
+        let (want, have) = (replayed(direct), replayed(through));
+        if want != have {
+            let odd: Vec<_> = want.keys().chain(have.keys()).filter(|key| want.get(*key) != have.get(*key)).collect();
+            wrong.push(format!("the state in the end differs in {odd:?}"));
+        }
+    }
+    for marks_end in [true, false] {
+        let (want, have) = (shape_of_bookmarks(direct, marks_end), shape_of_bookmarks(through, marks_end));
+        if let (Some(want), Some(have)) = (&want, &have)
+            && want != have
+        {
+            wrong.push(format!("bookmarks: {want} / {have}"));
+        }
+        if marks_end && want.is_some() != have.is_some() {
+            wrong.push(format!("the end of the state is marked by one only: {want:?} / {have:?}"));
+        }
+    }
+    wrong
+}
+
+fn first_difference(want: Option<&Event>, have: Option<&Event>) -> Option<usize> {
+    let (want, have) = (want?, have?);
+    want.bytes.iter().zip(&have.bytes).position(|(a, b)| a != b)
+}
+
+/// The revision at which a stream that starts anywhere started; what it says of the state is not newer.
+fn beginning(events: &[Event]) -> u64 {
+    let marked = events.iter().find(|event| event.marks_end).map(|event| event.rv);
+    // Without a mark the state ends with the first event that is older than one before it, or no ADDED; the newest
+    // object of it is a bound that is low enough for what follows to be complete.
+    marked.unwrap_or_else(|| {
+        let mut newest = 0;
+        for event in events {
+            if event.kind != "ADDED" || event.key.is_empty() {
+                break;
+            }
+            newest = newest.max(event.rv);
+        }
+        newest
+    })
+}
+
+/// What a client holds in the end.
+fn replayed(events: &[Event]) -> BTreeMap<String, u64> {
+    let mut state = BTreeMap::new();
+    for event in events {
+        match event.kind.as_str() {
+            "ADDED" | "MODIFIED" => drop(state.insert(event.key.clone(), event.rv)),
+            "DELETED" => drop(state.remove(&event.key)),
+            _ => {}
+        }
+    }
+    state
+}
+
+/// A bookmark without its revision; all of a stream have one form.
+fn shape_of_bookmarks(events: &[Event], marks_end: bool) -> Option<String> {
+    let mark = events.iter().find(|event| event.kind == "BOOKMARK" && event.marks_end == marks_end)?;
+    Some(String::from_utf8_lossy(&mark.bytes).replace(&mark.rv.to_string(), "N"))
+}
+
+/// What a watch promises whatever it starts from.
+fn broken_promises(events: &[Event], bookmarks: bool, start: Start) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut last, mut mark) = (0, 0);
+    // The state comes in the order of the keys, whatever the revisions; it is over with what does not fit.
+    let mut initial = start == Start::Anywhere;
+    let mut key_before = String::new();
+    for (n, event) in events.iter().enumerate() {
+        let what = || format!("event {n}, {} of {} at {}", event.kind, event.key, event.rv);
+        match event.kind.as_str() {
+            "BOOKMARK" => {
+                if !bookmarks {
+                    broken.push(format!("{}: nobody asked for it", what()));
+                }
+                if event.marks_end && (start == Start::Named || mark > 0) {
+                    broken.push(format!("{}: marks the end of the state twice, or of none", what()));
+                }
+                if event.rv < mark || event.rv < last {
+                    broken.push(format!("{}: goes back from {}", what(), mark.max(last)));
+                }
+                mark = event.rv;
+                initial = initial && !event.marks_end;
+            }
+            "ADDED" | "MODIFIED" | "DELETED" => {
+                if initial && (event.kind != "ADDED" || event.key <= key_before) {
+                    initial = false;
+                }
+                if initial {
+                    key_before.clone_from(&event.key);
+                    last = last.max(event.rv);
+                    held.insert(&event.key, event.rv);
+                    continue;
+                }
+                if event.rv <= mark.max(last) {
+                    broken.push(format!("{}: not after {}", what(), mark.max(last)));
+                }
+                let holds = held.contains_key(event.key.as_str());
+                if start == Start::Anywhere && holds == (event.kind == "ADDED") {
+                    broken.push(format!("{}: {}held", what(), if holds { "" } else { "not " }));
+                }
+                if event.kind == "DELETED" {
+                    held.remove(event.key.as_str());
+                } else {
+                    held.insert(&event.key, event.rv);
+                }
+                last = last.max(event.rv);
+            }
+            "ERROR" if n + 1 < events.len() => broken.push(format!("{}: something follows it", what())),
+            _ => {}
+        }
+    }
+    broken
+}

@@ -1,0 +1,294 @@
+//! Watches from many starting points while objects change, compared event by event.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::compare::{Difference, compare};
+use super::kinds::GROUP;
+use super::report::{Report, curl};
+use super::rng::Rng;
+use super::streams::{Recorder, Start, come_to_rest, differences};
+use super::wire::Ask;
+use super::world::{World, rv};
+
+/// How much of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Half of them opened before the changes and half among them.
+    pub watches: usize,
+    pub changes: usize,
+    /// How long sides that differ have to become equal.
+    pub rest: Duration,
+}
+
+/// Of each seed.
+pub const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(15) };
+
+const OPEN: Duration = Duration::from_secs(10);
+
+const ACCEPTS: &[&str] = &[
+    "application/json",
+    "application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+];
+
+/// What is watched and changed.
+#[derive(Clone, Copy)]
+struct Subject {
+    root: &'static str,
+    plural: &'static str,
+    custom: bool,
+    selectors: &'static [&'static str],
+}
+
+const SUBJECTS: &[Subject] = &[
+    Subject { root: "/api/v1", plural: "configmaps", custom: false, selectors: &[] },
+    Subject {
+        root: "/api/v1",
+        plural: "pods",
+        custom: false,
+        selectors: &["spec.nodeName=node-x", "status.phase=Running", "status.phase!=Running", "spec.nodeName="],
+    },
+    Subject {
+        root: "/apis/differential.example.com/v1",
+        plural: "widgets",
+        custom: true,
+        selectors: &["spec.color=red", "spec.color!=red", "spec.color="],
+    },
+    Subject {
+        root: "/apis/differential.example.com/v2",
+        plural: "widgets",
+        custom: true,
+        selectors: &["spec.size=1", "spec.size!=1", "spec.ready=true"],
+    },
+];
+const LABELS: &[&str] = &["app=x", "app!=x", "app in (x,y)", "!app", "app"];
+const NAMES: &[&str] = &["n0", "n1", "n2", "n3", "n4"];
+
+/// One watch on both sides.
+struct Pair {
+    what: String,
+    asks: [Ask; 2],
+    start: Start,
+    bookmarks: bool,
+    streams: [Recorder; 2],
+}
+
+/// One seed.
+pub async fn run(world: &World, seed: u64, size: &Size, report: &Report) {
+    if let Err(error) = attempt(world, seed, size, report).await {
+        report.wrong(&format!("watches --seed {seed}: the harness itself"), &format!("  {error}\n"));
+    }
+}
+
+async fn attempt(world: &World, seed: u64, size: &Size, report: &Report) -> Result<(), String> {
+    let Size { watches, changes, rest } = *size;
+    let rng = &mut Rng::new(seed, 0x0077_6174_6368);
+    let spaces = [format!("diff-w{seed}"), format!("diff-w{seed}-b")];
+    for space in &spaces {
+        world.create("/api/v1/namespaces", &json!({"metadata": {"name": space}})).await?;
+    }
+    let mut churn = Churn { world, spaces, revisions: vec![world.now()] };
+    for _ in 0..changes / 4 {
+        churn.step(rng).await?;
+    }
+    world.settle().await?;
+    churn.revisions.push(world.now());
+    let mut pairs = Vec::new();
+    for n in 0..watches / 2 {
+        pairs.extend(open(&churn, seed, n, rng, true, report).await?);
+    }
+    let mut n = watches / 2;
+    for change in 0..changes {
+        churn.step(rng).await?;
+        // The last ones are still among changes.
+        if n < watches && change < changes * 3 / 4 && change % (changes * 3 / 4 / (watches - watches / 2)).max(1) == 0 {
+            pairs.extend(open(&churn, seed, n, rng, false, report).await?);
+            n += 1;
+        }
+    }
+    let (streams, particulars): (Vec<_>, Vec<_>) =
+        pairs.into_iter().map(|pair| (pair.streams, (pair.what, pair.asks, pair.start, pair.bookmarks))).unzip();
+    come_to_rest(&streams, rest).await;
+    for ([direct, through], (what, asks, start, bookmarks)) in
+        streams.iter().map(|pair| [&pair[0], &pair[1]]).zip(particulars)
+    {
+        let answers = [direct.answer(), through.answer()];
+        let mut wrong = differences(&answers, start, bookmarks);
+        wrong.extend(heads(&asks[0], &answers));
+        if wrong.is_empty() {
+            report.equal();
+        } else {
+            let [a, b] = [0, 1].map(|side| curl(&world.pair[side], &asks[side]));
+            report.wrong(&what, &format!("  {a}\n  {b}\n  {}\n", wrong.join("\n  ")));
+        }
+    }
+    Ok(())
+}
+
+/// What differs in the answers but their bodies.
+fn heads(ask: &Ask, answers: &[super::wire::Answer; 2]) -> Vec<String> {
+    let bare = |answer: &super::wire::Answer| super::wire::Answer { body: Vec::new(), ..answer.clone() };
+    let found = compare(ask, &bare(&answers[0]), &bare(&answers[1]), true);
+    found.iter().map(Difference::to_string).collect()
+}
+
+async fn open(
+    churn: &Churn<'_>,
+    seed: u64,
+    n: usize,
+    rng: &mut Rng,
+    still: bool,
+    report: &Report,
+) -> Result<Option<Pair>, String> {
+    let world = churn.world;
+    let subject = *rng.pick(SUBJECTS);
+    let collection = match rng.below(3) {
+        0 => format!("{}/{}", subject.root, subject.plural),
+        n => format!("{}/namespaces/{}/{}", subject.root, churn.spaces[n - 1], subject.plural),
+    };
+    let mut query = vec!["watch=1".to_owned(), "timeoutSeconds=300".to_owned()];
+    let named = format!("resourceVersion={}", rng.pick(&churn.revisions));
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let (from, start) = match rng.below(if still { 10 } else { 8 }) {
+        0..3 => (named, Start::Named),
+        3 => (format!("{none}&{named}"), Start::Named),
+        4 => (String::new(), Start::Anywhere),
+        5 => ("resourceVersion=0".to_owned(), Start::Anywhere),
+        6 => (initial.to_owned(), Start::Anywhere),
+        7 => (format!("{initial}&{named}"), Start::Anywhere),
+        // From now on; where that is the same moment for both.
+        8 => (none.to_owned(), Start::Named),
+        _ => (format!("{none}&resourceVersion=0"), Start::Named),
+    };
+    if !from.is_empty() {
+        query.push(from);
+    }
+    let bookmarks = rng.in_1000(600);
+    if bookmarks {
+        query.push("allowWatchBookmarks=true".to_owned());
+    }
+    let escaped = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+    if rng.in_1000(300) {
+        let selector: &str = rng.pick::<&str>(LABELS);
+        query.push(format!("labelSelector={}", escaped(selector)));
+    }
+    if rng.in_1000(300) {
+        let selector = match rng.below(3) {
+            0 if !subject.selectors.is_empty() => (*rng.pick(subject.selectors)).to_owned(),
+            1 => format!("metadata.namespace={}", churn.spaces[0]),
+            _ => format!("metadata.name={}", rng.pick(NAMES)),
+        };
+        query.push(format!("fieldSelector={}", escaped(&selector)));
+    }
+    // Objects of custom resources have no protobuf but their metadata's.
+    let mut accept = *rng.pick(ACCEPTS);
+    if subject.custom && accept == ACCEPTS[3] {
+        accept = ACCEPTS[0];
+    }
+    let ask = Ask::get(format!("{collection}?{}", query.join("&"))).header("Accept", accept);
+    let what = format!("watches --seed {seed} (the {n}th: {} {accept})", ask.target);
+    let asks = [ask.clone(), ask];
+    let (direct, through) =
+        tokio::join!(Recorder::open(&world.pair[0], &asks[0], OPEN), Recorder::open(&world.pair[1], &asks[1], OPEN));
+    match (direct, through) {
+        (Ok(direct), Ok(through)) => Ok(Some(Pair { what, asks, start, bookmarks, streams: [direct, through] })),
+        (Err(error), Err(_)) => Err(error),
+        (direct, through) => {
+            let (direct, through) = (direct.err(), through.err());
+            report.wrong(&what, &format!("  opened by one side only: {direct:?} / {through:?}\n"));
+            Ok(None)
+        }
+    }
+}
+
+/// Changes to objects, one after the other.
+struct Churn<'a> {
+    world: &'a World,
+    spaces: [String; 2],
+    /// Those that there were.
+    revisions: Vec<u64>,
+}
+
+impl Churn<'_> {
+    async fn step(&mut self, rng: &mut Rng) -> Result<(), String> {
+        let subject = *rng.pick(&SUBJECTS[..3]);
+        let space = rng.pick(&self.spaces).clone();
+        let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);
+        let name = *rng.pick(NAMES);
+        let path = format!("{collection}/{name}");
+        let there = self.world.direct().ask(&Ask::get(&path), OPEN).await.map_err(|error| error.to_string())?;
+        if there.status == 404 {
+            let object = Self::object(rng, &subject, name);
+            let ask = Ask::method("POST", &collection).body("application/json", object.to_string());
+            self.revisions.push(rv(&self.world.direct_json(&ask).await?));
+            return Ok(());
+        }
+        let label = *rng.pick(&["x", "y", "z"]);
+        match rng.below(10) {
+            0..2 => {
+                let grace = "gracePeriodSeconds=0";
+                let gone = self.world.direct_json(&Ask::method("DELETE", format!("{path}?{grace}"))).await?;
+                // Some kinds answer with the object as it was.
+                self.revisions.extend(Some(rv(&gone)).filter(|rv| *rv > 0));
+                Ok(())
+            }
+            2..5 => {
+                let labels = if label == "z" { json!({"app": null}) } else { json!({"app": label}) };
+                self.change(&path, &json!({"metadata": {"labels": labels}})).await
+            }
+            5..8 => match subject.plural {
+                "widgets" => {
+                    let spec =
+                        json!({"color": *rng.pick(&["red", "blue"]), "size": rng.below(3), "ready": rng.in_1000(500)});
+                    self.change(&path, &json!({"spec": spec})).await
+                }
+                "pods" => {
+                    let phase = *rng.pick(&["Pending", "Running"]);
+                    self.change(&format!("{path}/status"), &json!({"status": {"phase": phase}})).await
+                }
+                _ => self.change(&path, &json!({"data": {"n": rng.next().to_string()}})).await,
+            },
+            8 => {
+                // A finalizer keeps a deleted object until it is taken away.
+                self.change(&path, &json!({"metadata": {"finalizers": ["example.com/wait"]}})).await?;
+                self.world.direct_json(&Ask::method("DELETE", format!("{path}?gracePeriodSeconds=0"))).await?;
+                self.change(&path, &json!({"metadata": {"finalizers": null}})).await
+            }
+            // Nothing changes, and nothing is to be seen.
+            _ => self.change(&path, &json!({})).await,
+        }
+    }
+
+    async fn change(&mut self, path: &str, patch: &Value) -> Result<(), String> {
+        let rv = self.world.patch(path, patch).await?;
+        self.revisions.push(rv);
+        Ok(())
+    }
+
+    fn object(rng: &mut Rng, subject: &Subject, name: &str) -> Value {
+        let mut object = json!({"metadata": {"name": name}});
+        if rng.in_1000(700) {
+            object["metadata"]["labels"] = json!({"app": *rng.pick(&["x", "y"])});
+        }
+        match subject.plural {
+            "widgets" => {
+                object["apiVersion"] = json!(format!("{GROUP}/v1"));
+                object["kind"] = json!("Widget");
+                object["spec"] = json!({"color": *rng.pick(&["red", "blue"]), "size": rng.below(3)});
+            }
+            "pods" => {
+                object["spec"] = json!({"containers": [{"name": "main", "image": "image"}]});
+                if rng.in_1000(600) {
+                    object["spec"]["nodeName"] = json!(*rng.pick(&["node-x", "node-y"]));
+                }
+            }
+            _ => object["data"] = json!({"text": "<&>"}),
+        }
+        object
+    }
+}
