@@ -1,14 +1,20 @@
-//! A connection that is open at our end only: nothing comes, nothing says so, and it is noticed all the same.
+//! Connections to the apiserver that go away: silently, open at our end only, or because it says so.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "judge/cluster.rs"]
+mod cluster;
+#[path = "judge/process.rs"]
+mod process;
 mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::Request;
+use cluster::Cluster;
+use http::{Method, Request};
 use http_body_util::BodyExt;
 use informerd::lifecycle;
 use informerd::sim::Server;
@@ -16,6 +22,7 @@ use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConf
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use support::Through;
+use support::client::{Client, rv};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -94,4 +101,45 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
     // And it is not used again.
     frozen.send_replace(false);
     assert_eq!(upstream.send(Identity::Own, request()).await.unwrap().status().as_u16(), 200);
+}
+
+/// A kube-apiserver told to (`--goaway-chance`) sends its clients away now and then, so that they spread over all
+/// apiservers: nothing that is under way may fail of it, writes included, and no watch may lose an event.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apiserver_that_sends_its_clients_away_is_not_noticed() {
+    let cluster = Cluster::start_with(&["--apiserver-flag=goaway-chance=0.02"]).await;
+    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+    daemon.ready().await;
+    let client = Client::new(&daemon.url);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let now = rv(&client.json(maps).await);
+    let mut watch = client.watch(&format!("{maps}?watch=1&resourceVersion={now}&timeoutSeconds=300")).await;
+    let connects = &daemon.daemon.upstream.metrics().connects;
+    let before = connects.load(Ordering::Relaxed);
+    let mut written = Vec::new();
+    let mut round = 0;
+    // Until it has happened often enough; a chance of one in fifty, and of sixteen requests each.
+    while round < 20 || connects.load(Ordering::Relaxed) < before + 5 {
+        assert!(round < 500, "{} connections in {round} rounds", connects.load(Ordering::Relaxed));
+        let names: Vec<_> = (0..8).map(|n| format!("m-{round}-{n}")).collect();
+        let writes = names.iter().map(|name| {
+            let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+            let client = &client;
+            async move {
+                let headers = [("content-type", "application/json")];
+                let created = client.request(Method::POST, maps, &headers, &body).await;
+                assert_eq!(created.status, 201, "{}", created.text());
+                let read = client.get(&format!("{maps}/{name}")).await;
+                assert_eq!(read.status, 200, "{}", read.text());
+                rv(&created.json())
+            }
+        });
+        written.extend(futures_util::future::join_all(writes).await);
+        round += 1;
+    }
+    written.sort_unstable();
+    for want in written {
+        let event = watch.next().await.unwrap().expect("the watch goes on");
+        assert_eq!((event["type"].as_str(), rv(&event["object"])), (Some("ADDED"), want));
+    }
 }

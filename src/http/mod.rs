@@ -3,6 +3,7 @@
 pub mod body;
 mod cached;
 pub mod config;
+mod ending;
 pub mod error;
 pub mod explain;
 mod framing;
@@ -13,6 +14,7 @@ mod list_body;
 pub mod listener;
 pub mod metrics;
 pub mod read;
+mod relayed_watch;
 pub mod server;
 pub mod service;
 mod target;

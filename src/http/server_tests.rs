@@ -318,3 +318,61 @@ async fn past_the_deadline_the_rest_is_cut() {
     assert_eq!(server.drain.completed().await, DrainEnd::Forced { left: 0 });
     assert!(body.frame().await.unwrap().is_err(), "no clean end");
 }
+
+/// A certificate that was replaced is served to whoever connects next; who is connected stays so.
+#[tokio::test]
+async fn a_certificate_is_replaced_without_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let issue = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        (params.self_signed(&key).unwrap(), key.serialize_pem())
+    };
+    // As certificate managers do it: beside, and then renamed.
+    let put = |(certificate, key): &(rcgen::Certificate, String)| {
+        for (name, text) in [("tls.key", key.clone()), ("tls.crt", certificate.pem())] {
+            std::fs::write(path("new"), text).unwrap();
+            std::fs::rename(path("new"), path(name)).unwrap();
+        }
+    };
+    let (first, second) = (issue(), issue());
+    put(&first);
+    let (closed, _) = watch::channel(false);
+    let files = super::super::config::CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };
+    let server = start(
+        "https://127.0.0.1:0",
+        |config| (config.tls.files, config.tls.reload_interval) = (Some(files), Duration::from_millis(20)),
+        open_until(&closed),
+    );
+    let shown = |stream: &tokio_rustls::client::TlsStream<TcpStream>| {
+        stream.get_ref().1.peer_certificates().unwrap()[0].clone()
+    };
+    let trusting = || {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(first.0.der().clone()).unwrap();
+        roots.add(second.0.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+        tokio_rustls::TlsConnector::from(Arc::new(client))
+    };
+    let connect =
+        || async { trusting().connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap() };
+    let before = connect().await;
+    assert_eq!(shown(&before), *first.0.der());
+    let (mut sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(before)).await.unwrap();
+    spawn("client", connection);
+    let mut body = sender.send_request(get("/")).await.unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
+
+    put(&second);
+    // Every connection made meanwhile shows one of the two.
+    while shown(&connect().await) != *second.0.der() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    closed.send_replace(true);
+    assert!(ends_clean(&mut body).await, "the open answer is not cut");
+    sender.ready().await.unwrap();
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+}

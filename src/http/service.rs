@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::body::{self, Body};
+use super::ending::Ending;
 use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
 use super::explain::Plan;
 use super::framing;
@@ -19,13 +20,14 @@ use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
 use super::metrics::HttpMetrics;
 use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal};
+use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
 use crate::codec::{Form, Slices};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb};
-use crate::passthrough::{Forward, Tunnel};
+use crate::passthrough::{Forward, ForwardBody, Tunnel};
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -267,9 +269,20 @@ impl Inner {
                 if let Some(tunnel) = answer.tunnel {
                     self.run(tunnel, Arc::clone(connection));
                 }
-                answer.response.map(body::relayed)
+                self.relayed(answer.response, info)
             }
             Err(error) => self.refuse(&Status::from(&error), audit_id),
+        }
+    }
+
+    fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo) -> Response<Body> {
+        let is_watch = info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK;
+        match Framing::of(response.headers()).filter(|_| is_watch) {
+            None => response.map(body::relayed),
+            Some(framing) => response.map(|body| {
+                let ending = Ending::new(&self.drain, self.drain_spread);
+                body::relayed(RelayedWatch::new(body, framing, ending, &self.metrics))
+            }),
         }
     }
 

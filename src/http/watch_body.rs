@@ -1,16 +1,14 @@
 //! Watches: a body that polls its watcher. What has gathered goes out in one frame, one event alone at once.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body::{Body, Frame};
-use rand::Rng;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::BoxError;
+use super::ending::Ending;
 use super::metrics::{HttpMetrics, Raised};
 use super::read::{EventSource, WatchAnswer, WatcherEvent};
 use crate::codec::{Form, Shape, Slices};
@@ -19,27 +17,17 @@ use crate::lifecycle::drain::DrainWatch;
 /// A frame ends with the event that takes it over either of these.
 const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
-/// Clients take a watch that ends within a second without an event for a failure and start from nothing.
-const SHORTEST: Duration = Duration::from_millis(1200);
 
 pub struct WatchBody {
     form: Arc<Form>,
     shape: Shape,
     /// `None` once the watch is over.
     events: Option<Box<dyn EventSource>>,
-    drain: Draining,
-    opened: Instant,
-    spread: Duration,
+    ending: Ending,
+    /// The end was asked for.
+    ends: bool,
     metrics: Arc<HttpMetrics>,
     _open: Raised,
-}
-
-/// How far the end of the process has come for this watch.
-enum Draining {
-    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// Ends at its own moment, so that the clients do not all come back at once.
-    Until(Pin<Box<Sleep>>),
-    Asked,
 }
 
 // === impl WatchBody ===
@@ -48,34 +36,25 @@ impl WatchBody {
     /// `spread`: within how long after the start of a drain the watch ends.
     pub fn new(answer: WatchAnswer, drain: &DrainWatch, spread: Duration, metrics: &Arc<HttpMetrics>) -> Self {
         metrics.watches_total.inc();
-        let drain = drain.clone();
         Self {
             form: answer.form,
             shape: answer.shape,
             events: Some(answer.events),
-            drain: Draining::Waiting(Box::pin(async move { drain.draining().await })),
-            opened: Instant::now(),
-            spread,
+            ending: Ending::new(drain, spread),
+            ends: false,
             metrics: Arc::clone(metrics),
             _open: metrics.raise(|metrics| &metrics.watches_open),
         }
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
-        if let Draining::Waiting(draining) = &mut self.drain
-            && draining.as_mut().poll(cx).is_ready()
-        {
-            let moment = Instant::now() + self.spread.mul_f64(rand::rng().random::<f64>());
-            self.drain = Draining::Until(Box::pin(sleep_until(moment.max(self.opened + SHORTEST))));
+        if self.ends || !self.ending.poll(cx) {
+            return;
         }
-        if let Draining::Until(moment) = &mut self.drain
-            && moment.as_mut().poll(cx).is_ready()
-        {
-            self.drain = Draining::Asked;
-            self.metrics.watches_drained.inc();
-            if let Some(events) = &mut self.events {
-                events.end();
-            }
+        self.ends = true;
+        self.metrics.watches_drained.inc();
+        if let Some(events) = &mut self.events {
+            events.end();
         }
     }
 

@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use informerd::lifecycle::drain::DrainEnd;
 use informerd::sim::{self, Server};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -13,6 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
 use super::fixtures::{CONFIG_MAPS, RawConnection, admin_at, config_map, next_event};
+use crate::support::Through;
 use crate::support::client::{Client, Watch, rv};
 
 /// A running `informerd` on free ports.
@@ -203,4 +205,28 @@ async fn past_the_deadline_connections_are_cut() {
     assert_eq!(status.code(), Some(0), "{status}");
     let took = told.elapsed();
     assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(6), "{took:?}");
+}
+
+/// What the apiserver watches for us ends with us, too: cleanly, and long before the drain's deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_watches_end_cleanly() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(
+        &server,
+        "resources: [{resource: configmaps, exclude: true}]\ndrain: { timeout: 60s, spread: 500ms }\n",
+    )
+    .await;
+    through.ready().await;
+    let mut watches = Vec::new();
+    for client in [Client::new(&through.url), Client::http2(&through.url)] {
+        let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+        assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+        watches.push(watch);
+    }
+    assert_eq!(through.daemon.http.requests_served.get(), 0, "they are forwarded");
+    let ends = join_all(watches.into_iter().map(to_the_end));
+    let (ends, drained) = tokio::join!(ends, through.stop(Duration::from_secs(60)));
+    assert!(ends.iter().all(|(events, _)| events.is_empty()), "{ends:?}");
+    assert_eq!(drained, DrainEnd::Clean);
+    assert_eq!(through.daemon.http.watches_drained.get(), 2);
 }

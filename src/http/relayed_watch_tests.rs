@@ -1,0 +1,112 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::HeaderValue;
+use http_body_util::{BodyExt, StreamBody};
+use proptest::prelude::*;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::lifecycle::drain;
+
+fn framing(media_type: &'static str) -> Option<Framing> {
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type))];
+    Framing::of(&headers.into_iter().collect())
+}
+
+const JSON: &str = "application/json;stream=watch";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+/// An event of so many bytes, as it stands in the stream.
+fn event(media_type: &str, size: usize) -> Vec<u8> {
+    if media_type == JSON {
+        return [vec![b'x'; size], vec![b'\n']].concat();
+    }
+    // Newlines mean nothing there.
+    [u32::try_from(size).unwrap().to_be_bytes().to_vec(), vec![b'\n'; size]].concat()
+}
+
+fn watch(framing: Framing, ending: Ending) -> (mpsc::Sender<Bytes>, impl Body<Data = Bytes, Error = Infallible>) {
+    let (sender, receiver) = mpsc::channel::<Bytes>(1000);
+    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        Some((Ok::<_, Infallible>(Frame::data(receiver.recv().await?)), receiver))
+    });
+    (sender, RelayedWatch::new(Box::pin(StreamBody::new(frames)), framing, ending, &Arc::default()))
+}
+
+proptest! {
+    /// However the bytes are cut on their way and whenever the drain starts: what was sent before it arrives, and then
+    /// the stream ends with the event that was on its way.
+    #[test]
+    fn ends_between_two_events(
+        protobuf in any::<bool>(),
+        sizes in prop::collection::vec(0_usize..40, 1..30),
+        cuts in prop::collection::vec(1_usize..60, 1..60),
+        before in any::<prop::sample::Index>(),
+    ) {
+        let media_type = if protobuf { PROTOBUF } else { JSON };
+        let events: Vec<_> = sizes.iter().map(|size| event(media_type, *size)).collect();
+        let stream = events.concat();
+        let mut ends = vec![0];
+        events.iter().for_each(|event| ends.push(ends.last().unwrap() + event.len()));
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        for cut in cuts.iter().cycle() {
+            if at == stream.len() {
+                break;
+            }
+            let end = stream.len().min(at + cut);
+            pieces.push(Bytes::copy_from_slice(&stream[at..end]));
+            at = end;
+        }
+        let before = before.index(pieces.len() + 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (drain, watched) = drain::channel();
+            let ending = Ending::new(&watched, Duration::from_millis(1));
+            let (sender, mut body) = watch(framing(media_type).unwrap(), ending);
+            let mut received = Vec::new();
+            for piece in &pieces[..before] {
+                sender.send(piece.clone()).await.unwrap();
+                received.extend_from_slice(&body.frame().await.unwrap().unwrap().into_data().unwrap());
+            }
+            drain.start(Duration::from_secs(100));
+            // As the connection's task is woken by it.
+            assert!(body.frame().now_or_never().is_none());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let sent = received.len();
+            assert_eq!(sent, pieces[..before].iter().map(Bytes::len).sum::<usize>(), "nothing is held back");
+            for piece in &pieces[before..] {
+                sender.send(piece.clone()).await.unwrap();
+            }
+            // The apiserver does not end it.
+            while let Some(frame) = body.frame().await {
+                received.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            }
+            assert!(stream.starts_with(&received));
+            assert!(ends.contains(&received.len()), "{} is within an event", received.len());
+            // No more was waited for than to the end of the piece in which the event ended.
+            let next = ends.iter().find(|end| **end >= sent).unwrap();
+            assert!(received.len() >= *next && received.len() < next + 60, "{} instead of {next}", received.len());
+            drop(sender);
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_drain_it_passes_through() {
+    let ending = Ending::new(&drain::DrainWatch::never(), Duration::ZERO);
+    let (sender, body) = watch(framing(JSON).unwrap(), ending);
+    sender.send(Bytes::from_static(b"{}\n{")).await.unwrap();
+    drop(sender);
+    assert_eq!(body.collect().await.unwrap().to_bytes(), "{}\n{");
+}
+
+#[test]
+fn streams_whose_events_are_not_told_apart() {
+    assert!(framing("application/json").is_some() && framing(PROTOBUF).is_some());
+    assert_eq!(framing("application/cbor-seq"), None);
+    let gzip = (CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(JSON)), gzip];
+    assert_eq!(Framing::of(&headers.into_iter().collect()), None);
+}
