@@ -3,10 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "judge/cluster.rs"]
+mod cluster;
 #[path = "grpc/fixtures.rs"]
 mod fixtures;
+#[path = "judge/process.rs"]
+mod process;
 #[path = "grpc/reads.rs"]
 mod reads;
+#[path = "grpc/real.rs"]
+mod real;
 #[path = "grpc/services.rs"]
 mod services;
 mod support;
+#[path = "grpc/syncs.rs"]
+mod syncs;
+#[path = "grpc/watches.rs"]
+mod watches;

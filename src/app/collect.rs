@@ -95,11 +95,26 @@ const UPSTREAM_STATE: &[PerProcess<Upstream>] =
         u64::from(u.is_reachable())
     })];
 
+const GRPC_GAUGES: &[PerProcess<GrpcMetrics>] = &[
+    ("grpc_watches", "Open gRPC watches", |m| unsigned(m.watches_open.get())),
+    ("grpc_syncs", "Open gRPC streams of many watches", |m| unsigned(m.syncs_open.get())),
+    ("grpc_pending_changes", "Changes that wait for the consumers of conflated watches", |m| unsigned(m.pending.get())),
+    ("grpc_pending_bytes", "Objects that wait for the consumers of conflated watches", |m| {
+        unsigned(m.pending_bytes.get())
+    }),
+];
+
 const GRPC_COUNTERS: &[PerProcess<GrpcMetrics>] = &[
     ("grpc_calls", "gRPC calls", |m| m.calls.get()),
     ("grpc_calls_failed", "gRPC calls whose answer began with an error", |m| m.calls_failed.get()),
     ("grpc_list_objects", "Objects sent in gRPC lists", |m| m.list_objects.get()),
     ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", |m| m.list_bytes.get()),
+    ("grpc_watches_opened", "gRPC watches opened", |m| m.watches.get()),
+    ("grpc_watch_frames", "Frames sent to gRPC watches", |m| m.frames.get()),
+    ("grpc_watch_events", "Events sent to gRPC watches", |m| m.events.get()),
+    ("grpc_watch_bytes", "Bytes sent to gRPC watches", |m| m.bytes.get()),
+    ("grpc_watches_reset", "gRPC watches that had to begin anew", |m| m.resets.get()),
+    ("grpc_conflated_events", "Events that a later one of the same object took the place of", |m| m.conflated.get()),
 ];
 
 const UPSTREAM_GAUGES: &[PerProcess<UpstreamMetrics>] = &[
@@ -168,6 +183,7 @@ impl Collector for Rooms {
         family(encoder, "upstream_requests", "Requests to the apiserver", MetricType::Counter, requests)?;
         process(encoder, HTTP_GAUGES, MetricType::Gauge, &*self.http)?;
         process(encoder, HTTP_COUNTERS, MetricType::Counter, &*self.http)?;
+        process(encoder, GRPC_GAUGES, MetricType::Gauge, &*self.grpc)?;
         process(encoder, GRPC_COUNTERS, MetricType::Counter, &*self.grpc)?;
         process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
         process(encoder, UPSTREAM_STATE, MetricType::Gauge, &self.upstream)?;

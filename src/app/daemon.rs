@@ -93,6 +93,7 @@ impl Daemon {
             cluster: Arc::new(KubeSystem::new(upstream.clone())),
             readiness: readiness.clone(),
             drain: drain.clone(),
+            drain_spread: config.http.drain_spread,
             metrics: grpc_metrics.clone(),
         });
         let service = Service::start(

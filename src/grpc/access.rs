@@ -16,6 +16,7 @@ pub struct Caller {}
 pub enum Verb {
     Get,
     List,
+    Watch,
 }
 
 /// The one place where a call's identity is found.

@@ -4,8 +4,10 @@
 //! apiserver from here: what the caches cannot answer is refused with a reason ([`status`] has the table).
 
 mod access;
+mod conflate;
 mod convert;
 mod deadline;
+mod feed;
 mod health;
 mod list;
 mod metrics;
@@ -14,7 +16,10 @@ pub mod pb;
 mod render;
 mod server;
 mod status;
+mod sync;
+mod terms;
 mod token;
+mod watch;
 
 pub use access::Caller;
 pub use metrics::GrpcMetrics;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
@@ -11,13 +12,13 @@ use super::convert;
 use super::list::ListStream;
 use super::metrics::GrpcMetrics;
 use super::pb::v1::objects_server::Objects as ObjectsService;
-use super::pb::v1::{
-    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
-    WatchResponse,
-};
+use super::pb::v1::{Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, WatchRequest};
 use super::render::{self, Rendering};
 use super::status::Error;
+use super::sync::SyncStream;
 use super::token::TokenBase;
+use super::watch::Watch;
+use crate::lifecycle::drain::DrainWatch;
 use crate::reads::{At, Reads};
 
 /// Tells clusters apart, for resume tokens.
@@ -31,10 +32,11 @@ pub trait Cluster: Send + Sync + 'static {
 pub(super) struct Objects {
     pub(super) reads: Reads,
     pub(super) cluster: Arc<dyn Cluster>,
+    pub(super) drain: DrainWatch,
+    /// Over how long the ends of open watches are spread when a drain starts.
+    pub(super) drain_spread: Duration,
     pub(super) metrics: Arc<GrpcMetrics>,
 }
-
-pub(super) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl ObjectsService for Objects {
@@ -90,15 +92,18 @@ impl ObjectsService for Objects {
         Ok(Response::new(ListStream::new(header, state.into_items(), form, rendering, metrics)))
     }
 
-    type WatchStream = Streamed<WatchResponse>;
+    type WatchStream = Watch;
 
-    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(Error::unimplemented("Watch is not served by this version").into())
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Watch>, Status> {
+        let caller = access::authenticate(&request)?;
+        self.watch_for(&caller, request.into_inner()).await.map(Response::new)
     }
 
-    type SyncStream = Streamed<SyncResponse>;
+    type SyncStream = SyncStream;
 
-    async fn sync(&self, _: Request<tonic::Streaming<SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
-        Err(Error::unimplemented("Sync is not served by this version").into())
+    async fn sync(&self, request: Request<tonic::Streaming<SyncRequest>>) -> Result<Response<SyncStream>, Status> {
+        let caller = access::authenticate(&request)?;
+        let inbound = Box::pin(request.into_inner());
+        Ok(Response::new(SyncStream::new(self.clone(), caller, inbound)))
     }
 }

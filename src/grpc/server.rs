@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use tonic::body::Body;
@@ -31,6 +32,8 @@ pub struct GrpcParts {
     pub cluster: Arc<dyn Cluster>,
     pub readiness: Registry,
     pub drain: DrainWatch,
+    /// Over how long the ends of open watches are spread when a drain starts.
+    pub drain_spread: Duration,
     pub metrics: Arc<GrpcMetrics>,
 }
 
@@ -46,10 +49,16 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts { reads, cluster, readiness, drain, metrics } = parts;
-        let objects = ObjectsServer::new(Objects { reads: reads.clone(), cluster, metrics: Arc::clone(&metrics) })
-            .accept_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Gzip);
+        let GrpcParts { reads, cluster, readiness, drain, drain_spread, metrics } = parts;
+        let objects = ObjectsServer::new(Objects {
+            reads: reads.clone(),
+            cluster,
+            drain: drain.clone(),
+            drain_spread,
+            metrics: Arc::clone(&metrics),
+        })
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
         let mut routes = vec![(name(&objects), BoxCloneSyncService::new(objects))];
         let services = routes.iter().map(|(name, _)| *name).collect();
         let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });

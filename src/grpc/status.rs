@@ -7,7 +7,7 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
 
-use super::pb::v1::KubernetesStatus;
+use super::pb::v1::{Failure, KubernetesStatus};
 use crate::meta::{self, Gvr, errors};
 use crate::reads::{ForwardReason, Refusal};
 
@@ -190,6 +190,14 @@ impl From<Error> for Status {
 
 fn any(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// An error as a frame of a stream says it, and when to try again.
+pub(super) fn failure(status: &Status) -> (Failure, Option<prost_types::Duration>) {
+    let details = RpcStatus::decode(status.details()).map(|status| status.details).unwrap_or_default();
+    let retry = details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"));
+    let retry = retry.and_then(|detail| RetryInfo::decode(&*detail.value).ok()).and_then(|info| info.retry_delay);
+    (Failure { code: status.code() as i32, message: status.message().to_owned(), details }, retry)
 }
 
 /// A duration on the wire; what does not fit is as long as it can be.

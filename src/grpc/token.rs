@@ -51,7 +51,6 @@ impl TokenBase {
     ///
     /// # Errors
     /// INVALID_ARGUMENT for a token of another selection or cluster, and for what is none.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for watches"))]
     pub(super) fn read(&self, token: &[u8]) -> Result<Option<ResourceVersion>, Error> {
         let wire = Wire::decode(token).ok().filter(|wire| wire.version == VERSION);
         let Some(wire) = wire else { return Err(Error::invalid("the resume token is not one of this API")) };

@@ -3,7 +3,10 @@
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use serde_json::{Value, json};
+use std::time::Duration;
+
 use tonic::transport::{Channel, Endpoint};
+pub use v1::watch_response::Frame;
 
 use crate::support::Through;
 
@@ -79,4 +82,98 @@ pub fn keys(objects: &[v1::Object]) -> Vec<String> {
         format!("{}/{}", key.namespace, key.name)
     };
     objects.iter().map(key).collect()
+}
+
+/// A watch of the whole state, then of everything.
+pub fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
+    v1::WatchRequest { selection: Some(selection), ..Default::default() }
+}
+
+pub fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {
+    let start = Some(v1::watch_request::Start::ResumeToken(token.to_vec().into()));
+    v1::WatchRequest { start, ..watch_of(selection) }
+}
+
+/// What a watch says, and what its frames promise.
+pub struct Frames {
+    stream: tonic::Streaming<v1::WatchResponse>,
+    last: u64,
+    /// Of the last frame.
+    pub token: Vec<u8>,
+}
+
+impl Frames {
+    pub async fn open(client: &mut Client, request: v1::WatchRequest) -> Self {
+        let stream = client.watch(request).await.unwrap_or_else(|status| panic!("{status:?}")).into_inner();
+        Self { stream, last: 0, token: Vec::new() }
+    }
+
+    /// `None` at the end of the call, which must be OK.
+    pub async fn next(&mut self) -> Option<Frame> {
+        let next = tokio::time::timeout(Duration::from_secs(60), self.stream.message()).await;
+        let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
+        assert!(!response.resume_token.is_empty(), "every frame has a token");
+        let frame = response.frame.unwrap();
+        if matches!(frame, Frame::Reset(_)) {
+            self.last = 0;
+        } else if !response.resource_version.is_empty() {
+            let rv = response.resource_version.parse().unwrap();
+            assert!(rv >= self.last, "{rv} after {}: {frame:?}", self.last);
+            self.last = rv;
+        }
+        self.token = response.resume_token.to_vec();
+        Some(frame)
+    }
+
+    /// The next frame that is no bookmark.
+    pub async fn tell(&mut self) -> Frame {
+        loop {
+            match self.next().await.expect("the watch has ended") {
+                Frame::Bookmark(_) => {}
+                frame => return frame,
+            }
+        }
+    }
+
+    /// The snapshot that follows, as its events; the frame that ends it.
+    pub async fn snapshot(&mut self) -> (Vec<v1::Event>, v1::SnapshotEnd) {
+        let mut events = Vec::new();
+        loop {
+            match self.tell().await {
+                Frame::Events(batch) => events.extend(batch.events),
+                Frame::SnapshotEnd(end) => return (events, end),
+                other => panic!("in a snapshot: {other:?}"),
+            }
+        }
+    }
+
+    /// The next events, at least so many.
+    pub async fn events(&mut self, count: usize) -> Vec<v1::Event> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            match self.tell().await {
+                Frame::Events(batch) => events.extend(batch.events),
+                other => panic!("instead of events: {other:?}"),
+            }
+        }
+        events
+    }
+}
+
+/// `ADDED a/one@7`
+pub fn said(events: &[v1::Event]) -> Vec<String> {
+    events.iter().map(say).collect()
+}
+
+pub fn say(event: &v1::Event) -> String {
+    let key = event.key.as_ref().unwrap();
+    let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
+    format!("{kind} {}/{}@{}", key.namespace, key.name, key.resource_version)
+}
+
+pub fn started(frame: &Frame) -> bool {
+    match frame {
+        Frame::Started(started) => started.resumed,
+        other => panic!("instead of a start: {other:?}"),
+    }
 }

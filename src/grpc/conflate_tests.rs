@@ -1,0 +1,155 @@
+use std::collections::HashMap as Map;
+
+use proptest::prelude::*;
+
+use super::*;
+
+type State = (u64, u64);
+
+/// What happens: a key changes, or the consumer takes one.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u8),
+    Delete(u8),
+    Take,
+}
+
+/// Objects by key: their uid and state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Replica {
+    objects: Map<u8, State>,
+    deleted: Vec<(u8, u64)>,
+    created: Vec<(u8, u64)>,
+    complaints: Vec<String>,
+}
+
+impl Replica {
+    fn apply(&mut self, key: u8, change: &Change<(u8, State)>) {
+        let (_, state) = change.value;
+        let held = self.objects.get(&key).copied();
+        match change.kind {
+            EventType::Added => {
+                if held.is_some() {
+                    self.complaints.push(format!("added {key}, which is held"));
+                }
+                self.created.push((key, state.0));
+                self.objects.insert(key, state);
+            }
+            EventType::Modified => {
+                if held.map(|held| held.0) != Some(state.0) {
+                    self.complaints.push(format!("modified {key}, which is another or none"));
+                }
+                if held.is_some_and(|held| held.1 >= state.1) {
+                    self.complaints.push(format!("{key} went back"));
+                }
+                self.objects.insert(key, state);
+            }
+            EventType::Deleted => {
+                if held.map(|held| held.0) != Some(state.0) {
+                    self.complaints.push(format!("deleted {key}, which is another or none"));
+                }
+                self.deleted.push((key, state.0));
+                self.objects.remove(&key);
+            }
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..4_u8).prop_map(Step::Write),
+        2 => (0..4_u8).prop_map(Step::Delete),
+        3 => Just(Step::Take),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+fn change(kind: EventType, key: u8, state: State, rv: u64) -> Change<(u8, State)> {
+    Change { kind, value: (key, state), rv: ResourceVersion(rv) }
+}
+
+proptest! {
+    /// Replayed, the conflated changes end in the same state and tell of every object that came and went; and whoever
+    /// resumes from what was complete gets every change that had not been taken.
+    #[test]
+    fn tells_all_that_matters(steps in steps(), snapshot in prop::collection::vec(0..4_u8, 0..4)) {
+        let mut conflator = Conflator::new();
+        let (mut truth, mut replica) = (Replica::default(), Replica::default());
+        let mut rv = 100;
+        for key in snapshot {
+            if !truth.objects.contains_key(&key) {
+                rv += 1;
+                let added = change(EventType::Added, key, (rv, rv), rv);
+                truth.apply(key, &added);
+                conflator.state(key, added, 1);
+            }
+        }
+        conflator.reached(ResourceVersion(rv));
+        // The keys and revisions of the changes that were not merged away entirely when taken.
+        let mut log: Vec<(u64, u8)> = Vec::new();
+        let mut complete = ResourceVersion::ZERO;
+        for step in steps {
+            match step {
+                Step::Write(key) => {
+                    rv += 1;
+                    let (kind, uid) = match truth.objects.get(&key) {
+                        Some((uid, _)) => (EventType::Modified, *uid),
+                        None => (EventType::Added, rv),
+                    };
+                    let written = change(kind, key, (uid, rv), rv);
+                    truth.apply(key, &written);
+                    log.push((rv, key));
+                    conflator.push(key, written, 1);
+                }
+                Step::Delete(key) => {
+                    if let Some((uid, _)) = truth.objects.get(&key).copied() {
+                        rv += 1;
+                        let deleted = change(EventType::Deleted, key, (uid, rv), rv);
+                        truth.apply(key, &deleted);
+                        log.push((rv, key));
+                        conflator.push(key, deleted, 1);
+                    }
+                }
+                Step::Take => {
+                    if let Some(taken) = conflator.pop() {
+                        replica.apply(taken.value.0, &taken);
+                    }
+                    prop_assert!(conflator.complete() >= complete, "complete went back");
+                    complete = conflator.complete();
+                    // Whatever is complete is known to the replica, in this or a later state.
+                    for (at, key) in log.iter().filter(|(at, _)| *at <= complete.get()) {
+                        let known = replica.objects.get(key).is_some_and(|state| state.1 >= *at)
+                            || replica.deleted.iter().any(|(deleted, _)| deleted == key);
+                        prop_assert!(known, "{key} at {at} is complete but not known");
+                    }
+                }
+            }
+            prop_assert_eq!(conflator.bytes(), conflator.len());
+        }
+        while let Some(taken) = conflator.pop() {
+            replica.apply(taken.value.0, &taken);
+        }
+        prop_assert_eq!(conflator.complete(), ResourceVersion(rv));
+        prop_assert!(replica.complaints.is_empty(), "{:?}", replica.complaints);
+        prop_assert_eq!(&replica.objects, &truth.objects);
+        let of = |mut pairs: Vec<(u8, u64)>| { pairs.sort_unstable(); pairs };
+        prop_assert_eq!(of(replica.deleted), of(truth.deleted));
+        prop_assert_eq!(of(replica.created), of(truth.created));
+        prop_assert!(conflator.last.is_empty() && conflator.bytes() == 0);
+    }
+}
+
+#[test]
+fn a_hot_key_waits_once() {
+    let mut conflator = Conflator::new();
+    for rv in 1..=1000 {
+        let kind = if rv == 1 { EventType::Added } else { EventType::Modified };
+        conflator.push(0_u8, change(kind, 0, (1, rv), rv), 1);
+    }
+    assert_eq!((conflator.len(), conflator.merged(), conflator.complete()), (1, 999, ResourceVersion(0)));
+    let taken = conflator.pop().unwrap();
+    assert_eq!(
+        (taken.kind, taken.rv, conflator.complete()),
+        (EventType::Added, ResourceVersion(1000), ResourceVersion(1000))
+    );
+}

@@ -1,0 +1,269 @@
+//! Where the frames of a watch come from: its place in the cache, or a task that takes its events off the cache and
+//! merges them until the consumer is ready.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::conflate::{Change, Conflator};
+use super::metrics::GrpcMetrics;
+use crate::lifecycle;
+use crate::meta::{Object, ObjectKey, ResourceVersion};
+use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
+
+/// One item of a watch, and up to where nothing is missing once it is delivered.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) event: WatcherEvent,
+    pub(super) complete: ResourceVersion,
+}
+
+#[derive(Debug)]
+pub(super) enum Feed {
+    Direct(CacheWatcher),
+    Conflated(Conflated),
+}
+
+/// The consumer's side of a task that merges.
+#[derive(Debug)]
+pub(super) struct Conflated {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pending: Mutex<Pending>,
+    /// Tells the task that something was taken.
+    taken: Notify,
+    metrics: Arc<GrpcMetrics>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    conflator: Conflator<ObjectKey, (Arc<Object>, Option<ResourceVersion>)>,
+    /// The revision of the snapshot, until its end is delivered.
+    snapshot: Option<ResourceVersion>,
+    /// Objects of the snapshot that wait.
+    unsent: usize,
+    in_snapshot: bool,
+    bookmark: bool,
+    end: Option<EndReason>,
+    waker: Option<Waker>,
+    /// What of this is in the gauges.
+    counted: (usize, usize),
+}
+
+/// Changes that one conflated watch may hold; beyond either, it is reset.
+const MAX_PENDING: usize = 100_000;
+const MAX_PENDING_BYTES: usize = 256 << 20;
+/// Objects of a snapshot that are taken ahead of the consumer.
+const SNAPSHOT_AHEAD: usize = 4096;
+
+// === impl Feed ===
+
+impl Feed {
+    pub(super) fn new(watcher: CacheWatcher, conflate: bool, in_snapshot: bool, metrics: &Arc<GrpcMetrics>) -> Self {
+        if conflate { Self::Conflated(Conflated::start(watcher, in_snapshot, metrics)) } else { Self::Direct(watcher) }
+    }
+
+    /// The next item; the reason once there is none.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
+        match self {
+            Self::Direct(watcher) => match std::task::ready!(watcher.poll_next(cx)) {
+                Some(event) => {
+                    let complete = revision(&event);
+                    Poll::Ready(Ok(Item { event, complete }))
+                }
+                None => Poll::Ready(Err(watcher.end_reason().unwrap_or(EndReason::Stopped))),
+            },
+            Self::Conflated(conflated) => conflated.shared.poll_next(cx),
+        }
+    }
+
+    /// Asks for the end; of what was merged the rest is not sent, since the token says so.
+    pub(super) fn end(&mut self) {
+        match self {
+            Self::Direct(watcher) => watcher.end(true),
+            Self::Conflated(conflated) => {
+                conflated.task.abort();
+                conflated.shared.over(EndReason::Drained);
+            }
+        }
+    }
+}
+
+fn revision(event: &WatcherEvent) -> ResourceVersion {
+    match event {
+        WatcherEvent::Event { object, rv, .. } => rv.unwrap_or(object.rv),
+        WatcherEvent::Bookmark { rv, .. } => *rv,
+        WatcherEvent::Error(_) => ResourceVersion::ZERO,
+    }
+}
+
+// === impl Conflated ===
+
+impl Conflated {
+    fn start(watcher: CacheWatcher, in_snapshot: bool, metrics: &Arc<GrpcMetrics>) -> Self {
+        let pending = Pending {
+            conflator: Conflator::new(),
+            snapshot: None,
+            unsent: 0,
+            in_snapshot,
+            bookmark: false,
+            end: None,
+            waker: None,
+            counted: (0, 0),
+        };
+        let shared =
+            Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), metrics: Arc::clone(metrics) });
+        let task = lifecycle::spawn("conflate", Arc::clone(&shared).run(watcher));
+        Self { shared, task }
+    }
+}
+
+impl Drop for Conflated {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
+        loop {
+            // A snapshot waits for its consumer: its objects are in the cache anyway.
+            while self.pending.lock().is_far_ahead() {
+                self.taken.notified().await;
+            }
+            let Some(event) = watcher.next().await else {
+                return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped));
+            };
+            let fits = self.with(|pending| {
+                pending.take(event);
+                pending.fits()
+            });
+            if !fits {
+                return self.over(EndReason::TooSlow);
+            }
+        }
+    }
+
+    fn over(&self, reason: EndReason) {
+        self.with(|pending| {
+            pending.end = Some(reason);
+            // The rest is in the cache, or of no more use.
+            pending.conflator = Conflator::new();
+        });
+    }
+
+    /// Changes what waits, and wakes the consumer.
+    fn with<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
+        let mut pending = self.pending.lock();
+        let merged = pending.conflator.merged();
+        let result = change(&mut pending);
+        self.metrics.conflated.add(pending.conflator.merged().saturating_sub(merged));
+        self.count(&mut pending);
+        let waker = pending.waker.take();
+        drop(pending);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
+        let mut pending = self.pending.lock();
+        let next = pending.next();
+        self.count(&mut pending);
+        match next {
+            Some(item) => {
+                drop(pending);
+                self.taken.notify_one();
+                Poll::Ready(Ok(item))
+            }
+            None => match pending.end {
+                Some(reason) => Poll::Ready(Err(reason)),
+                None => {
+                    pending.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    fn count(&self, pending: &mut Pending) {
+        let now = (pending.conflator.len(), pending.conflator.bytes());
+        self.metrics.pending.change(pending.counted.0, now.0);
+        self.metrics.pending_bytes.change(pending.counted.1, now.1);
+        pending.counted = now;
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let pending = self.pending.get_mut();
+        self.metrics.pending.change(pending.counted.0, 0);
+        self.metrics.pending_bytes.change(pending.counted.1, 0);
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    fn is_far_ahead(&self) -> bool {
+        self.in_snapshot && self.unsent >= SNAPSHOT_AHEAD
+    }
+
+    fn fits(&self) -> bool {
+        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= MAX_PENDING_BYTES
+    }
+
+    fn take(&mut self, event: WatcherEvent) {
+        let rv = revision(&event);
+        match event {
+            WatcherEvent::Event { kind, object, rv: shown } => {
+                let (key, size) = (object.key.clone(), object.size());
+                let change = Change { kind, value: (object, shown), rv };
+                if self.in_snapshot {
+                    self.unsent += 1;
+                    self.conflator.state(key, change, size);
+                } else {
+                    self.conflator.push(key, change, size);
+                }
+            }
+            WatcherEvent::Bookmark { initial_end: true, .. } => {
+                self.in_snapshot = false;
+                self.snapshot = Some(rv);
+                self.conflator.reached(rv);
+            }
+            WatcherEvent::Bookmark { .. } => {
+                self.conflator.reached(rv);
+                self.bookmark = true;
+            }
+            WatcherEvent::Error(_) => {}
+        }
+    }
+
+    fn next(&mut self) -> Option<Item> {
+        if self.unsent == 0
+            && let Some(rv) = self.snapshot.take()
+        {
+            return Some(Item { event: WatcherEvent::Bookmark { rv, initial_end: true }, complete: rv });
+        }
+        if let Some(Change { kind, value: (object, rv), .. }) = self.conflator.pop() {
+            self.unsent = self.unsent.saturating_sub(1);
+            let event = WatcherEvent::Event { kind, object, rv };
+            return Some(Item { event, complete: self.conflator.complete() });
+        }
+        if std::mem::take(&mut self.bookmark) {
+            let rv = self.conflator.complete();
+            return Some(Item { event: WatcherEvent::Bookmark { rv, initial_end: false }, complete: rv });
+        }
+        None
+    }
+}

@@ -1,0 +1,346 @@
+//! Many watches on one stream: each is asked for a frame only when it has one, has credit, and is the one that was sent
+//! the least. Nothing is queued here: what a watch does not send stays in the cache.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use prost::Message;
+use rand::Rng;
+use tokio_stream::Stream;
+use tonic::{Code, Status};
+
+use super::access::Caller;
+use super::metrics::Raised;
+use super::objects::Objects;
+use super::pb::v1::sync_request::Action;
+use super::pb::v1::watch_response::Frame;
+use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, SyncResponse, WatchResponse, goodbye};
+use super::status;
+use super::watch::Watch;
+
+/// The requests of one stream.
+pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>> + Send>>;
+
+pub(super) struct SyncStream {
+    objects: Objects,
+    caller: Caller,
+    /// `None` once the client has said all.
+    inbound: Option<Inbound>,
+    watches: HashMap<u64, Entry>,
+    /// Those that may have a frame and have credit, the one that was sent the least first.
+    ready: BTreeSet<(u64, u64)>,
+    /// What the last one served had been sent: one that begins now owes and is owed nothing.
+    clock: u64,
+    signals: Arc<Signals>,
+    /// Last frames, which need no credit.
+    last: VecDeque<SyncResponse>,
+    drain: Pin<Box<dyn Future<Output = ()> + Send>>,
+    over: bool,
+    _open: Raised,
+}
+
+struct Entry {
+    state: State,
+    frames: u64,
+    /// Below zero after a frame that was larger than what was left.
+    bytes: i64,
+    /// Bytes sent, or what it began with.
+    sent: u64,
+    /// It may have a frame, and waits for credit.
+    starved: bool,
+    signal: Arc<Signal>,
+    waker: Waker,
+}
+
+enum State {
+    Opening(Pin<Box<dyn Future<Output = Result<Watch, Status>> + Send>>),
+    Open(Box<Watch>),
+}
+
+/// Which watches were woken since they were looked at.
+#[derive(Default)]
+struct Signals {
+    woken: Mutex<VecDeque<u64>>,
+    stream: AtomicWaker,
+}
+
+/// Wakes the stream for one watch.
+struct Signal {
+    id: u64,
+    queued: AtomicBool,
+    signals: Arc<Signals>,
+}
+
+const DEFAULT_FRAMES: u64 = 64;
+const DEFAULT_BYTES: u64 = 4 << 20;
+const MAX_WATCHES: usize = 4096;
+/// Requests taken before frames are sent again.
+const MAX_REQUESTS: usize = 64;
+
+// === impl SyncStream ===
+
+impl SyncStream {
+    pub(super) fn new(objects: Objects, caller: Caller, inbound: Inbound) -> Self {
+        let drain = objects.drain.clone();
+        let pause = objects.drain_spread.mul_f64(rand::rng().random::<f64>());
+        Self {
+            caller,
+            inbound: Some(inbound),
+            watches: HashMap::new(),
+            ready: BTreeSet::new(),
+            clock: 0,
+            signals: Arc::default(),
+            last: VecDeque::new(),
+            drain: Box::pin(async move {
+                drain.draining().await;
+                tokio::time::sleep(pause).await;
+            }),
+            over: false,
+            _open: objects.metrics.raise(|metrics| &metrics.syncs_open),
+            objects,
+        }
+    }
+
+    /// # Errors
+    /// What ends the whole stream.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        for _ in 0..MAX_REQUESTS {
+            let Some(inbound) = &mut self.inbound else { return Ok(()) };
+            match inbound.as_mut().poll_next(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(None) => self.inbound = None,
+                Poll::Ready(Some(request)) => self.request(request?)?,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn request(&mut self, request: SyncRequest) -> Result<(), Status> {
+        let id = request.watch_id;
+        match request.action {
+            None => Err(Status::invalid_argument("a request on the stream has no action")),
+            Some(Action::Add(_)) if self.watches.contains_key(&id) => {
+                Err(Status::invalid_argument(format!("watch {id} is already open on this stream")))
+            }
+            Some(Action::Add(_)) if self.watches.len() >= MAX_WATCHES => {
+                let full = format!("{MAX_WATCHES} watches are open on this stream");
+                self.last.push_back(failed(id, &Status::new(Code::ResourceExhausted, full)));
+                Ok(())
+            }
+            Some(Action::Add(add)) => {
+                self.add(id, add);
+                Ok(())
+            }
+            // One that is not there may have said goodbye meanwhile.
+            Some(Action::Remove(_)) => {
+                if let Some(entry) = self.remove(id) {
+                    let response = match entry.state {
+                        State::Open(watch) => watch.leave(goodbye::Reason::Removed),
+                        State::Opening(_) => parting(goodbye::Reason::Removed),
+                    };
+                    self.last.push_back(SyncResponse { watch_id: id, response: Some(response) });
+                }
+                Ok(())
+            }
+            Some(Action::Credit(credit)) => {
+                self.grant(id, &credit);
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, id: u64, add: AddWatch) {
+        let (objects, caller) = (self.objects.clone(), self.caller.clone());
+        let credit = add.credit.unwrap_or(Credit { frames: DEFAULT_FRAMES, bytes: DEFAULT_BYTES });
+        let request = add.watch.unwrap_or_default();
+        let opening = async move { objects.watch_for(&caller, request).await };
+        let signal = Arc::new(Signal { id, queued: AtomicBool::new(false), signals: Arc::clone(&self.signals) });
+        let entry = Entry {
+            state: State::Opening(Box::pin(opening)),
+            frames: credit.frames,
+            bytes: i64::try_from(credit.bytes).unwrap_or(i64::MAX),
+            sent: self.clock,
+            starved: false,
+            waker: Waker::from(Arc::clone(&signal)),
+            signal,
+        };
+        self.ready.insert((entry.sent, id));
+        self.watches.insert(id, entry);
+    }
+
+    fn grant(&mut self, id: u64, credit: &Credit) {
+        let Some(entry) = self.watches.get_mut(&id) else { return };
+        entry.frames = entry.frames.saturating_add(credit.frames);
+        entry.bytes = entry.bytes.saturating_add_unsigned(credit.bytes);
+        if entry.starved && entry.has_credit() {
+            entry.starved = false;
+            entry.sent = entry.sent.max(self.clock);
+            self.ready.insert((entry.sent, id));
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.watches.remove(&id)?;
+        self.ready.remove(&(entry.sent, id));
+        Some(entry)
+    }
+
+    /// Those that were woken may have a frame now.
+    fn take_woken(&mut self) {
+        loop {
+            let Some(id) = self.signals.woken.lock().pop_front() else { return };
+            let Some(entry) = self.watches.get_mut(&id) else { continue };
+            // From here on it may be woken again.
+            entry.signal.queued.store(false, Ordering::Release);
+            if self.ready.contains(&(entry.sent, id)) {
+                continue;
+            }
+            if entry.has_credit() || matches!(entry.state, State::Opening(_)) {
+                entry.sent = entry.sent.max(self.clock);
+                self.ready.insert((entry.sent, id));
+            } else {
+                entry.starved = true;
+            }
+        }
+    }
+
+    /// A frame of the watch that was sent the least, if any has one.
+    fn next_frame(&mut self) -> Option<SyncResponse> {
+        while let Some((sent, id)) = self.ready.pop_first() {
+            let Some(entry) = self.watches.get_mut(&id) else { continue };
+            self.clock = self.clock.max(sent);
+            let mut cx = Context::from_waker(&entry.waker);
+            let polled = match &mut entry.state {
+                State::Open(watch) => {
+                    watch.poll_frame(&mut cx).map(|frame| frame.map(|frame| frame.map_err(Status::from)))
+                }
+                State::Opening(opening) => match opening.as_mut().poll(&mut cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(Err(status)) => Poll::Ready(Some(Err(status))),
+                    Poll::Ready(Ok(watch)) => {
+                        entry.state = State::Open(Box::new(watch));
+                        self.offer(id);
+                        continue;
+                    }
+                },
+            };
+            match polled {
+                Poll::Pending => {}
+                Poll::Ready(None) => drop(self.watches.remove(&id)),
+                Poll::Ready(Some(Err(status))) => {
+                    self.watches.remove(&id);
+                    return Some(failed(id, &status));
+                }
+                Poll::Ready(Some(Ok(response))) => {
+                    let response = SyncResponse { watch_id: id, response: Some(response) };
+                    let bytes = response.encoded_len() as u64;
+                    entry.sent += bytes;
+                    entry.frames = entry.frames.saturating_sub(1);
+                    entry.bytes = entry.bytes.saturating_sub_unsigned(bytes);
+                    self.offer(id);
+                    return Some(response);
+                }
+            }
+        }
+        None
+    }
+
+    /// A watch may have a frame: it stands in line if it has credit.
+    fn offer(&mut self, id: u64) {
+        let Some(entry) = self.watches.get_mut(&id) else { return };
+        entry.starved = !entry.has_credit();
+        if !entry.starved {
+            self.ready.insert((entry.sent, id));
+        } else if let State::Open(watch) = &entry.state
+            && watch.is_over()
+        {
+            self.watches.remove(&id);
+        }
+    }
+
+    /// The process ends: every watch hears it, credit or not.
+    fn leave(&mut self) {
+        self.inbound = None;
+        self.ready.clear();
+        for (watch_id, entry) in self.watches.drain() {
+            let response = match entry.state {
+                State::Open(watch) if watch.is_over() => continue,
+                State::Open(watch) => watch.leave(goodbye::Reason::Draining),
+                State::Opening(_) => parting(goodbye::Reason::Draining),
+            };
+            self.last.push_back(SyncResponse { watch_id, response: Some(response) });
+        }
+    }
+}
+
+impl Stream for SyncStream {
+    type Item = Result<SyncResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Ready(None);
+        }
+        this.signals.stream.register(cx.waker());
+        if this.inbound.is_some() || !this.watches.is_empty() {
+            if this.drain.as_mut().poll(cx).is_ready() {
+                this.leave();
+            } else if let Err(status) = this.poll_requests(cx) {
+                this.over = true;
+                return Poll::Ready(Some(Err(status)));
+            }
+        }
+        this.take_woken();
+        if let Some(response) = this.last.pop_front().or_else(|| this.next_frame()) {
+            return Poll::Ready(Some(Ok(response)));
+        }
+        if this.inbound.is_none() && this.watches.is_empty() {
+            this.over = true;
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}
+
+/// The goodbye of a watch that never opened.
+fn parting(reason: goodbye::Reason) -> WatchResponse {
+    let goodbye = Goodbye { reason: reason.into(), ..Goodbye::default() };
+    WatchResponse { frame: Some(Frame::Goodbye(goodbye)), ..WatchResponse::default() }
+}
+
+fn failed(watch_id: u64, status: &Status) -> SyncResponse {
+    let (error, retry_after) = status::failure(status);
+    let goodbye = Goodbye { reason: goodbye::Reason::Failed.into(), retry_after, error: Some(error) };
+    let response = WatchResponse { frame: Some(Frame::Goodbye(goodbye)), ..WatchResponse::default() };
+    SyncResponse { watch_id, response: Some(response) }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn has_credit(&self) -> bool {
+        self.frames > 0 && self.bytes > 0
+    }
+}
+
+// === impl Signal ===
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.signals.woken.lock().push_back(self.id);
+            self.signals.stream.wake();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a watch was asked for, within the bounds that every watch has.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::access::{self, Caller, Verb};
+use super::convert;
+use super::objects::Objects;
+use super::pb::v1::{self, watch_request::Start};
+use super::render::Rendering;
+use super::status::Error;
+use super::token::TokenBase;
+use crate::meta::ResourceVersion;
+use crate::reads::plan::Freshness;
+use crate::reads::{At, Selection, WatchFrom};
+
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) selection: Selection,
+    pub(super) rendering: Rendering,
+    pub(super) tokens: TokenBase,
+    pub(super) from: WatchFrom,
+    pub(super) max_staleness: Option<Duration>,
+    /// What the client holds: revision by uid.
+    pub(super) known: HashMap<String, String>,
+    pub(super) bookmark_interval: Duration,
+    pub(super) max_batch: usize,
+    pub(super) max_batch_delay: Duration,
+    pub(super) conflate: bool,
+    /// When the watch is as old as it may become.
+    pub(super) deadline: Instant,
+}
+
+const BOOKMARKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const MAX_AGE: Duration = Duration::from_secs(1800);
+const MAX_BATCH: u32 = 1000;
+const BATCH: u32 = 100;
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
+
+// === impl Terms ===
+
+impl Terms {
+    /// # Errors
+    /// INVALID_ARGUMENT, or what the authorizer says.
+    pub(super) async fn new(
+        objects: &Objects,
+        caller: &Caller,
+        request: v1::WatchRequest,
+    ) -> Result<Self, tonic::Status> {
+        let (selection, rendering) = convert::selection(request.selection.as_ref())?;
+        access::authorize(caller, Verb::Watch, &selection).await?;
+        let of = request.selection.unwrap_or_default();
+        let tokens = TokenBase::new(&objects.cluster.id().await, &of);
+        let (from, max_staleness) = start(request.start.as_ref(), &tokens)?;
+        let interval = convert::span(request.bookmark_interval.as_ref(), "bookmark_interval")?;
+        let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
+        let age = convert::span(request.max_age.as_ref(), "max_age")?;
+        let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
+        // Spread, so that the clients of one start do not all come back at once.
+        let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
+        Ok(Self {
+            selection,
+            rendering,
+            tokens,
+            from,
+            max_staleness,
+            known: request.known,
+            bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
+            max_batch: batch as usize,
+            max_batch_delay: delay.unwrap_or_default().min(MAX_BATCH_DELAY),
+            conflate: request.conflate,
+            deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
+        })
+    }
+}
+
+fn start(start: Option<&Start>, tokens: &TokenBase) -> Result<(WatchFrom, Option<Duration>), Error> {
+    match start {
+        None => Ok((WatchFrom::State(Freshness::Any), None)),
+        Some(Start::Snapshot(consistency)) => match convert::consistency(Some(consistency))? {
+            (At::Latest(freshness), stale) => Ok((WatchFrom::State(freshness), stale)),
+            (At::Exact(_), _) => Err(Error::invalid("only lists can be read at an exact resource version")),
+        },
+        Some(Start::ResumeToken(token)) => match tokens.read(token)? {
+            Some(rv) => Ok((WatchFrom::After(rv), None)),
+            None => Ok((WatchFrom::State(Freshness::Any), None)),
+        },
+        Some(Start::FromResourceVersion(rv)) => match convert::resource_version(rv)? {
+            ResourceVersion::ZERO => Err(Error::invalid("a watch cannot begin after resource version 0")),
+            rv => Ok((WatchFrom::After(rv), None)),
+        },
+    }
+}

@@ -1,0 +1,395 @@
+//! One watch: frames on demand, from its start over resets to its goodbye. It has no task of its own.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use prost::Message;
+use rand::Rng;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::access::Caller;
+use super::feed::{Feed, Item};
+use super::metrics::{GrpcMetrics, Raised};
+use super::objects::Objects;
+use super::pb::v1::watch_response::Frame;
+use super::pb::v1::{self, WatchResponse, goodbye, reset};
+use super::render;
+use super::status::{Error, duration};
+use super::terms::Terms;
+use crate::lifecycle::drain::DrainWatch;
+use crate::meta::{EventType, ResourceVersion};
+use crate::reads::plan::Freshness;
+use crate::reads::{EndReason, ForwardReason, OpenWatch, Reads, Refusal, Source, WatchFrom, WatchTerms, WatcherEvent};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Opened = Result<OpenWatch, Refusal>;
+
+pub(super) struct Watch {
+    terms: Arc<Terms>,
+    reads: Reads,
+    phase: Phase,
+    /// Frames that are ready, before any other.
+    ready: Vec<Frame>,
+    /// Everything up to here was delivered; zero before the snapshot is complete.
+    complete: ResourceVersion,
+    /// What the client holds of the snapshot that is being sent.
+    known: HashMap<String, String>,
+    /// Objects of the snapshot so far.
+    count: u64,
+    in_snapshot: bool,
+    /// An item that did not belong to the frame before.
+    kept: Option<Item>,
+    delay: Option<Pin<Box<Sleep>>>,
+    batch: Batch,
+    drain: Draining,
+    metrics: Arc<GrpcMetrics>,
+    _open: Raised,
+}
+
+enum Phase {
+    Opening(Boxed<Opened>),
+    Open { feed: Feed, source: Source },
+    Over,
+}
+
+/// Events that wait for their frame.
+#[derive(Default)]
+struct Batch {
+    events: Vec<v1::Event>,
+    bytes: usize,
+}
+
+/// How far the end of the process has come for this watch.
+enum Draining {
+    Waiting(Boxed<()>, Duration),
+    /// Ends at its own moment, so that the clients do not all come back at once.
+    Until(Pin<Box<Sleep>>),
+    Asked,
+}
+
+/// A frame ends with the event that takes it over this.
+const FRAME_BYTES: usize = 256 << 10;
+/// What an event takes besides its object, at most about.
+const EVENT_OVERHEAD: usize = 512;
+/// After a reset that cannot be served yet.
+const RETRY: Duration = Duration::from_secs(1);
+
+// === impl Watch ===
+
+impl Watch {
+    /// Opens a watch of these terms.
+    ///
+    /// # Errors
+    /// What is refused before there is a stream.
+    pub(super) async fn open(objects: &Objects, terms: Terms) -> Result<Self, Error> {
+        let (reads, terms) = (objects.reads.clone(), Arc::new(terms));
+        let gvr = terms.selection.gvr.clone();
+        let (opened, mut resumed) = (open(reads.clone(), Arc::clone(&terms), terms.from).await, false);
+        let mut reset = None;
+        let opened = match (opened, terms.from) {
+            (Ok(opened), from) => {
+                resumed = matches!(from, WatchFrom::After(_));
+                opened
+            }
+            // What cannot be bridged is begun anew.
+            (Err(refusal), WatchFrom::After(_)) => {
+                reset = Some(unbridged(&refusal).ok_or_else(|| Error::refusal(&gvr, refusal))?);
+                let anew = WatchFrom::State(Freshness::Any);
+                open(reads.clone(), Arc::clone(&terms), anew).await.map_err(|refusal| Error::refusal(&gvr, refusal))?
+            }
+            (Err(refusal), WatchFrom::State(_)) => return Err(Error::refusal(&gvr, refusal)),
+        };
+        let encoding = render::encoding(opened.source.encoding()).into();
+        // Taken from the end.
+        let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
+        let known = if resumed { HashMap::new() } else { terms.known.clone() };
+        if let Some(reason) = reset {
+            objects.metrics.resets.inc();
+            // A client that says what it holds gets the difference instead.
+            if known.is_empty() {
+                ready.insert(0, Frame::Reset(v1::Reset { reason: reason.into() }));
+            }
+        }
+        let complete = match terms.from {
+            WatchFrom::After(rv) if resumed => rv,
+            _ => ResourceVersion::ZERO,
+        };
+        objects.metrics.watches.inc();
+        let draining = objects.drain.clone();
+        let mut watch = Self {
+            reads,
+            phase: Phase::Over,
+            ready,
+            complete,
+            known,
+            count: 0,
+            in_snapshot: !resumed,
+            kept: None,
+            delay: None,
+            batch: Batch::default(),
+            drain: Draining::Waiting(wait(draining), objects.drain_spread),
+            metrics: Arc::clone(&objects.metrics),
+            _open: objects.metrics.raise(|metrics| &metrics.watches_open),
+            terms,
+        };
+        watch.begin(opened);
+        Ok(watch)
+    }
+
+    /// The next frame; `None` once the watch is over, which a goodbye has said.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Error>>> {
+        self.poll_drain(cx);
+        let frame = match self.ready.pop() {
+            Some(frame) => frame,
+            None => match ready!(self.poll_next(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => {
+                    self.phase = Phase::Over;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => return Poll::Ready(None),
+            },
+        };
+        Poll::Ready(Some(Ok(self.response(frame))))
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        loop {
+            match &mut self.phase {
+                Phase::Over => return Poll::Ready(None),
+                Phase::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                    Ok(opened) => self.begin(opened),
+                    Err(_) if Instant::now() >= self.terms.deadline => {
+                        return Poll::Ready(Some(Ok(self.goodbye(goodbye::Reason::MaxAge))));
+                    }
+                    Err(refusal) if is_passing(&refusal) => {
+                        self.phase = Phase::Opening(self.again(RETRY, WatchFrom::State(Freshness::Any)));
+                    }
+                    Err(refusal) => {
+                        return Poll::Ready(Some(Err(Error::refusal(&self.terms.selection.gvr, refusal))));
+                    }
+                },
+                Phase::Open { .. } => match ready!(self.poll_open(cx)) {
+                    Ok(frame) => return Poll::Ready(Some(Ok(frame))),
+                    Err(reason) => return Poll::Ready(Some(Ok(self.ended(reason)))),
+                },
+            }
+        }
+    }
+
+    /// Gathers events until there are enough, or no more for now.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, EndReason>> {
+        loop {
+            if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= FRAME_BYTES {
+                return Poll::Ready(Ok(self.flush()));
+            }
+            let Phase::Open { feed, source } = &mut self.phase else { return Poll::Pending };
+            let next = match self.kept.take() {
+                Some(item) => Poll::Ready(Ok(item)),
+                None => feed.poll_next(cx),
+            };
+            match next {
+                Poll::Pending if self.batch.events.is_empty() => return Poll::Pending,
+                Poll::Pending => {
+                    if self.terms.max_batch_delay.is_zero() {
+                        return Poll::Ready(Ok(self.flush()));
+                    }
+                    let wait = self.terms.max_batch_delay;
+                    let delay = self.delay.get_or_insert_with(|| Box::pin(sleep(wait)));
+                    ready!(delay.as_mut().poll(cx));
+                    return Poll::Ready(Ok(self.flush()));
+                }
+                Poll::Ready(Err(reason)) if self.batch.events.is_empty() => return Poll::Ready(Err(reason)),
+                // It says so again.
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(self.flush())),
+                Poll::Ready(Ok(item)) => match item.event {
+                    WatcherEvent::Bookmark { .. } if !self.batch.events.is_empty() => {
+                        self.kept = Some(item);
+                        return Poll::Ready(Ok(self.flush()));
+                    }
+                    WatcherEvent::Bookmark { initial_end: true, .. } => {
+                        self.complete = item.complete;
+                        self.in_snapshot = false;
+                        let gone_uids = std::mem::take(&mut self.known).into_keys().collect();
+                        return Poll::Ready(Ok(Frame::SnapshotEnd(v1::SnapshotEnd { count: self.count, gone_uids })));
+                    }
+                    WatcherEvent::Bookmark { .. } => {
+                        self.complete = self.complete.max(item.complete);
+                        let upstream_silence = Some(duration(source.silence()));
+                        return Poll::Ready(Ok(Frame::Bookmark(v1::Bookmark { upstream_silence })));
+                    }
+                    WatcherEvent::Error(_) => return Poll::Ready(Err(EndReason::Stopped)),
+                    WatcherEvent::Event { kind, object, rv } => {
+                        if self.in_snapshot {
+                            self.count += 1;
+                        } else {
+                            self.complete = self.complete.max(item.complete);
+                        }
+                        let known = if self.in_snapshot { self.known.remove(object.attributes.uid()) } else { None };
+                        let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
+                        self.batch.events.push(v1::Event {
+                            r#type: kind.into(),
+                            key: Some(render::key(&object, rv.unwrap_or(object.rv))),
+                            object: self.terms.rendering.bytes(&source.form, &object, rv),
+                            partial: self.terms.rendering.is_partial(),
+                        });
+                        let bytes = self.batch.events.last().map_or(0, |event| event.object.len());
+                        self.batch.bytes += bytes + EVENT_OVERHEAD;
+                    }
+                },
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Frame {
+        self.delay = None;
+        let batch = std::mem::take(&mut self.batch);
+        self.metrics.events.add(batch.events.len() as u64);
+        Frame::Events(v1::Events { events: batch.events })
+    }
+
+    fn begin(&mut self, opened: OpenWatch) {
+        let OpenWatch { source, watcher } = opened;
+        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, &self.metrics);
+        self.phase = Phase::Open { feed, source };
+    }
+
+    /// The cache ended the watch: the client is told to begin anew, or goodbye.
+    fn ended(&mut self, reason: EndReason) -> Frame {
+        let reason = match reason {
+            EndReason::Deadline => return self.goodbye(goodbye::Reason::MaxAge),
+            EndReason::Drained => return self.goodbye(goodbye::Reason::Draining),
+            EndReason::TooSlow => reset::Reason::TooSlow,
+            EndReason::Relisted => reset::Reason::Relisted,
+            EndReason::NotReady | EndReason::Stopped => reset::Reason::Restarted,
+        };
+        self.metrics.resets.inc();
+        self.complete = ResourceVersion::ZERO;
+        self.known = HashMap::new();
+        (self.count, self.in_snapshot, self.kept) = (0, true, None);
+        self.phase = Phase::Opening(self.again(Duration::ZERO, WatchFrom::State(Freshness::Any)));
+        Frame::Reset(v1::Reset { reason: reason.into() })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over) && self.ready.is_empty()
+    }
+
+    /// The last frame of a watch that ends whether its consumer takes its frames or not.
+    pub(super) fn leave(mut self, reason: goodbye::Reason) -> WatchResponse {
+        let frame = self.goodbye(reason);
+        self.response(frame)
+    }
+
+    fn response(&self, frame: Frame) -> WatchResponse {
+        let resource_version = if self.complete.is_zero() { String::new() } else { self.complete.to_string() };
+        let response =
+            WatchResponse { resume_token: self.terms.tokens.at(self.complete), resource_version, frame: Some(frame) };
+        self.metrics.frames.inc();
+        self.metrics.bytes.add(response.encoded_len() as u64);
+        response
+    }
+
+    fn goodbye(&mut self, reason: goodbye::Reason) -> Frame {
+        self.phase = Phase::Over;
+        let retry_after = (reason == goodbye::Reason::Draining).then(|| duration(RETRY));
+        Frame::Goodbye(v1::Goodbye { reason: reason.into(), retry_after, error: None })
+    }
+
+    fn again(&self, after: Duration, from: WatchFrom) -> Boxed<Opened> {
+        let (reads, terms) = (self.reads.clone(), Arc::clone(&self.terms));
+        Box::pin(async move {
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            open(reads, terms, from).await
+        })
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>) {
+        if let Draining::Waiting(draining, spread) = &mut self.drain
+            && draining.as_mut().poll(cx).is_ready()
+        {
+            let moment = Instant::now() + spread.mul_f64(rand::rng().random::<f64>());
+            self.drain = Draining::Until(Box::pin(sleep_until(moment)));
+        }
+        if let Draining::Until(moment) = &mut self.drain
+            && moment.as_mut().poll(cx).is_ready()
+        {
+            self.drain = Draining::Asked;
+            match &mut self.phase {
+                Phase::Open { feed, .. } => feed.end(),
+                Phase::Opening(_) => {
+                    let goodbye = self.goodbye(goodbye::Reason::Draining);
+                    self.ready.insert(0, goodbye);
+                }
+                Phase::Over => {}
+            }
+        }
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<WatchResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Status::from)))
+    }
+}
+
+/// What an event is to a client that holds this revision of the object; `None` for what it has.
+fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<v1::event::Type> {
+    match (kind, held) {
+        (EventType::Added, Some(held)) if held == rv.to_string() => None,
+        (EventType::Added, Some(_)) | (EventType::Modified, _) => Some(v1::event::Type::Modified),
+        (EventType::Added, None) => Some(v1::event::Type::Added),
+        (EventType::Deleted, _) => Some(v1::event::Type::Deleted),
+    }
+}
+
+async fn open(reads: Reads, terms: Arc<Terms>, from: WatchFrom) -> Opened {
+    let asked = WatchTerms {
+        from,
+        max_staleness: terms.max_staleness,
+        bookmark_interval: terms.bookmark_interval,
+        deadline: terms.deadline,
+    };
+    reads.open_watch(&terms.selection, asked).await
+}
+
+fn wait(drain: DrainWatch) -> Boxed<()> {
+    Box::pin(async move { drain.draining().await })
+}
+
+/// Why a watch cannot go on where it was, if that is the only trouble.
+fn unbridged(refusal: &Refusal) -> Option<reset::Reason> {
+    match refusal {
+        Refusal::Expired(_) | Refusal::NotServed(ForwardReason::OutsideWindow) => Some(reset::Reason::Expired),
+        Refusal::TooLarge(_) => Some(reset::Reason::StoreRewound),
+        _ => None,
+    }
+}
+
+/// Whether it may be served soon.
+fn is_passing(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::NotServed(ForwardReason::NotSynced | ForwardReason::NotFresh)
+            | Refusal::Unreachable(_)
+            | Refusal::Stale(_)
+    ) || matches!(refusal, Refusal::Refused(status) if status.code == 429)
+}
+
+impl Objects {
+    /// A watch for whoever calls.
+    pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
+        let terms = Terms::new(self, caller, request).await?;
+        Ok(Watch::open(self, terms).await?)
+    }
+}
