@@ -83,7 +83,7 @@ pub(super) fn encoding(wanted: i32, rendering: &Rendering) -> Result<Encoding, E
         Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => {
             Err(Error::invalid("masks and left out parts are for JSON only"))
         }
-        Ok(v1::Encoding::KubeProtobuf) => Ok(Encoding::Protobuf),
+        Ok(v1::Encoding::KubeProtobuf) => Err(Error::unimplemented("Kubernetes protobuf is not held by this version")),
         Err(_) => Err(Error::invalid("the selection names an unknown encoding")),
     }
 }

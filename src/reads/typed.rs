@@ -217,7 +217,7 @@ impl Source {
     }
 
     pub fn encoding(&self) -> Encoding {
-        self.informer.key.encoding
+        self.form.encoding()
     }
 
     /// The revision up to which the cache is complete.

@@ -36,7 +36,7 @@ async fn a_snapshot_and_then_the_changes() {
     assert_eq!(said(&frames.events(1).await), [format!("ADDED a/three@{created}")]);
     let modified = server.update(changed("three", "x")).unwrap();
     let event = frames.events(1).await.remove(0);
-    assert_eq!(said(&[event.clone()]), [format!("MODIFIED a/three@{modified}")]);
+    assert_eq!(said(std::slice::from_ref(&event)), [format!("MODIFIED a/three@{modified}")]);
     let rest = Http::new(&through.url).get("/api/v1/namespaces/a/configmaps/three?resourceVersion=0").await;
     assert_eq!([&event.object[..], b"\n"].concat(), rest.body);
     let deleted = server.delete("configmaps", "a", "three").unwrap();
