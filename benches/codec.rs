@@ -138,7 +138,7 @@ fn events(c: &mut Criterion) {
 }
 
 fn lists(c: &mut Criterion) {
-    let meta = ListMetaOut { rv: ResourceVersion(2_000_000), continue_token: None, remaining: None };
+    let meta = ListMetaOut { rv: ResourceVersion(2_000_000), ..ListMetaOut::default() };
     let mut group = c.benchmark_group("list of 10k");
     group.sample_size(20);
     for (name, form, text) in [("pods", form(), pod as fn(usize) -> String), ("custom", custom_form(), widget)] {

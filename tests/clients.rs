@@ -71,7 +71,7 @@ async fn who_comes_with_a_token_of_their_own_sees_what_they_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_clients_of_five_resources_share_five_watches() {
+async fn fifty_clients_of_five_resources_share_a_watch_for_each_encoding() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (cluster, log) = sharing::audited_cluster(dir.path()).await;
     sharing::measure(&cluster, &log).await;

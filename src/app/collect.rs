@@ -208,6 +208,7 @@ fn labels(informer: &Informer) -> Labels {
         ("resource", informer.key.gvr.resource.to_string()),
         ("namespace", scope.namespace.as_deref().unwrap_or("").to_owned()),
         ("selector", [&*scope.field_selector, &*scope.label_selector].join("")),
+        ("encoding", informer.key.encoding.as_str().to_owned()),
     ]
 }
 

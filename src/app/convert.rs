@@ -44,7 +44,7 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
 }
 
 fn modes(modes: ReadModes) -> Modes {
-    Modes { get: mode(modes.get), list: mode(modes.list), watch: mode(modes.watch) }
+    Modes { get: mode(modes.get), list: mode(modes.list), watch: mode(modes.watch), protobuf: modes.protobuf }
 }
 
 fn mode(mode: ReadMode) -> ConsistentReads {

@@ -200,7 +200,7 @@ async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
         let soon = tokio::time::Instant::now() + Duration::from_secs(5);
         tokio::select! {
             _ = informer.cache.wait_ready(soon) => {}
-            () = informer.reflector.forbidden() => {}
+            () = informer.reflector.refused() => {}
         }
         if informer.cache.is_ready() {
             return true;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::admin::{CacheInfo, Introspect, Totals};
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer};
-use crate::meta::{Encoding, ResourceVersion};
+use crate::meta::ResourceVersion;
 use crate::reads::Reads;
 use crate::upstream::client::Upstream;
 use crate::upstream::metrics::RequestVerb;
@@ -70,11 +70,7 @@ fn info(informer: &Informer) -> CacheInfo {
         namespace: scope.namespace.as_deref().unwrap_or("").to_owned(),
         field_selector: scope.field_selector.to_string(),
         label_selector: scope.label_selector.to_string(),
-        encoding: match informer.key.encoding {
-            Encoding::Json => "json",
-            Encoding::Protobuf => "protobuf",
-        }
-        .to_owned(),
+        encoding: informer.key.encoding.as_str().to_owned(),
         ready: stats.state.is_ready(),
         state: reflector.state.to_string(),
         last_error: reflector.last_error.unwrap_or_default(),

@@ -74,7 +74,7 @@ async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
     assert_eq!((replaced.continued, replaced.ended), (false, 1));
     assert_eq!(take(&mut watcher), ["END relisted"]);
-    let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().item_and_comma();
+    let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().framed();
     assert_eq!(held, raw);
     // And once more: nothing is new.
     let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();

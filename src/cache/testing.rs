@@ -47,7 +47,7 @@ pub(super) fn names<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<S
 
 /// The table of [`object`]'s field, a trigger.
 pub(super) fn table() -> FieldTable {
-    let value = FieldValue { path: ["spec".into(), "nodeName".into()].into(), fallback: None, missing: "" };
+    let value = FieldValue { path: ["spec".into(), "nodeName".into()].into(), ..Default::default() };
     FieldTable { labels: [FieldLabel { label: "spec.nodeName".into(), value }].into(), trigger: Some(0) }
 }
 

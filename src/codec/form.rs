@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::meta::{Encoding, EventType, Object, ResourceVersion, Status};
 
 use super::json::{self, Style};
-use super::{Format, Slices};
+use super::{Format, Slices, protobuf};
 
 /// In which shape an object is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +25,8 @@ pub struct ListMetaOut {
     pub rv: ResourceVersion,
     pub continue_token: Option<String>,
     pub remaining: Option<i64>,
+    /// Bytes of all items as [`Form::list_item`] writes them, which protobuf tells in front of them; JSON does not look.
+    pub items_len: u64,
 }
 
 /// What one resource's objects look like in the encoding that its cache holds them in. It writes every answer made of
@@ -32,14 +34,23 @@ pub struct ListMetaOut {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     Json(json::Form),
+    Protobuf(protobuf::Form),
 }
 
 // === impl Form ===
 
 impl Form {
+    pub fn new(encoding: Encoding, style: Style, api_version: &str, kind: &str, list_kind: &str) -> Self {
+        match encoding {
+            Encoding::Json => Self::Json(json::Form::new(style, api_version, kind, list_kind)),
+            Encoding::Protobuf => Self::Protobuf(protobuf::Form::new(api_version, kind, list_kind)),
+        }
+    }
+
     pub fn encoding(&self) -> Encoding {
         match self {
             Self::Json(_) => Encoding::Json,
+            Self::Protobuf(_) => Encoding::Protobuf,
         }
     }
 
@@ -47,24 +58,29 @@ impl Form {
     pub fn style(&self) -> Style {
         match self {
             Self::Json(form) => form.style,
+            // Messages never hold their type.
+            Self::Protobuf(_) => Style::Stripped,
         }
     }
 
     pub fn api_version(&self) -> &Arc<str> {
         match self {
             Self::Json(form) => &form.api_version,
+            Self::Protobuf(form) => &form.api_version,
         }
     }
 
     pub fn kind(&self) -> &Arc<str> {
         match self {
             Self::Json(form) => &form.kind,
+            Self::Protobuf(form) => &form.kind,
         }
     }
 
     pub fn list_kind(&self) -> &Arc<str> {
         match self {
             Self::Json(form) => &form.list_kind,
+            Self::Protobuf(form) => &form.list_kind,
         }
     }
 
@@ -77,6 +93,7 @@ impl Form {
     pub fn object(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
         match self {
             Self::Json(form) => json::object_bytes(form, object, rv_override, shape),
+            Self::Protobuf(form) => protobuf::object_bytes(form, object, rv_override, shape),
         }
     }
 
@@ -84,6 +101,7 @@ impl Form {
     pub fn object_body(&self, object: &Object, shape: Shape) -> Slices {
         match self {
             Self::Json(form) => json::object_body(form, object, shape),
+            Self::Protobuf(form) => protobuf::object_bytes(form, object, None, shape),
         }
     }
 
@@ -91,6 +109,15 @@ impl Form {
     pub fn list_head(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_head(form, shape, meta, empty).into(),
+            Self::Protobuf(form) => protobuf::list_head(form, shape, meta).into(),
+        }
+    }
+
+    /// The part of [`ListMetaOut::items_len`] that is this item's; zero where nobody needs it.
+    pub fn item_len(&self, object: &Object, shape: Shape) -> u64 {
+        match self {
+            Self::Json(_) => 0,
+            Self::Protobuf(_) => protobuf::item_len(object, shape),
         }
     }
 
@@ -98,6 +125,7 @@ impl Form {
     pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_item(form, object, shape, last),
+            Self::Protobuf(_) => protobuf::list_item(object, shape),
         }
     }
 
@@ -105,6 +133,7 @@ impl Form {
     pub fn list_tail(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_tail(form, shape, meta, empty).into(),
+            Self::Protobuf(_) => protobuf::list_tail(shape, meta).into(),
         }
     }
 
@@ -119,6 +148,7 @@ impl Form {
     ) -> Slices {
         match self {
             Self::Json(form) => json::event_frame(form, kind, object, rv_override, shape),
+            Self::Protobuf(form) => protobuf::event_frame(form, kind, object, rv_override, shape),
         }
     }
 
@@ -132,6 +162,7 @@ impl Form {
     ) -> Bytes {
         match self {
             Self::Json(form) => json::bookmark_frame(form, template, rv, initial_events_end, shape),
+            Self::Protobuf(form) => protobuf::bookmark_frame(form, template, rv, initial_events_end, shape),
         }
     }
 
@@ -139,12 +170,7 @@ impl Form {
     pub fn error_frame(&self, status: &Status) -> Bytes {
         match self {
             Self::Json(_) => json::error_frame(status),
+            Self::Protobuf(_) => protobuf::error_frame(status),
         }
-    }
-}
-
-impl From<json::Form> for Form {
-    fn from(form: json::Form) -> Self {
-        Self::Json(form)
     }
 }

@@ -3,14 +3,20 @@
 //! Objects are never parsed into trees and never re-encoded: [`json::parse_item`] walks one once, keeps its bytes and the
 //! few attributes that reads need, and every answer is a sequence of shared slices around those bytes.
 
+mod decode;
 mod error;
 mod form;
 mod format;
 pub mod json;
 pub mod negotiate;
+pub mod protobuf;
 mod slices;
 
+pub use decode::{ListDecoder, WatchDecoder};
 pub use error::CodecError;
 pub use form::{Form, ListMetaOut, Shape};
 pub use format::Format;
 pub use slices::Slices;
+
+/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

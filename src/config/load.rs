@@ -12,7 +12,7 @@ use super::parse::{
     beyond_this_machine, parse_compression, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count,
     positive_duration,
 };
-use super::resources::{choice, parse_bool, parse_rules};
+use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
 use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
@@ -91,6 +91,7 @@ impl Loader<'_> {
             get: self.parse("consistentReads.get", FromStr::from_str)?,
             list: self.parse("consistentReads.list", FromStr::from_str)?,
             watch: self.parse("consistentReads.watch", FromStr::from_str)?,
+            protobuf: self.parse("protobuf", parse_protobuf)?,
         };
         let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));

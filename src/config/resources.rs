@@ -4,10 +4,11 @@ use std::str::FromStr;
 
 use super::file::{Node, Value};
 use super::{ReadMode, ReadModes, Then, nearest};
+use crate::reads::ProtobufReads;
 use crate::selector::{FieldSelector, LabelSelector};
 
 const KEYS: &[&str] =
-    &["resource", "exclude", "pin", "namespaces", "fieldSelector", "labelSelector", "consistentReads"];
+    &["resource", "exclude", "pin", "namespaces", "fieldSelector", "labelSelector", "consistentReads", "protobuf"];
 const VERBS: &[&str] = &["get", "list", "watch"];
 
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
@@ -35,12 +36,13 @@ pub struct ResourceRule {
     pub modes: RuleModes,
 }
 
-/// What a rule says about consistent reads; what it leaves out is as for every resource.
+/// What a rule says about consistent reads and encodings; what it leaves out is as for every resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleModes {
     pub get: Option<ReadMode>,
     pub list: Option<ReadMode>,
     pub watch: Option<ReadMode>,
+    pub protobuf: Option<ProtobufReads>,
 }
 
 /// A mistake inside the rules: its line, its place below `resources`, and what is wrong.
@@ -111,7 +113,8 @@ impl RuleReader<'_> {
                 "labelSelector" => {
                     rule.label_selector = self.text("labelSelector", node, parse_label_selector).unwrap_or_default();
                 }
-                "consistentReads" => rule.modes = self.modes(node),
+                "consistentReads" => rule.modes = RuleModes { protobuf: rule.modes.protobuf, ..self.modes(node) },
+                "protobuf" => rule.modes.protobuf = self.text("protobuf", node, parse_protobuf),
                 unknown => self.unknown(name.line, unknown, KEYS),
             }
         }
@@ -254,6 +257,7 @@ impl RuleModes {
             get: self.get.unwrap_or(modes.get),
             list: self.list.unwrap_or(modes.list),
             watch: self.watch.unwrap_or(modes.watch),
+            protobuf: self.protobuf.unwrap_or(modes.protobuf),
         }
     }
 
@@ -288,6 +292,11 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("{text:?} is none of {}", names.join(", "))
     })
+}
+
+pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
+    let choices = [("serve", ProtobufReads::Serve), ("json", ProtobufReads::Json), ("forward", ProtobufReads::Forward)];
+    choice(text, &choices)
 }
 
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::ResourceRule;
 use crate::http::HttpConfig;
 use crate::passthrough::LendIdentity;
+use crate::reads::ProtobufReads;
 
 /// Everything the daemon is told.
 #[derive(Clone, Debug)]
@@ -59,6 +60,7 @@ pub struct ReadModes {
     pub get: ReadMode,
     pub list: ReadMode,
     pub watch: ReadMode,
+    pub protobuf: ProtobufReads,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,7 +85,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "resources",
         kind: Kind::Rules,
         default: "",
-        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads",
+        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf",
     },
     one(
         "consistentReads.get",
@@ -104,6 +104,12 @@ pub const SETTINGS: &[Setting] = &[
         "upstream|probe|cache",
         "probe",
         "how the initial events of a watch that asks for the newest state are answered",
+    ),
+    one(
+        "protobuf",
+        "serve|json|forward",
+        "serve",
+        "how clients that prefer protobuf are answered: from an informer of its own, in JSON if they take it too, or by the apiserver",
     ),
     one("consistentReads.timeout", "duration", "3s", "how long a read waits for a resourceVersion"),
     one("notSynced.wait", "duration", "5s", "how long a read waits for an informer that is not synced"),

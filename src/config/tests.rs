@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
+use crate::reads::ProtobufReads;
 
 const FILE: &str = "/etc/informerd.yaml";
 
@@ -27,7 +28,12 @@ fn defaults() {
     assert_eq!(config.lend_identity, LendIdentity::Reads, "a service account lends reads only");
     assert_eq!(
         config.reads.modes,
-        ReadModes { get: ReadMode::Upstream, list: ReadMode::Upstream, watch: ReadMode::Probe }
+        ReadModes {
+            get: ReadMode::Upstream,
+            list: ReadMode::Upstream,
+            watch: ReadMode::Probe,
+            protobuf: ProtobufReads::Serve
+        }
     );
     assert_eq!((config.reads.wait, config.reads.then), (Duration::from_secs(5), Then::Forward));
     assert_eq!(config.window.min_age, Duration::from_secs(75));
@@ -116,6 +122,7 @@ resources:
 - resource: configmaps
   namespaces: [kube-system, default]
   consistentReads: {get: cache}
+  protobuf: json
 - resource: deployments.apps
   labelSelector: app in (a,b)
 - resource: '*.example.com'
@@ -131,6 +138,7 @@ resources:
     assert_eq!(rules[1].namespaces, ["kube-system", "default"]);
     let modes = rules[1].modes.over(config.reads.modes);
     assert_eq!((modes.get, modes.list), (ReadMode::Cache, ReadMode::Upstream));
+    assert_eq!(modes.protobuf, ProtobufReads::Json);
     assert_eq!((rules[2].pattern.resource.as_str(), rules[2].pattern.group.as_str()), ("deployments", "apps"));
     assert!(rules[3].exclude);
     assert_eq!((rules[4].pattern.resource.as_str(), rules[4].pattern.group.as_str()), ("*", "*"));

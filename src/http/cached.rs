@@ -11,7 +11,6 @@ use super::read::{
     WatchAnswer, WatcherEvent,
 };
 use super::server::BoxFuture;
-use crate::codec::ListMetaOut;
 use crate::meta::{Gvr, Object};
 use crate::reads::{self, ListItems, Reads, WatchSource};
 
@@ -32,14 +31,9 @@ impl ReadHandler for Reads {
         let reads = self.clone();
         Box::pin(async move {
             outcome(reads.list(&request).await, |answer| {
-                let served = answer.served;
-                let meta =
-                    ListMetaOut { rv: answer.rv, continue_token: answer.continue_token, remaining: answer.remaining };
-                let items = Box::new(answer.items);
-                (
-                    ListAnswer { form: answer.form, shape: answer.shape, meta, items, identity: Some(answer.identity) },
-                    served,
-                )
+                let (served, items) = (answer.served, Box::new(answer.items));
+                let identity = Some(answer.identity);
+                (ListAnswer { form: answer.form, shape: answer.shape, meta: answer.meta, items, identity }, served)
             })
         })
     }

@@ -5,23 +5,24 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{Body, full};
 use super::guard::GuardError;
-use crate::codec::Slices;
-use crate::meta::Status;
+use crate::codec::{Format, Slices, json, protobuf};
+use crate::meta::{Encoding, Status};
 use crate::passthrough::ForwardError;
 
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// What the apiserver says of every answer to an authenticated request.
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
-pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The answer that says this Status, in the compact JSON form.
-pub fn respond(status: &Status) -> Response<Body> {
-    let mut text = status.to_json();
-    text.push('\n');
-    let mut response = Response::new(full(Slices::from(bytes::Bytes::from(text))));
+/// The answer that says this Status; JSON in the compact form.
+pub fn respond(status: &Status, encoding: Encoding) -> Response<Body> {
+    let body = match encoding {
+        Encoding::Json => json::status_body(status),
+        Encoding::Protobuf => protobuf::status_body(status),
+    };
+    let mut response = Response::new(full(Slices::from(body)));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(Format::media_type(encoding, false)));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     if status.retry_after_seconds() > 0 {
         headers.insert(RETRY_AFTER, status.retry_after_seconds().into());
@@ -73,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_status_is_said_as_the_apiserver_says_it() {
-        let response = respond(&draining());
+        let response = respond(&draining(), Encoding::Json);
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");

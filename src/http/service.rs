@@ -23,10 +23,10 @@ use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, Rea
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
-use crate::codec::{Form, Slices};
+use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::meta::{RequestInfo, Status, Verb};
+use crate::meta::{Encoding, RequestInfo, Status, Verb};
 use crate::passthrough::{Forward, ForwardBody, Tunnel};
 
 /// Answers every request of the listeners.
@@ -125,14 +125,14 @@ impl Inner {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
-            return self.refuse(&Status::from(&error), audit_id);
+            return self.refuse(&Status::from(&error), Encoding::Json, audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| is_grpc(&head)) {
             return grpc.handle(Request::from_parts(head, body), connection).await;
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
-            return self.refuse(&draining(), audit_id);
+            return self.refuse(&draining(), Encoding::Json, audit_id);
         }
         let (answered, plan) = match read::parse(&head, &info) {
             Parsed::Read(read) => self.read(*read, info.verb, &self.taken(&head), &audit_id).await,
@@ -165,6 +165,8 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
+        // Errors are negotiated anew, without the transforms.
+        let of_errors = if request.format.shape == Shape::Full { request.format.encoding } else { Encoding::Json };
         let outcome = match verb {
             Verb::Get => self.reads.get(request).await.map(|answer| self.object(answer, taken)).await,
             Verb::List => self.reads.list(request).await.map(|answer| self.list(answer, taken)).await,
@@ -172,7 +174,9 @@ impl Inner {
         };
         let (mut response, plan) = match outcome {
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
-            Outcome::Refuse(status) => (self.refuse(&status, audit_id.clone()), Plan::Refused(refusal(&status))),
+            Outcome::Refuse(status) => {
+                (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
+            }
             Outcome::Serve(Answered { media_type, body, gzip }, served) => {
                 self.metrics.requests_served.inc();
                 let mut response = Response::new(body);
@@ -271,7 +275,7 @@ impl Inner {
                 }
                 self.relayed(answer.response, info)
             }
-            Err(error) => self.refuse(&Status::from(&error), audit_id),
+            Err(error) => self.refuse(&Status::from(&error), Encoding::Json, audit_id),
         }
     }
 
@@ -304,9 +308,9 @@ impl Inner {
         });
     }
 
-    fn refuse(&self, status: &Status, audit_id: HeaderValue) -> Response<Body> {
+    fn refuse(&self, status: &Status, encoding: Encoding, audit_id: HeaderValue) -> Response<Body> {
         self.metrics.requests_refused.inc();
-        let mut response = respond(status);
+        let mut response = respond(status, encoding);
         response.headers_mut().insert(AUDIT_ID, audit_id);
         response
     }

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 use super::read::{EventSource, ListAnswer, ObjectSource, WatchAnswer, WatcherEvent};
 use crate::codec::json::{self, Style};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{EventType, FieldTable, Object, ResourceVersion};
+use crate::meta::{Encoding, EventType, FieldTable, Object, ResourceVersion};
 
 pub(super) fn form() -> Arc<Form> {
-    Arc::new(json::Form::new(Style::Stripped, "v1", "ConfigMap", "ConfigMapList").into())
+    Arc::new(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"))
 }
 
 /// The item of a config map, without kind and apiVersion.
@@ -53,7 +53,7 @@ pub(super) fn list(objects: usize, size: usize) -> ListAnswer {
     ListAnswer {
         form: form(),
         shape: Shape::Full,
-        meta: ListMetaOut { rv: ResourceVersion(99), continue_token: None, remaining: None },
+        meta: ListMetaOut { rv: ResourceVersion(99), ..ListMetaOut::default() },
         items: Box::new(Objects { next: 0, objects, size, calls: 0 }),
         identity: None,
     }

@@ -62,6 +62,8 @@ pub enum NoCoverage {
     NotReadable,
     OutOfScope,
     Forbidden,
+    /// The apiserver does not speak the encoding for this type.
+    Encoding,
     /// The bound on informers is reached.
     TooMany,
 }
@@ -101,6 +103,13 @@ impl Factory {
 
     /// The informer that covers `predicate`, started if it does not run yet.
     pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
+        match self.find_or_start(resource, predicate, encoding) {
+            Coverage::By(informer) if informer.reflector.is_unacceptable() => Coverage::None(NoCoverage::Encoding),
+            coverage => coverage,
+        }
+    }
+
+    fn find_or_start(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
         let gvr = &resource.gvr;
         if self.excludes(gvr) {
             return Coverage::None(NoCoverage::Excluded);
@@ -270,6 +279,7 @@ impl Factory {
             field_selector: key.scope.field_selector.to_string(),
             label_selector: key.scope.label_selector.to_string(),
             table: table.clone(),
+            encoding: key.encoding,
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
         let probe = ProgressProbe::new(inner.upstream.clone(), source, reflector.progress_sender());

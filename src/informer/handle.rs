@@ -139,6 +139,7 @@ impl fmt::Display for InformerKey {
                 write!(f, " with {what} {selector}")?;
             }
         }
-        Ok(())
+        // JSON goes without saying.
+        if self.encoding == Encoding::Protobuf { f.write_str(" (protobuf)") } else { Ok(()) }
     }
 }

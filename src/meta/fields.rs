@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-/// Where a field's value comes from in the object's JSON, and what a missing one compares as.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a field's value comes from in the object, and what a missing one compares as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldValue {
     /// Member names from the object's root. Numbers name array elements (`status.podIPs.0.ip`).
     pub path: Arc<[Arc<str>]>,
     /// A second place to look when the first is missing or empty (an Event's `source`).
     pub fallback: Option<Arc<[Arc<str>]>>,
+    /// The same two places as numbers of fields, of a list its first element; empty where there is no protobuf, or no
+    /// second place.
+    pub numbers: Arc<[u32]>,
+    pub fallback_numbers: Arc<[u32]>,
     /// What a missing value compares as: "" for most, "false" or "0" for omitted zero values.
     pub missing: &'static str,
 }

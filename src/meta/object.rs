@@ -36,15 +36,19 @@ pub struct AttributesBuilder {
 /// The object's bytes in the one form that every cache keeps, and where the parts reads need stand in them.
 ///
 /// JSON of a built-in type is kept without its `kind` and `apiVersion` members (the form of list items); JSON of a
-/// custom resource is kept whole. One comma follows the closing brace, so that a list of items is a sequence of these
-/// buffers without anything between them.
+/// custom resource is kept whole. One comma follows the closing brace. A message of protobuf is kept with the tag and
+/// the length of a list's item in front. So a list of items is a sequence of these buffers without anything between
+/// them.
 #[derive(Clone, Debug)]
 pub struct Raw {
-    /// The item followed by one comma.
+    /// The item, and what frames it in a list.
     bytes: Bytes,
-    /// The value of the `metadata` member, from brace to brace.
+    /// How many bytes stand before the item, and after it.
+    before: u8,
+    after: u8,
+    /// The value of `metadata`: in JSON from brace to brace, in protobuf the message.
     metadata: Range<u32>,
-    /// The characters of `metadata.resourceVersion`, without the quotes.
+    /// The characters of `metadata.resourceVersion`, without quotes.
     rv: Range<u32>,
 }
 
@@ -73,24 +77,29 @@ impl Object {
 // === impl Raw ===
 
 impl Raw {
-    /// `bytes` is the item followed by one comma; the ranges are positions in it.
+    /// JSON: `bytes` is the item followed by one comma; the ranges are positions in it.
     pub fn new(bytes: Bytes, metadata: Range<u32>, rv: Range<u32>) -> Self {
-        Self { bytes, metadata, rv }
+        Self { bytes, before: 0, after: 1, metadata, rv }
     }
 
-    /// The item, without the comma.
+    /// Protobuf: `bytes` is the item after a header of `before` bytes; the ranges are positions in the item.
+    pub fn with_header(bytes: Bytes, before: u8, metadata: Range<u32>, rv: Range<u32>) -> Self {
+        Self { bytes, before, after: 0, metadata, rv }
+    }
+
+    /// The item alone.
     pub fn item(&self) -> Bytes {
-        self.bytes.slice(..self.bytes.len().saturating_sub(1))
+        self.slice(0..self.len())
     }
 
-    /// The item with the comma that parts it from the next.
-    pub fn item_and_comma(&self) -> Bytes {
+    /// The item with what frames it in a list: JSON's comma, protobuf's tag and length.
+    pub fn framed(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// The item's length without the comma.
+    /// The item's length.
     pub fn len(&self) -> usize {
-        self.bytes.len().saturating_sub(1)
+        self.bytes.len().saturating_sub(usize::from(self.before) + usize::from(self.after))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -99,7 +108,8 @@ impl Raw {
 
     /// A part of the item, by positions in it.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
-        self.bytes.slice(range)
+        let before = usize::from(self.before);
+        self.bytes.slice(before + range.start..before + range.end)
     }
 
     /// Positions of the `metadata` value, braces included.
@@ -114,7 +124,7 @@ impl Raw {
 
     /// The `metadata` value, braces included.
     pub fn metadata(&self) -> Bytes {
-        self.bytes.slice(self.metadata_range())
+        self.slice(self.metadata_range())
     }
 }
 

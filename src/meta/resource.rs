@@ -65,6 +65,17 @@ pub struct Resource {
     pub origin: Origin,
 }
 
+// === impl Encoding ===
+
+impl Encoding {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+}
+
 // === impl Gvr ===
 
 impl Gvr {

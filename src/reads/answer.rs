@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, Snapshot, StateId, WatchCache, WatcherEvent};
-use crate::codec::{Form, Shape};
-use crate::meta::{Object, ResourceVersion, Status};
+use crate::codec::{Form, ListMetaOut, Shape};
+use crate::meta::{Encoding, Object, Status};
 use crate::selector::Predicate;
 
 use super::Served;
@@ -61,10 +61,8 @@ pub struct GetAnswer {
 pub struct ListAnswer {
     pub form: Arc<Form>,
     pub shape: Shape,
-    /// `metadata.resourceVersion` of the answer: the snapshot's, or the one an exact read asked for.
-    pub rv: ResourceVersion,
-    pub continue_token: Option<String>,
-    pub remaining: Option<i64>,
+    /// Its revision is the snapshot's, or the one an exact read asked for.
+    pub meta: ListMetaOut,
     pub items: ListItems,
     pub served: Served,
     pub identity: ListIdentity,
@@ -145,6 +143,37 @@ impl ForwardReason {
 const LOOKS: usize = 2048;
 
 impl ListItems {
+    /// Bytes of all items as they are written, for [`ListMetaOut::items_len`].
+    pub(super) async fn measure(&self, form: &Form, shape: Shape) -> u64 {
+        let len = |object: &Arc<Object>| form.item_len(object, shape);
+        match self {
+            _ if form.encoding() == Encoding::Json => 0,
+            Self::Page(objects) => objects.iter().map(len).sum(),
+            Self::Matching { predicate, .. } if predicate.matches_nothing() => 0,
+            Self::Matching { snapshot, predicate, after } => {
+                let mut sum = 0;
+                let mut after = after.clone();
+                loop {
+                    let (mut looked, mut last) = (0, None);
+                    for object in snapshot.range(&predicate.scope, after.as_deref()) {
+                        sum += if predicate.matches(object) { len(object) } else { 0 };
+                        looked += 1;
+                        if looked >= LOOKS {
+                            last = Some(object.key.as_str().to_owned());
+                            break;
+                        }
+                    }
+                    if last.is_none() {
+                        return sum;
+                    }
+                    after = last;
+                    // A large list is walked for milliseconds; others want this thread too.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
     /// Appends up to `max` more objects; fewer, even none, when looking for them takes long. False once there are no
     /// more.
     pub fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {

@@ -16,8 +16,8 @@ impl Reads {
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
         let freshness = plan::get(&request.options, self.modes(&request.gvr).get)?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
-        let read = self.resolve(request).await?;
-        let (informer, form, waited) = self.synced(&read).await?;
+        let mut read = self.resolve(request).await?;
+        let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, waited_fresh) = self.fresh(&informer, &read.floor, freshness).await?;
         let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::{Snapshot, SnapshotError};
+use crate::codec::ListMetaOut;
 use crate::informer::Informer;
 use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion};
 use crate::selector::Predicate;
@@ -26,7 +27,7 @@ impl Reads {
 
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
-        let read = self.resolve(request).await?;
+        let mut read = self.resolve(request).await?;
         let uncached = is_uncached(request);
         let plan = match plan::list(&request.options, read.modes.list, uncached) {
             Ok(plan) => plan,
@@ -42,7 +43,7 @@ impl Reads {
         if narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some()) {
             return Err(ForwardReason::Unsupported.into());
         }
-        let (informer, form, waited) = self.synced(&read).await?;
+        let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, rv, waited_fresh) = self.state(&informer, &read, &plan).await?;
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
         let identity = ListIdentity {
@@ -54,9 +55,7 @@ impl Reads {
         let mut answer = ListAnswer {
             form,
             shape: read.shape,
-            rv,
-            continue_token: None,
-            remaining: None,
+            meta: ListMetaOut { rv, ..ListMetaOut::default() },
             items: ListItems::Page(Vec::new()),
             served: served(&informer, waited.or(waited_fresh), rv),
             identity,
@@ -66,11 +65,13 @@ impl Reads {
             Some(limit) => {
                 let unselected = request.options.label_selector.is_empty() && request.options.field_selector.is_empty();
                 let page = page(&snapshot, &read.predicate, after.as_deref(), limit, unselected);
-                answer.continue_token = page.continue_after.map(|key| token(request.namespace.as_deref(), rv, &key));
-                answer.remaining = page.remaining;
+                answer.meta.continue_token =
+                    page.continue_after.map(|key| token(request.namespace.as_deref(), rv, &key));
+                answer.meta.remaining = page.remaining;
                 answer.items = ListItems::Page(page.objects);
             }
         }
+        answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await;
         Ok(answer)
     }
 

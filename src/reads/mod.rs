@@ -22,7 +22,7 @@ pub use metrics::ReadMetrics;
 pub use request::ReadRequest;
 pub use selection::{Filter, IndexKey, Selection};
 pub use served::{Served, Waited, refusal};
-pub use service::{ConsistentReads, Modes, NotSynced, Reads, ReadsConfig};
+pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
 pub use typed::{At, OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
 
 /// What a watch yields; part of [`WatchSource`]'s interface.

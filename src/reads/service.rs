@@ -27,12 +27,24 @@ pub enum ConsistentReads {
     Cache,
 }
 
-/// The mode of each verb.
+/// How a read that prefers protobuf is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProtobufReads {
+    /// In protobuf, from an informer of its own.
+    Serve,
+    /// In JSON from the informer of JSON, if the client takes JSON too; otherwise it is forwarded.
+    Json,
+    /// By the apiserver.
+    Forward,
+}
+
+/// The mode of each verb, and of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modes {
     pub get: ConsistentReads,
     pub list: ConsistentReads,
     pub watch: ConsistentReads,
+    pub protobuf: ProtobufReads,
 }
 
 /// What a read does whose informer is not synced.
@@ -70,6 +82,8 @@ pub(super) struct Resolved {
     /// In which encoding and shape it is to be answered.
     pub(super) encoding: Encoding,
     pub(super) shape: Shape,
+    /// In which shape it may be answered in JSON if the apiserver does not speak the encoding for this type.
+    pub(super) json_fallback: Option<Shape>,
     pub(super) predicate: Predicate,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
@@ -138,21 +152,27 @@ impl Reads {
         if misplaced || request.name.as_deref().is_some_and(|name| is_refused(name, request)) {
             return Err(ForwardReason::Invalid.into());
         }
-        let (encoding, shape) = answered_as(request.format).ok_or(ForwardReason::Encoding)?;
         let table = selector::field_table(&resource);
         let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors.of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr);
-        Ok(Resolved { resource, encoding, shape, predicate, floor, modes })
+        let Format { encoding, shape, json_fallback } =
+            answered_as(request.format, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
+        Ok(Resolved { resource, encoding, shape, json_fallback, predicate, floor, modes })
     }
 
-    /// The informer that covers the request, once it is synced.
-    pub(super) async fn synced(&self, read: &Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
+    /// The informer that covers the request, once it is synced; one of JSON if the apiserver does not speak the encoding.
+    pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
         let deadline = Instant::now() + self.config.not_synced.wait;
         let mut waited = Waited::Nothing;
         loop {
             let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
                 Coverage::By(informer) => informer,
+                Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
+                    read.shape = read.json_fallback.take().unwrap_or(read.shape);
+                    read.encoding = Encoding::Json;
+                    continue;
+                }
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
             if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
@@ -165,10 +185,10 @@ impl Reads {
                 }
                 return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
             }
-            // A refusal of our own identity ends the wait: the loop then looks for a narrower informer.
+            // A refusal ends the wait: the loop then looks for a narrower informer, or for one of another encoding.
             tokio::select! {
                 _ = informer.cache.wait_ready(deadline) => {}
-                () = informer.reflector.forbidden() => {}
+                () = informer.reflector.refused() => {}
             }
         }
     }
@@ -252,7 +272,7 @@ impl Reads {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
             tokio::select! {
                 _ = informer.cache.wait_ready(moment) => {}
-                () = informer.reflector.forbidden() => {}
+                () = informer.reflector.refused() => {}
             }
         }
     }
@@ -281,13 +301,33 @@ impl Reads {
     }
 }
 
-/// The encoding and the shape of the answer; `None` if no cache holds what the client takes.
-fn answered_as(format: Format) -> Option<(Encoding, Shape)> {
-    match format.encoding {
-        Encoding::Json => Some((Encoding::Json, format.shape)),
-        // Whoever takes JSON too gets it, so that typed Go informers share the JSON cache.
-        Encoding::Protobuf => format.json_fallback.map(|shape| (Encoding::Json, shape)),
-    }
+/// The encoding and the shape of the answer; `None` if no cache holds what the apiserver would answer.
+fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<Format> {
+    let json = || format.json_fallback.map(Format::json);
+    let answered = match (format.encoding, protobuf, &resource.origin) {
+        (Encoding::Json, ..) => Some(format),
+        (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
+        (Encoding::Protobuf, ProtobufReads::Json, _) => json(),
+        (Encoding::Protobuf, ProtobufReads::Serve, Origin::BuiltIn | Origin::Unknown) => Some(format),
+        // There are no messages of them but their metadata, which the apiserver makes of JSON.
+        (Encoding::Protobuf, ProtobufReads::Serve, Origin::Custom { .. }) => {
+            if format.shape == Shape::Full {
+                json()
+            } else {
+                None
+            }
+        }
+    };
+    answered.filter(|answered| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))
+}
+
+/// The apiserver makes a PartialObjectMetadata of its internal object. Of these types that lacks some annotations, which
+/// stand for fields that the served version does not have.
+fn rewrites_metadata(gvr: &Gvr) -> bool {
+    matches!(
+        (&*gvr.group, &*gvr.resource),
+        ("apps", "daemonsets" | "deployments") | ("autoscaling", "horizontalpodautoscalers")
+    )
 }
 
 /// What an answer from this informer's cache is of.
@@ -321,6 +361,7 @@ impl From<NoCoverage> for ForwardReason {
     fn from(reason: NoCoverage) -> Self {
         match reason {
             NoCoverage::Excluded => Self::Excluded,
+            NoCoverage::Encoding => Self::Encoding,
             NoCoverage::NotReadable => Self::NotReadable,
             NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
             NoCoverage::Forbidden => Self::Forbidden,

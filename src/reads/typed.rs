@@ -113,8 +113,8 @@ impl Reads {
         at: At,
         stale: Option<Duration>,
     ) -> Result<(State, Waited), Refusal> {
-        let read = self.select(selection).await?;
-        let (source, waited) = self.source(&read, stale).await?;
+        let mut read = self.select(selection).await?;
+        let (source, waited) = self.source(&mut read, stale).await?;
         let freshness = match at {
             At::Latest(freshness) => freshness,
             At::Exact(rv) => Freshness::NotOlderThan(rv),
@@ -139,8 +139,8 @@ impl Reads {
     }
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
-        let read = self.select(selection).await?;
-        let (source, waited) = self.source(&read, terms.max_staleness).await?;
+        let mut read = self.select(selection).await?;
+        let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
             WatchFrom::State(freshness) => (WatchStart::State, freshness),
             // A revision of another replica may be ahead of ours; one that the store never had is told apart.
@@ -168,7 +168,7 @@ impl Reads {
         }
     }
 
-    async fn source(&self, read: &Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {
+    async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {
         let (informer, form, waited) = self.synced(read).await?;
         let source = Source { informer, form };
         match stale {

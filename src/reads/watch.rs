@@ -31,7 +31,7 @@ impl Reads {
         options.set_defaults();
         options.validate().map_err(|_| ForwardReason::Invalid)?;
         let arrived = Instant::now();
-        let read = self.resolve(request).await?;
+        let mut read = self.resolve(request).await?;
         let plan = match plan::watch(&options, read.modes.watch) {
             Ok(plan) => plan,
             Err(reason) => {
@@ -41,7 +41,7 @@ impl Reads {
                 return Err(reason.into());
             }
         };
-        let (informer, form, mut waited) = self.synced(&read).await?;
+        let (informer, form, mut waited) = self.synced(&mut read).await?;
         let start = match plan {
             WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read.floor, freshness).await {
                 Ok((snapshot, waited_fresh)) => {

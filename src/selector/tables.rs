@@ -1,7 +1,8 @@
 //! Which fields the types of the kube-apiserver let a selector name, and what the others are told.
 //!
-//! Values are compared as the apiserver's internal objects hold them; the tables say where the served form has them,
-//! and what an omitted zero value stands for.
+//! Values are compared as the apiserver's internal objects hold them; the tables say where the served forms have them,
+//! and what an omitted zero value stands for. Numbers of fields are those of the types' generated.proto, the same in
+//! all versions that are served.
 
 use std::sync::Arc;
 
@@ -32,23 +33,29 @@ struct Conversion {
 
 struct Field {
     label: &'static str,
-    path: &'static str,
-    fallback: &'static str,
+    at: Place,
+    fallback: Place,
     missing: &'static str,
 }
 
+/// Where a value stands: the names of members in JSON, the numbers of fields in protobuf.
+#[derive(Clone, Copy)]
+struct Place(&'static str, &'static [u32]);
+
+const NOWHERE: Place = Place("", &[]);
+
 /// A field whose label is its path.
-const fn plain(label: &'static str) -> Field {
-    Field { label, path: label, fallback: "", missing: "" }
+const fn plain(label: &'static str, numbers: &'static [u32]) -> Field {
+    Field { label, at: Place(label, numbers), fallback: NOWHERE, missing: "" }
 }
 
 /// A field whose zero value is left out of the JSON.
-const fn zero(label: &'static str, path: &'static str, missing: &'static str) -> Field {
-    Field { label, path, fallback: "", missing }
+const fn zero(label: &'static str, at: Place, missing: &'static str) -> Field {
+    Field { label, at, fallback: NOWHERE, missing }
 }
 
-const fn with_fallback(label: &'static str, path: &'static str, fallback: &'static str) -> Field {
-    Field { label, path, fallback, missing: "" }
+const fn with_fallback(label: &'static str, at: Place, fallback: Place) -> Field {
+    Field { label, at, fallback, missing: "" }
 }
 
 const CONVERSIONS: &[Conversion] = &[
@@ -57,14 +64,18 @@ const CONVERSIONS: &[Conversion] = &[
         resource: "pods",
         namespace: true,
         fields: &[
-            plain("spec.nodeName"),
-            plain("spec.restartPolicy"),
-            plain("spec.schedulerName"),
-            with_fallback("spec.serviceAccountName", "spec.serviceAccountName", "spec.serviceAccount"),
-            zero("spec.hostNetwork", "spec.hostNetwork", "false"),
-            plain("status.phase"),
-            with_fallback("status.podIP", "status.podIPs.0.ip", "status.podIP"),
-            plain("status.nominatedNodeName"),
+            plain("spec.nodeName", &[2, 10]),
+            plain("spec.restartPolicy", &[2, 3]),
+            plain("spec.schedulerName", &[2, 19]),
+            with_fallback(
+                "spec.serviceAccountName",
+                Place("spec.serviceAccountName", &[2, 8]),
+                Place("spec.serviceAccount", &[2, 9]),
+            ),
+            zero("spec.hostNetwork", Place("spec.hostNetwork", &[2, 11]), "false"),
+            plain("status.phase", &[3, 1]),
+            with_fallback("status.podIP", Place("status.podIPs.0.ip", &[3, 12, 1]), Place("status.podIP", &[3, 6])),
+            plain("status.nominatedNodeName", &[3, 11]),
         ],
         trigger: Some("spec.nodeName"),
     },
@@ -72,23 +83,29 @@ const CONVERSIONS: &[Conversion] = &[
         group: "",
         resource: "nodes",
         namespace: false,
-        fields: &[zero("spec.unschedulable", "spec.unschedulable", "false")],
+        fields: &[zero("spec.unschedulable", Place("spec.unschedulable", &[2, 4]), "false")],
         trigger: None,
     },
     Conversion {
         group: "",
         resource: "replicationcontrollers",
         namespace: true,
-        fields: &[zero("status.replicas", "status.replicas", "0")],
+        fields: &[zero("status.replicas", Place("status.replicas", &[3, 1]), "0")],
         trigger: None,
     },
-    Conversion { group: "", resource: "namespaces", namespace: false, fields: &[plain("status.phase")], trigger: None },
-    Conversion { group: "", resource: "secrets", namespace: true, fields: &[plain("type")], trigger: None },
+    Conversion {
+        group: "",
+        resource: "namespaces",
+        namespace: false,
+        fields: &[plain("status.phase", &[3, 1])],
+        trigger: None,
+    },
+    Conversion { group: "", resource: "secrets", namespace: true, fields: &[plain("type", &[3])], trigger: None },
     Conversion {
         group: "",
         resource: "services",
         namespace: true,
-        fields: &[plain("spec.clusterIP"), plain("spec.type")],
+        fields: &[plain("spec.clusterIP", &[2, 3]), plain("spec.type", &[2, 4])],
         trigger: None,
     },
     Conversion {
@@ -96,17 +113,17 @@ const CONVERSIONS: &[Conversion] = &[
         resource: "events",
         namespace: true,
         fields: &[
-            plain("involvedObject.kind"),
-            plain("involvedObject.namespace"),
-            plain("involvedObject.name"),
-            plain("involvedObject.uid"),
-            plain("involvedObject.apiVersion"),
-            plain("involvedObject.resourceVersion"),
-            plain("involvedObject.fieldPath"),
-            plain("reason"),
-            plain("reportingComponent"),
-            with_fallback("source", "source.component", "reportingComponent"),
-            plain("type"),
+            plain("involvedObject.kind", &[2, 1]),
+            plain("involvedObject.namespace", &[2, 2]),
+            plain("involvedObject.name", &[2, 3]),
+            plain("involvedObject.uid", &[2, 4]),
+            plain("involvedObject.apiVersion", &[2, 5]),
+            plain("involvedObject.resourceVersion", &[2, 6]),
+            plain("involvedObject.fieldPath", &[2, 7]),
+            plain("reason", &[3]),
+            plain("reportingComponent", &[14]),
+            with_fallback("source", Place("source.component", &[5, 1]), Place("reportingComponent", &[14])),
+            plain("type", &[9]),
         ],
         trigger: None,
     },
@@ -115,16 +132,16 @@ const CONVERSIONS: &[Conversion] = &[
         resource: "events",
         namespace: true,
         fields: &[
-            plain("regarding.kind"),
-            plain("regarding.namespace"),
-            plain("regarding.name"),
-            plain("regarding.uid"),
-            plain("regarding.apiVersion"),
-            plain("regarding.resourceVersion"),
-            plain("regarding.fieldPath"),
-            plain("reason"),
-            plain("reportingController"),
-            plain("type"),
+            plain("regarding.kind", &[8, 1]),
+            plain("regarding.namespace", &[8, 2]),
+            plain("regarding.name", &[8, 3]),
+            plain("regarding.uid", &[8, 4]),
+            plain("regarding.apiVersion", &[8, 5]),
+            plain("regarding.resourceVersion", &[8, 6]),
+            plain("regarding.fieldPath", &[8, 7]),
+            plain("reason", &[7]),
+            plain("reportingController", &[3]),
+            plain("type", &[11]),
         ],
         trigger: None,
     },
@@ -132,35 +149,35 @@ const CONVERSIONS: &[Conversion] = &[
         group: "batch",
         resource: "jobs",
         namespace: true,
-        fields: &[zero("status.successful", "status.succeeded", "0")],
+        fields: &[zero("status.successful", Place("status.succeeded", &[3, 5]), "0")],
         trigger: None,
     },
     Conversion {
         group: "certificates.k8s.io",
         resource: "certificatesigningrequests",
         namespace: false,
-        fields: &[plain("spec.signerName")],
+        fields: &[plain("spec.signerName", &[2, 7])],
         trigger: None,
     },
     Conversion {
         group: "certificates.k8s.io",
         resource: "clustertrustbundles",
         namespace: false,
-        fields: &[plain("spec.signerName")],
+        fields: &[plain("spec.signerName", &[2, 1])],
         trigger: None,
     },
     Conversion {
         group: "certificates.k8s.io",
         resource: "podcertificaterequests",
         namespace: false,
-        fields: &[plain("spec.signerName"), plain("spec.podName"), plain("spec.nodeName")],
+        fields: &[plain("spec.signerName", &[2, 1]), plain("spec.podName", &[2, 2]), plain("spec.nodeName", &[2, 6])],
         trigger: None,
     },
     Conversion {
         group: "resource.k8s.io",
         resource: "resourceslices",
         namespace: false,
-        fields: &[plain("spec.nodeName"), plain("spec.driver")],
+        fields: &[plain("spec.nodeName", &[2, 3]), plain("spec.driver", &[2, 1])],
         trigger: Some("spec.nodeName"),
     },
 ];
@@ -174,7 +191,7 @@ pub fn field_table(resource: &Resource) -> FieldTable {
                 .iter()
                 .map(|label| FieldLabel {
                     label: label.clone(),
-                    value: FieldValue { path: path(label), fallback: None, missing: "" },
+                    value: FieldValue { path: path(label), ..FieldValue::default() },
                 })
                 .collect(),
             trigger: None,
@@ -246,8 +263,10 @@ impl Conversion {
         let labels = self.fields.iter().map(|field| FieldLabel {
             label: field.label.into(),
             value: FieldValue {
-                path: path(field.path),
-                fallback: (!field.fallback.is_empty()).then(|| path(field.fallback)),
+                path: path(field.at.0),
+                fallback: (!field.fallback.0.is_empty()).then(|| path(field.fallback.0)),
+                numbers: field.at.1.into(),
+                fallback_numbers: field.fallback.1.into(),
                 missing: field.missing,
             },
         });

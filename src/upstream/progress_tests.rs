@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::cache::{self, CacheConfig, Writer};
-use crate::meta::{FieldTable, Gvr, Origin, Resource, Verbs};
+use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
 use crate::sim::Server;
 
 struct World {
@@ -31,6 +31,7 @@ async fn world() -> World {
         field_selector: String::new(),
         label_selector: String::new(),
         table: FieldTable::default(),
+        encoding: Encoding::Json,
     };
     let (sender, claims) = mpsc::channel(4);
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));

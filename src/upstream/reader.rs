@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::client::{CallOptions, Identity, Upstream, UpstreamBody, empty};
 use super::error::{Cause, UpstreamError};
+use crate::codec::protobuf;
 use crate::meta::Status;
 
 /// Of an error's body so much is read.
@@ -89,8 +90,10 @@ async fn status(code: u16, headers: &HeaderMap, mut chunks: Chunks) -> Status {
             Ok(None) | Err(_) => break,
         }
     }
-    let mut status = match serde_json::from_slice::<Status>(&text) {
-        Ok(status) if status.status == "Failure" => status,
+    // In the encoding that was asked for, or in JSON by something before the apiserver.
+    let read = protobuf::read_status(&text).ok().or_else(|| serde_json::from_slice(&text).ok());
+    let mut status = match read {
+        Some(status) if status.status == "Failure" => status,
         _ => {
             let text = String::from_utf8_lossy(&text);
             let line = text.lines().next().unwrap_or_default().trim();
@@ -202,8 +205,10 @@ mod tests {
     #[tokio::test]
     async fn an_error_answer_is_a_status_with_its_retry_after() {
         let server = FakeServer::plain(|request, _| async move {
+            let status = Status::failure(429, "TooManyRequests", "slow down");
             let mut response = match request.uri().path() {
-                "/status" => answer(429, Status::failure(429, "TooManyRequests", "slow down").to_json()),
+                "/status" => answer(429, status.to_json()),
+                "/protobuf" => answer(429, protobuf::status_body(&status)),
                 _ => answer(503, "no healthy upstream\nbye"),
             };
             response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("7"));
@@ -211,7 +216,9 @@ mod tests {
         })
         .await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
-        for (path, code, message) in [("/status", 429, "slow down"), ("/", 503, "no healthy upstream")] {
+        for (path, code, message) in
+            [("/status", 429, "slow down"), ("/protobuf", 429, "slow down"), ("/", 503, "no healthy upstream")]
+        {
             let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
             let Err(UpstreamError::Status(status)) = result else { panic!("no status") };
             assert_eq!((status.code, &*status.message, status.retry_after_seconds()), (code, message, 7));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::client::{CallOptions, RequestVerb};
-use crate::meta::{FieldTable, Resource, ResourceVersion};
+use crate::meta::{Encoding, FieldTable, Resource, ResourceVersion};
 
 /// A collection of the apiserver, and the part of it that is wanted.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct ListerWatcher {
     pub label_selector: String,
     /// The fields whose values the objects are to carry.
     pub table: FieldTable,
+    /// In which encoding the objects are asked for, and kept.
+    pub encoding: Encoding,
 }
 
 /// All that a query value may hold unescaped.
@@ -101,6 +103,7 @@ mod tests {
             field_selector: String::new(),
             label_selector: String::new(),
             table: FieldTable::default(),
+            encoding: Encoding::Json,
         };
         assert_eq!(source.query("limit=1"), "/api/v1/pods?limit=1");
         source.namespace = Some("a".into());

@@ -21,7 +21,7 @@ use crate::process;
 
 /// GROUP/VERSION/RESOURCE, path and how `judge informer` looks at it.
 const RESOURCES: [(&str, &str, &[&str]); 5] = [
-    ("v1/pods", "/api/v1/pods", &["--mode", "typed"]),
+    ("v1/pods", "/api/v1/pods", &["--mode", "typed", "--protobuf"]),
     ("v1/configmaps", "/api/v1/configmaps", &["--mode", "typed", "--watch-list=false"]),
     ("v1/services", "/api/v1/services", &["--mode", "dynamic"]),
     (
@@ -124,11 +124,19 @@ pub async fn measure(cluster: &Cluster, log: &Path) {
     let open = open_watches(&direct).await;
     let mine = |path: &str, uri: &str| uri.split('?').next() == Some(path);
     let log = entries(log);
+    let mut upstream = 0;
     let metrics = daemon.admin("/metrics").await;
     for (resource, path, _) in RESOURCES {
         let name = resource.rsplit('/').next().unwrap_or_default();
         let at = |counts: &BTreeMap<String, i64>| counts.get(name).copied().unwrap_or_default();
-        assert_eq!(at(&open), at(&baseline) + 1, "upstream watches of {name}, by the apiserver's metrics\n{metrics}");
+        // One for each encoding that somebody asked for.
+        let encodings = watchers_by_encoding(&metrics, name);
+        upstream += encodings.len();
+        let expected = at(&baseline) + i64::try_from(encodings.len()).expect("two at most");
+        assert_eq!(at(&open), expected, "upstream watches of {name}, by the apiserver's metrics\n{metrics}");
+        if PROTOBUF.contains(&name) {
+            assert_eq!(encodings.get("protobuf"), Some(&(CLIENTS / 2)), "informers of {name}\n{metrics}");
+        }
 
         // The audit log says of each whose it is. Probes of freshness are watches of a few seconds at most.
         let opened = log.iter().filter(|entry| entry.verb == "watch" && entry.stage == "ResponseStarted");
@@ -136,8 +144,8 @@ pub async fn measure(cluster: &Cluster, log: &Path) {
         let still: Vec<_> = opened
             .filter(|entry| mine(path, &entry.uri) && !is_apiserver(entry) && !is_probe(entry) && !ended(&entry.id))
             .collect();
-        assert_eq!(still.len(), 1, "upstream watches of {name}, by the audit log: {still:#?}");
-        assert!(still[0].user_agent.starts_with("informerd/"), "{:?} watches for itself", still[0]);
+        assert_eq!(still.len(), encodings.len(), "upstream watches of {name}, by the audit log: {still:#?}");
+        assert!(still.iter().all(|entry| entry.user_agent.starts_with("informerd/")), "{still:?} watch for themselves");
 
         let lists: Vec<_> = log[warm..]
             .iter()
@@ -150,12 +158,28 @@ pub async fn measure(cluster: &Cluster, log: &Path) {
     }
     let probes = log.iter().filter(|entry| entry.user_agent.starts_with("informerd/") && is_probe(entry)).count();
     let asked = watches.len() + CLIENTS / 2 * RESOURCES.len();
-    println!("{asked} clients: 5 upstream watches, {probes} probes of freshness");
+    println!("{asked} clients: {upstream} upstream watches, {probes} probes of freshness");
     assert!(probes < asked, "{probes} probes for {asked} clients: they are not shared");
 }
 
 const STREAMING_LIST: &str =
     "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+
+/// Those whose informers ask for protobuf first.
+const PROTOBUF: &[&str] = &["pods", "endpointslices"];
+
+/// How many clients watch a resource in each encoding that the daemon holds it in.
+fn watchers_by_encoding<'m>(metrics: &'m str, resource: &str) -> BTreeMap<&'m str, usize> {
+    let label = format!("resource=\"{resource}\"");
+    let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_watchers{")?.split_once("} "));
+    let of_resource = series.filter(|(labels, _)| labels.contains(&label));
+    of_resource
+        .filter_map(|(labels, count)| {
+            let encoding = labels.split("encoding=\"").nth(1)?.split('"').next()?;
+            Some((encoding, count.parse::<f64>().ok()? as usize))
+        })
+        .collect()
+}
 
 /// Open watches by resource, as kube-apiserver counts them.
 pub async fn open_watches(direct: &kube::Client) -> BTreeMap<String, i64> {

@@ -26,7 +26,7 @@ async fn metric_names_are_pinned() {
     let found: String = names.iter().map(|(name, kind)| format!("{name} {kind}\n")).collect();
     assert_eq!(found, PINNED, "found:\n{found}");
 
-    let labels = r#"group="",version="v1",resource="configmaps",namespace="",selector="""#;
+    let labels = r#"group="",version="v1",resource="configmaps",namespace="",selector="",encoding="json""#;
     for line in [
         format!("informerd_cache_objects{{{labels}}} 1"),
         format!("informerd_cache_ready{{{labels}}} 1"),

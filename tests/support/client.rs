@@ -173,6 +173,29 @@ impl Watch {
         }
     }
 
+    /// The next frame of protobuf as it was sent, with the length in front; `None` at a clean end.
+    pub async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
+        loop {
+            if let Some(length) = self.pending.first_chunk::<4>() {
+                let end = 4 + usize::try_from(u32::from_be_bytes(*length)).unwrap();
+                if self.pending.len() >= end {
+                    return Ok(Some(self.pending.drain(..end).collect()));
+                }
+            }
+            match self.body.frame().await {
+                None => {
+                    assert!(self.pending.is_empty(), "the stream ended within an event");
+                    return Ok(None);
+                }
+                Some(frame) => {
+                    if let Ok(data) = frame?.into_data() {
+                        self.pending.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
     pub async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
         Ok(self.next_line().await?.map(|line| serde_json::from_str(&line).unwrap()))
     }

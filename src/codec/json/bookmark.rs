@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::codec::Shape;
+use crate::codec::{INITIAL_EVENTS_END, Shape};
 use crate::meta::ResourceVersion;
 
-use super::INITIAL_EVENTS_END;
 use super::form::{Form, Style};
 use super::metadata::rank;
 use super::scan::{Result, Scanner};

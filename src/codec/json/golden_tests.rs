@@ -75,7 +75,7 @@ fn list(body: &'static str) -> (Vec<Object>, ListMeta) {
 
 fn written(form: &Form, objects: &[Object], meta: &ListMeta, shape: Shape) -> String {
     let token = (!meta.continue_token.is_empty()).then(|| meta.continue_token.clone());
-    let meta = ListMetaOut { rv: meta.rv, continue_token: token, remaining: meta.remaining_item_count };
+    let meta = ListMetaOut { rv: meta.rv, continue_token: token, remaining: meta.remaining_item_count, items_len: 0 };
     let mut out = Slices::from(list_head(form, shape, &meta, objects.is_empty()));
     for (index, object) in objects.iter().enumerate() {
         out.append(list_item(form, object, shape, index + 1 == objects.len()));
@@ -109,7 +109,7 @@ fn attributes_and_ranges_are_the_objects() {
     let raw = pod.raw();
     assert_eq!(raw.slice(raw.rv_range()), pod.rv.to_string().as_bytes());
     assert!(raw.metadata().starts_with(b"{\"name\":\"p\",") && raw.metadata().ends_with(b"}"));
-    assert!(raw.item().starts_with(b"{\"metadata\":{") && raw.item_and_comma().ends_with(b"},"));
+    assert!(raw.item().starts_with(b"{\"metadata\":{") && raw.framed().ends_with(b"},"));
 
     let (crontab, _) = parse(golden!("crontab.json"));
     assert_eq!(crontab.key.as_str(), "default/c");

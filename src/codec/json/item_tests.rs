@@ -14,7 +14,10 @@ use super::*;
 
 fn field(path: &str, fallback: Option<&str>, missing: &'static str) -> FieldLabel {
     let split = |path: &str| path.split('.').map(Arc::from).collect::<Vec<Arc<str>>>().into();
-    FieldLabel { label: path.into(), value: FieldValue { path: split(path), fallback: fallback.map(split), missing } }
+    FieldLabel {
+        label: path.into(),
+        value: FieldValue { path: split(path), fallback: fallback.map(split), missing, ..Default::default() },
+    }
 }
 
 fn table(labels: Vec<FieldLabel>) -> FieldTable {
@@ -59,10 +62,7 @@ fn takes_the_values_of_the_field_table() {
 fn keeps_objects_compact_and_without_type_meta() {
     let (object, type_meta) =
         parse_item(b" {\n \"kind\": \"Pod\", \"apiVersion\":\"v1\",\n\t\"metadata\": {\"name\": \"a \\\" b\", \"resourceVersion\": \"12\"}, \"x\" : [ 1 , \" \" ] } ", &FieldTable::default()).unwrap();
-    assert_eq!(
-        object.raw().item_and_comma(),
-        &br#"{"metadata":{"name":"a \" b","resourceVersion":"12"},"x":[1," "]},"#[..]
-    );
+    assert_eq!(object.raw().framed(), &br#"{"metadata":{"name":"a \" b","resourceVersion":"12"},"x":[1," "]},"#[..]);
     assert_eq!(object.raw().slice(object.raw().rv_range()), &b"12"[..]);
     assert_eq!((type_meta.style, &*type_meta.kind, &*type_meta.api_version), (Style::Stripped, "Pod", "v1"));
 }
@@ -217,7 +217,7 @@ proptest! {
         if built_in {
             let (item, type_meta) = parse_item(members.as_bytes(), &FieldTable::default()).unwrap();
             prop_assert_eq!((type_meta.style, &*type_meta.kind), (Style::Stripped, ""));
-            prop_assert_eq!(item.raw().item_and_comma(), raw.item_and_comma());
+            prop_assert_eq!(item.raw().framed(), raw.framed());
         }
     }
 
@@ -228,7 +228,7 @@ proptest! {
     ) {
         let labels = paths.iter().map(|path| FieldLabel {
             label: "x".into(),
-            value: FieldValue { path: path.iter().map(|s| Arc::from(s.as_str())).collect(), fallback: None, missing: "?" },
+            value: FieldValue { path: path.iter().map(|s| Arc::from(s.as_str())).collect(), missing: "?", ..Default::default() },
         });
         let table = table(labels.collect());
         let body = object.to_string();

@@ -47,7 +47,7 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
 pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Slices {
     let raw = object.raw();
     if shape == Shape::Full {
-        return Slices::from(if last { raw.item() } else { raw.item_and_comma() });
+        return Slices::from(if last { raw.item() } else { raw.framed() });
     }
     let mut out = Slices::from(shape.partial_prefix());
     out.append(partial_metadata(form, object, None));

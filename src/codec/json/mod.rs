@@ -26,9 +26,6 @@ pub use status::{error_frame, status_body};
 pub use watch_decoder::{DEFAULT_MAX_FRAME, WatchDecoder, WatchFrame};
 pub use write::{event_frame, object_body, object_bytes};
 
-/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".
-pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
 #[cfg(test)]
 mod decoder_tests;
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
-use crate::codec::CodecError;
+use crate::codec::{CodecError, INITIAL_EVENTS_END};
 use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status};
 
-use super::INITIAL_EVENTS_END;
 use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
 use super::item::{compact, scan_item};

@@ -139,14 +139,19 @@ impl Handle {
         }
     }
 
-    /// Waits until the apiserver refuses us the resource (403).
-    pub async fn forbidden(&self) {
-        self.wait_for(|status| status.failing == Some(403)).await;
+    /// Waits until the apiserver refuses us the resource (403), or the encoding (406).
+    pub async fn refused(&self) {
+        self.wait_for(|status| matches!(status.failing, Some(403 | 406))).await;
     }
 
     /// The apiserver refuses us the resource at present.
     pub fn is_forbidden(&self) -> bool {
         self.shared.cold.borrow().failing == Some(403)
+    }
+
+    /// The apiserver does not speak the encoding for this type.
+    pub fn is_unacceptable(&self) -> bool {
+        self.shared.cold.borrow().failing == Some(406)
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut Cold)) {

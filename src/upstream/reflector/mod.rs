@@ -31,7 +31,7 @@ use super::error::Cause;
 use super::progress::{self, Progress};
 use crate::cache::{ReplaceError, Writer};
 use crate::codec::Form;
-use crate::codec::json::{self, ListMeta, TypeMeta, WatchFrame};
+use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 
 /// Settings of a reflector.
@@ -190,7 +190,7 @@ impl Reflector {
 
     fn learned(&mut self, meta: &ListMeta) {
         let kind = &self.lister.resource.kind;
-        let form = json::Form::new(meta.style, &meta.api_version, kind, &meta.list_kind).into();
+        let form = Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind);
         if self.form.as_ref() != Some(&form) {
             self.writer.set_form(form.clone());
             self.form = Some(form);
@@ -202,7 +202,8 @@ impl Reflector {
         if let Some(form) = &self.form
             && form.style() != type_meta.style
         {
-            let form = Form::from(json::Form::new(type_meta.style, form.api_version(), form.kind(), form.list_kind()));
+            let (api_version, kind, list_kind) = (form.api_version(), form.kind(), form.list_kind());
+            let form = Form::new(self.lister.encoding, type_meta.style, api_version, kind, list_kind);
             self.writer.set_form(form.clone());
             self.form = Some(form);
         }
@@ -446,7 +447,8 @@ impl Reflector {
         self.note(&error.to_string(), code);
         let failure = match code {
             401 => Failure::Unauthorized,
-            403 => Failure::Forbidden,
+            // Neither is over soon.
+            403 | 406 => Failure::Forbidden,
             404 => Failure::NotFound,
             410 => Failure::Expired,
             429 | 500..=599 => Failure::Unavailable { retry_after: error.retry_after() },

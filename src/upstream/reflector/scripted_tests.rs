@@ -8,7 +8,7 @@ use super::tests::{SOON, config, reflect, resource};
 use super::*;
 use crate::cache::{self, CacheConfig, WatchCache};
 use crate::lifecycle::spawn;
-use crate::meta::{FieldTable, Gvr, Scope};
+use crate::meta::{Encoding, FieldTable, Gvr, Scope};
 use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
@@ -168,6 +168,7 @@ async fn the_scope_is_part_of_every_request() {
         label_selector: "app=a".into(),
         field_selector: "metadata.name=x".into(),
         table: FieldTable::default(),
+        encoding: Encoding::Json,
     };
     let reflector = Reflector::new(upstream, lister, writer, config());
     let handle = reflector.handle();

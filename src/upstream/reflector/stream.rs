@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, timeout_at};
 
 use super::{ReflectorConfig, decode_error};
-use crate::codec::CodecError;
-use crate::codec::json::{ListDecoder, ListMeta, TypeMeta, WatchDecoder, WatchFrame};
-use crate::meta::{Object, ObjectKey, ResourceVersion};
+use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
+use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
+use crate::meta::{Encoding, Object, ObjectKey, ResourceVersion, Status};
 use crate::upstream::client::{CallOptions, Upstream, UpstreamError};
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
-
-const ACCEPT: &str = "application/json";
 
 /// An open watch.
 pub(super) struct EventStream {
@@ -38,11 +38,13 @@ impl EventStream {
         options: CallOptions,
     ) -> Result<Self, UpstreamError> {
         let options = options.header_timeout(HEAD_TIMEOUT);
-        let (head, chunks) = get(upstream, path, ACCEPT, Compression::Identity, &options).await?;
+        let accept = Format::media_type(lister.encoding, false);
+        let (head, chunks) = get(upstream, path, accept, Compression::Identity, &options).await?;
+        check_encoding(lister.encoding, head.headers())?;
         upstream.warnings().learn(&lister.resource.gvr, head.headers());
         Ok(Self {
             chunks,
-            decoder: WatchDecoder::new(config.max_object, lister.table.clone()),
+            decoder: WatchDecoder::new(lister.encoding, config.max_object, lister.table.clone()),
             deadline: Instant::now() + lifetime + config.grace,
             last: ResourceVersion::ZERO,
             last_key: None,
@@ -72,6 +74,17 @@ impl EventStream {
     }
 }
 
+/// A server that does not know protobuf may answer in JSON instead of refusing.
+fn check_encoding(asked: Encoding, headers: &HeaderMap) -> Result<(), UpstreamError> {
+    let prefix = Format::media_type(Encoding::Protobuf, false).as_bytes();
+    let protobuf = headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(prefix));
+    if asked == Encoding::Json || protobuf {
+        return Ok(());
+    }
+    let status = Status::failure(406, "NotAcceptable", "the server answered in another encoding than protobuf");
+    Err(UpstreamError::Status(Box::new(status)))
+}
+
 /// Reads one page, `limit` 0 for all there is; each item goes to `take` as it arrives.
 pub(super) async fn read_page(
     upstream: &Upstream,
@@ -84,9 +97,11 @@ pub(super) async fn read_page(
 ) -> Result<ListMeta, UpstreamError> {
     let path = lister.list_path(limit, token);
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
-    let (head, mut chunks) = get(upstream, &path, ACCEPT, Compression::Gzip, &options).await?;
+    let accept = Format::media_type(lister.encoding, false);
+    let (head, mut chunks) = get(upstream, &path, accept, Compression::Gzip, &options).await?;
+    check_encoding(lister.encoding, head.headers())?;
     upstream.warnings().learn(&lister.resource.gvr, head.headers());
-    let mut decoder = ListDecoder::new(config.max_object, lister.table.clone());
+    let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
         while let Some((object, type_meta)) = decoder.next().map_err(decode_error)? {

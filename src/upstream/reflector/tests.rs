@@ -5,7 +5,7 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::cache::{self, CacheConfig, CacheWatcher, Readiness, WatchCache, WatchSpec, WatchStart, WatcherEvent};
 use crate::lifecycle::spawn;
-use crate::meta::{FieldTable, Gvr, Origin, Resource, Scope, Verbs};
+use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
 use crate::selector::{FieldSelector, LabelSelector, Predicate};
 use crate::sim::{Cut, Effect, Fault, Server, Verb};
 
@@ -51,6 +51,7 @@ pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: Refle
         label_selector: String::new(),
         field_selector: String::new(),
         table: FieldTable::default(),
+        encoding: Encoding::Json,
     };
     let reflector = Reflector::new(upstream.clone(), lister, writer, config);
     let (handle, claims) = (reflector.handle(), reflector.progress_sender());
@@ -329,7 +330,7 @@ async fn what_is_forbidden_is_said_and_asked_again() {
     let server = Server::builder().start().await.unwrap();
     server.faults().add(Fault::always(Effect::Answer { code: 403, retry_after: None }).on("configmaps"));
     let world = start(&server, config()).await;
-    timeout(SOON, world.handle.forbidden()).await.unwrap();
+    timeout(SOON, world.handle.refused()).await.unwrap();
     assert!(world.handle.is_forbidden());
     assert!(matches!(world.cache.ready(), Readiness::Pending { .. }));
     let asked = server.counts().requests(Verb::Probe, "configmaps");

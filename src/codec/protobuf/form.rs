@@ -1,0 +1,61 @@
+//! What one resource's answers begin with. Built once, here, and shared by all of them.
+
+use std::sync::Arc;
+
+use crate::codec::Shape;
+
+use super::envelope::Lead;
+
+/// The form of one resource in protobuf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    pub api_version: Arc<str>,
+    pub kind: Arc<str>,
+    pub list_kind: Arc<str>,
+    object: Leads,
+    list: Leads,
+}
+
+/// By shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Leads([Lead; 3]);
+
+// === impl Form ===
+
+impl Form {
+    pub fn new(api_version: &str, kind: &str, list_kind: &str) -> Self {
+        Self {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            list_kind: list_kind.into(),
+            object: Leads::new(api_version, kind, "PartialObjectMetadata"),
+            list: Leads::new(api_version, list_kind, "PartialObjectMetadataList"),
+        }
+    }
+
+    pub(super) fn object_lead(&self, shape: Shape) -> &Lead {
+        self.object.of(shape)
+    }
+
+    pub(super) fn list_lead(&self, shape: Shape) -> &Lead {
+        self.list.of(shape)
+    }
+}
+
+// === impl Leads ===
+
+impl Leads {
+    fn new(api_version: &str, kind: &str, partial: &str) -> Self {
+        let partial = |version| Lead::new(version, partial);
+        Self([Lead::new(api_version, kind), partial("meta.k8s.io/v1"), partial("meta.k8s.io/v1beta1")])
+    }
+
+    fn of(&self, shape: Shape) -> &Lead {
+        let [full, v1, v1beta1] = &self.0;
+        match shape {
+            Shape::Full => full,
+            Shape::PartialObjectMetadata => v1,
+            Shape::PartialObjectMetadataV1beta1 => v1beta1,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One object, read once: its message copied in the form caches keep, and the attributes reads need.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::codec::CodecError;
+use crate::meta::{AttributesBuilder, FieldTable, Object, ObjectKey, Raw, ResourceVersion};
+
+use super::fields::field_value;
+use super::wire::{Fields, Result, once, put_bytes, put_header, varint_len};
+
+/// Every object of the Kubernetes API has its ObjectMeta first.
+const METADATA: u32 = 1;
+
+/// No item is longer, whatever the caller's own bound: positions in an item are 32 bits.
+const MAX_ITEM: usize = 1 << 30;
+
+/// Of ObjectMeta, what reads need.
+#[derive(Default)]
+struct Metadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    uid: &'a str,
+    resource_version: Option<&'a str>,
+    /// Where the value of `resource_version` ends, from the start of ObjectMeta.
+    rv_end: usize,
+    labels: SmallVec<[(&'a str, &'a str); 16]>,
+}
+
+/// Reads the message of one object, as it stands in a list or in an envelope, and copies it into an allocation of its
+/// own. `table` says which field values to take.
+///
+/// # Errors
+/// When the bytes are no message that begins with an ObjectMeta in its usual form, with a name and a decimal
+/// resourceVersion, or are longer than 1 GiB.
+pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
+    if message.len() > MAX_ITEM {
+        return Err(CodecError::TooLarge { limit: MAX_ITEM });
+    }
+    let mut fields = Fields::new(message);
+    let first = fields.next()?.filter(|field| field.number == METADATA).ok_or(CodecError::Missing("metadata"))?;
+    let metadata = first.value.bytes("metadata")?;
+    // Written anew with another resourceVersion, it is given the length of its usual form.
+    if first.end != 1 + varint_len(metadata.len() as u64) + metadata.len() {
+        return Err(CodecError::Invalid("metadata"));
+    }
+    while let Some(field) = fields.next()? {
+        if field.number == METADATA {
+            return Err(CodecError::Duplicate("metadata"));
+        }
+    }
+    let meta = Metadata::read(metadata)?;
+    let key = meta.key()?;
+    let digits = meta.resource_version.ok_or(CodecError::Missing("metadata.resourceVersion"))?;
+    let rv = ResourceVersion::parse(digits).ok_or(CodecError::Invalid("metadata.resourceVersion"))?;
+
+    let mut attributes = AttributesBuilder::new(meta.uid);
+    for (key, value) in meta.sorted_labels()? {
+        attributes.label(key, value);
+    }
+    for field in table.labels.iter() {
+        attributes.field(&field_value(message, &field.value)?);
+    }
+
+    let mut kept = Vec::with_capacity(message.len() + 6);
+    put_header(&mut kept, 2, message.len() as u64);
+    // A tag and a length of at most five bytes.
+    let before = u8::try_from(kept.len()).unwrap_or(u8::MAX);
+    kept.extend_from_slice(message);
+    let start = first.end - metadata.len();
+    let rv_end = start + meta.rv_end;
+    let raw = Raw::with_header(
+        Bytes::from(kept),
+        before,
+        position(start)?..position(first.end)?,
+        position(rv_end - digits.len())?..position(rv_end)?,
+    );
+    Ok(Object::new(key, rv, attributes.build(), raw))
+}
+
+/// The object's message with another resourceVersion: its beginning up to the end of the metadata, and how long the
+/// whole is. What follows the metadata stays as it is.
+pub fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>, usize) {
+    let (metadata, digits) = (raw.metadata_range(), raw.rv_range());
+    let rv = rv.to_string();
+    let len = metadata.len() - digits.len() + rv.len();
+    let mut out = Vec::with_capacity(metadata.end + 12);
+    put_header(&mut out, 1, len as u64);
+    // The tag and the length of the old one take one byte each.
+    out.extend_from_slice(&raw.slice(metadata.start..digits.start.saturating_sub(2)));
+    put_bytes(&mut out, 6, rv.as_bytes());
+    out.extend_from_slice(&raw.slice(digits.end..metadata.end));
+    let whole = out.len() + raw.len().saturating_sub(metadata.end);
+    (out, whole)
+}
+
+fn position(at: usize) -> Result<u32> {
+    u32::try_from(at).map_err(|_| CodecError::TooLarge { limit: MAX_ITEM })
+}
+
+// === impl Metadata ===
+
+impl<'a> Metadata<'a> {
+    fn read(message: &'a [u8]) -> Result<Self> {
+        let mut found = Self::default();
+        let mut fields = Fields::new(message);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => found.name = field.value.text("metadata.name")?,
+                3 => found.namespace = field.value.text("metadata.namespace")?,
+                5 => found.uid = field.value.text("metadata.uid")?,
+                6 => {
+                    let text = field.value.text("metadata.resourceVersion")?;
+                    once(&mut found.resource_version, text, "metadata.resourceVersion")?;
+                    if field.end - field.start != 2 + text.len() {
+                        return Err(CodecError::Invalid("metadata.resourceVersion"));
+                    }
+                    found.rv_end = field.end;
+                }
+                11 => found.labels.push(entry(field.value.bytes("metadata.labels")?)?),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn key(&self) -> Result<ObjectKey> {
+        if self.name.is_empty() || self.name.contains('/') {
+            return Err(CodecError::Invalid("metadata.name"));
+        }
+        if self.namespace.contains('/') {
+            return Err(CodecError::Invalid("metadata.namespace"));
+        }
+        Ok(ObjectKey::new(self.namespace, self.name))
+    }
+
+    /// Sorted by key; of equal keys the last one counts.
+    fn sorted_labels(&self) -> Result<SmallVec<[(&'a str, &'a str); 16]>> {
+        if self.labels.len() > usize::from(u16::MAX) {
+            return Err(CodecError::Invalid("metadata.labels"));
+        }
+        let mut labels = self.labels.clone();
+        if !labels.is_sorted_by(|(a, _), (b, _)| a < b) {
+            labels.reverse();
+            labels.sort_by_key(|(key, _)| *key);
+            labels.dedup_by(|(a, _), (b, _)| a == b);
+        }
+        Ok(labels)
+    }
+}
+
+/// One entry of a map of strings.
+pub fn entry(message: &[u8]) -> Result<(&str, &str)> {
+    let (mut key, mut value) = ("", "");
+    let mut fields = Fields::new(message);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => key = field.value.text("key of a map")?,
+            2 => value = field.value.text("value of a map")?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}

@@ -1,0 +1,213 @@
+//! The items of a list out of a stream of chunks, without ever holding the whole list.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::codec::CodecError;
+use crate::codec::json::{ListMeta, Style, TypeMeta};
+use crate::meta::{FieldTable, Object, ResourceVersion};
+
+use super::envelope::{MAGIC, plain, type_meta};
+use super::item::parse_item;
+use super::wire::{Fields, Result, has_length, once, split_tag, varint};
+
+/// Takes a list body apart as it arrives. After an error every call gives that error.
+#[derive(Debug)]
+pub struct ListDecoder {
+    /// Begins with what is expected next.
+    buf: BytesMut,
+    table: FieldTable,
+    max_item: usize,
+    state: State,
+    head: Head,
+    failed: Option<CodecError>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Magic,
+    /// Fields of the envelope.
+    Envelope,
+    /// Fields of the list, in so many bytes.
+    List(u64),
+}
+
+/// What was seen of the list besides its items.
+#[derive(Debug, Default)]
+struct Head {
+    list_kind: Option<Arc<str>>,
+    api_version: Arc<str>,
+    metadata: Option<ListMetadata>,
+    list: bool,
+}
+
+#[derive(Debug, Default)]
+struct ListMetadata {
+    rv: Option<ResourceVersion>,
+    continue_token: String,
+    remaining_item_count: Option<i64>,
+}
+
+/// A field at the front of the buffer.
+struct Next {
+    number: u32,
+    /// Of its tag, and of its length if it has one.
+    header: usize,
+    /// Of what follows them.
+    len: u64,
+}
+
+// === impl ListDecoder ===
+
+impl ListDecoder {
+    /// `max_item` bounds one item, and any field outside the items, in bytes; at most that much plus one chunk is
+    /// buffered. `table` says which field values to take from the items.
+    pub fn new(max_item: usize, table: FieldTable) -> Self {
+        Self { buf: BytesMut::new(), table, max_item, state: State::Magic, head: Head::default(), failed: None }
+    }
+
+    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    #[expect(clippy::needless_pass_by_value, reason = "as the decoder of JSON takes it")]
+    pub fn push(&mut self, chunk: Bytes) {
+        self.buf.extend_from_slice(&chunk);
+    }
+
+    /// The next whole item; `None` when more bytes are needed, or the list is complete.
+    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
+    pub fn next(&mut self) -> Result<Option<Object>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// What the list said of itself, at the end of the body.
+    ///
+    /// # Errors
+    /// When the body was cut, is no list or has no resourceVersion, or an item was left in it.
+    pub fn finish(mut self) -> Result<ListMeta> {
+        if self.next()?.is_some() || self.state != State::Envelope || !self.buf.is_empty() || !self.head.list {
+            return Err(CodecError::Truncated);
+        }
+        let metadata = self.head.metadata.ok_or(CodecError::Missing("metadata"))?;
+        Ok(ListMeta {
+            rv: metadata.rv.ok_or(CodecError::Missing("metadata.resourceVersion"))?,
+            continue_token: metadata.continue_token,
+            remaining_item_count: metadata.remaining_item_count,
+            list_kind: self.head.list_kind.ok_or(CodecError::Missing("kind"))?,
+            api_version: self.head.api_version,
+            style: Style::Stripped,
+        })
+    }
+
+    fn decode(&mut self) -> Result<Option<Object>> {
+        loop {
+            match self.state {
+                State::Magic => {
+                    let len = self.buf.len().min(MAGIC.len());
+                    if self.buf[..len] != MAGIC[..len] {
+                        return Err(CodecError::Missing("k8s prefix"));
+                    }
+                    if len < MAGIC.len() {
+                        return Ok(None);
+                    }
+                    self.buf.advance(len);
+                    self.state = State::Envelope;
+                }
+                State::Envelope => {
+                    let Some(next) = self.header()? else { return Ok(None) };
+                    if next.number == 2 {
+                        if std::mem::replace(&mut self.head.list, true) {
+                            return Err(CodecError::Duplicate("raw"));
+                        }
+                        self.buf.advance(next.header);
+                        self.state = State::List(next.len);
+                        continue;
+                    }
+                    let Some(value) = self.whole(&next)? else { return Ok(None) };
+                    match next.number {
+                        1 => {
+                            let (api_version, kind) = type_meta(&value)?;
+                            self.head.api_version = api_version.into();
+                            self.head.list_kind = Some(kind.into());
+                        }
+                        3 | 4 => plain(&value)?,
+                        _ => {}
+                    }
+                }
+                State::List(0) => self.state = State::Envelope,
+                State::List(left) => {
+                    let Some(next) = self.header()? else { return Ok(None) };
+                    let left = left.checked_sub((next.header as u64).saturating_add(next.len));
+                    let left = left.ok_or(CodecError::Invalid("length of a list"))?;
+                    let Some(value) = self.whole(&next)? else { return Ok(None) };
+                    self.state = State::List(left);
+                    match next.number {
+                        1 => {
+                            once(&mut self.head.metadata, ListMetadata::read(&value)?, "metadata")?;
+                        }
+                        2 => return parse_item(&value, &self.table).map(Some),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The field at the front, if its tag and length are there. Nothing is consumed.
+    fn header(&self) -> Result<Option<Next>> {
+        let Some((tag, tag_len)) = varint(&self.buf)? else { return Ok(None) };
+        let (number, wire_type) = split_tag(tag)?;
+        // Nothing but strings and messages stands in a list or an envelope.
+        if !has_length(wire_type) {
+            return Err(CodecError::Invalid("wire type"));
+        }
+        let Some((len, len_len)) = varint(&self.buf[tag_len..])? else { return Ok(None) };
+        Ok(Some(Next { number, header: tag_len + len_len, len }))
+    }
+
+    /// Takes a field off the front if all of it is there.
+    fn whole(&mut self, next: &Next) -> Result<Option<BytesMut>> {
+        let len = usize::try_from(next.len).unwrap_or(usize::MAX);
+        if len > self.max_item {
+            return Err(CodecError::TooLarge { limit: self.max_item });
+        }
+        if self.buf.len() - next.header < len {
+            return Ok(None);
+        }
+        self.buf.advance(next.header);
+        Ok(Some(self.buf.split_to(len)))
+    }
+}
+
+// === impl ListMetadata ===
+
+impl ListMetadata {
+    fn read(message: &[u8]) -> Result<Self> {
+        let mut found = Self::default();
+        let mut fields = Fields::new(message);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                2 => {
+                    let text = field.value.text("metadata.resourceVersion")?;
+                    let invalid = CodecError::Invalid("metadata.resourceVersion");
+                    found.rv = Some(ResourceVersion::parse(text).ok_or(invalid)?);
+                }
+                3 => found.continue_token = field.value.text("metadata.continue")?.to_owned(),
+                4 => {
+                    let count = field.value.varint("metadata.remainingItemCount")?;
+                    found.remaining_item_count = Some(count.cast_signed());
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The items of a list carry no type: the list says it.
+pub fn item_type() -> TypeMeta {
+    TypeMeta { style: Style::Stripped, api_version: "".into(), kind: "".into() }
+}

@@ -1,0 +1,235 @@
+//! The wire format: varints, tags and lengths, read from bytes nobody vouches for.
+
+use crate::codec::CodecError;
+
+pub type Result<T> = std::result::Result<T, CodecError>;
+
+/// What stands behind a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    Varint(u64),
+    /// A string, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Four or eight bytes of a fixed size.
+    Fixed,
+}
+
+/// One field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    pub number: u32,
+    pub value: Value<'a>,
+    /// Where its tag begins, from the start of the message.
+    pub start: usize,
+    /// Where the value ends.
+    pub end: usize,
+}
+
+/// Walks the fields of one message. What a field holds is looked at by whoever wants to know it.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    message: &'a [u8],
+    at: usize,
+}
+
+/// Length of a varint at most.
+const LONGEST: usize = 10;
+
+/// Wire types.
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const BYTES: u64 = 2;
+const FIXED32: u64 = 5;
+
+/// A varint at the front of `bytes`, and its length; `None` when it does not end there.
+///
+/// # Errors
+/// When it is longer than any 64 bits need.
+pub fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
+    let mut value = 0u64;
+    for (index, &byte) in bytes.iter().take(LONGEST).enumerate() {
+        // The tenth byte has room for one bit.
+        if index == LONGEST - 1 && byte > 1 {
+            return Err(CodecError::Invalid("varint"));
+        }
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok(Some((value, index + 1)));
+        }
+    }
+    if bytes.len() >= LONGEST { Err(CodecError::Invalid("varint")) } else { Ok(None) }
+}
+
+/// A tag: the field's number and wire type.
+///
+/// # Errors
+/// When the number is none.
+pub fn split_tag(tag: u64) -> Result<(u32, u64)> {
+    let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
+    Ok((number.ok_or(CodecError::Invalid("field number"))?, tag & 7))
+}
+
+/// Whether a tag's wire type is that of strings, bytes and messages.
+pub fn has_length(wire_type: u64) -> bool {
+    wire_type == BYTES
+}
+
+/// How many bytes a varint takes.
+pub const fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Length of a field of `len` bytes with its tag, for numbers below 16.
+pub const fn field_len(len: u64) -> u64 {
+    1 + varint_len(len) as u64 + len
+}
+
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "seven bits")]
+    out.push(value as u8);
+}
+
+/// The tag and the length of a field that `len` bytes are to follow. `number` is below 16.
+pub fn put_header(out: &mut Vec<u8>, number: u8, len: u64) {
+    out.push(number << 3 | 2);
+    put_varint(out, len);
+}
+
+pub fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    put_header(out, number, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A number, which of a negative one is its two's complement.
+pub fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
+    out.push(number << 3);
+    put_varint(out, value.cast_unsigned());
+}
+
+/// Fills a slot that only one field may fill.
+///
+/// # Errors
+/// When it is full.
+pub fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
+    if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    pub fn new(message: &'a [u8]) -> Self {
+        Self { message, at: 0 }
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8]> {
+        let rest = self.message.get(self.at..).unwrap_or(&[]);
+        let len = usize::try_from(len).map_err(|_| CodecError::Truncated)?;
+        let taken = rest.get(..len).ok_or(CodecError::Truncated)?;
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        let rest = self.message.get(self.at..).unwrap_or(&[]);
+        let (value, len) = varint(rest)?.ok_or(CodecError::Truncated)?;
+        self.at += len;
+        Ok(value)
+    }
+
+    /// The next field; `None` at the end of the message.
+    ///
+    /// # Errors
+    /// When the rest is no field.
+    pub fn next(&mut self) -> Result<Option<Field<'a>>> {
+        if self.at >= self.message.len() {
+            return Ok(None);
+        }
+        let start = self.at;
+        let (number, wire_type) = split_tag(self.number()?)?;
+        let value = match wire_type {
+            VARINT => Value::Varint(self.number()?),
+            FIXED64 => self.take(8).map(|_| Value::Fixed)?,
+            BYTES => {
+                let len = self.number()?;
+                Value::Bytes(self.take(len)?)
+            }
+            FIXED32 => self.take(4).map(|_| Value::Fixed)?,
+            // Groups are no part of what the apiserver writes.
+            _ => return Err(CodecError::Invalid("wire type")),
+        };
+        Ok(Some(Field { number, value, start, end: self.at }))
+    }
+}
+
+// === impl Value ===
+
+impl<'a> Value<'a> {
+    pub fn bytes(self, name: &'static str) -> Result<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) | Self::Fixed => Err(CodecError::Invalid(name)),
+        }
+    }
+
+    pub fn text(self, name: &'static str) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes(name)?).map_err(|_| CodecError::NotUtf8)
+    }
+
+    pub fn varint(self, name: &'static str) -> Result<u64> {
+        match self {
+            Self::Varint(value) => Ok(value),
+            Self::Bytes(_) | Self::Fixed => Err(CodecError::Invalid(name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn varints_are_read_as_written(value: u64, rest: Vec<u8>) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, value);
+            prop_assert_eq!(bytes.len(), varint_len(value));
+            for cut in 0..bytes.len() {
+                prop_assert_eq!(varint(&bytes[..cut]), Ok(None));
+            }
+            bytes.extend(rest);
+            prop_assert_eq!(varint(&bytes), Ok(Some((value, varint_len(value)))));
+        }
+
+        #[test]
+        fn garbage_is_walked_without_harm(bytes: Vec<u8>) {
+            let mut fields = Fields::new(&bytes);
+            let mut end = 0;
+            while let Ok(Some(field)) = fields.next() {
+                prop_assert!(field.start == end && field.end > end && field.end <= bytes.len());
+                end = field.end;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_field() {
+        for (bytes, error) in [
+            (&[0xff; 11][..], CodecError::Invalid("varint")),
+            (&[0x0a, 0x05, 1][..], CodecError::Truncated),
+            (&[0x0a][..], CodecError::Truncated),
+            (&[0x09, 1, 2, 3][..], CodecError::Truncated),
+            (&[0x0b][..], CodecError::Invalid("wire type")),
+            (&[0x02, 0][..], CodecError::Invalid("field number")),
+            (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1][..], CodecError::Truncated),
+        ] {
+            assert_eq!(Fields::new(bytes).next(), Err(error), "{bytes:x?}");
+        }
+    }
+}

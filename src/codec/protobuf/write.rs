@@ -1,0 +1,187 @@
+//! GET bodies, lists and watch frames around the messages of objects.
+
+use bytes::Bytes;
+
+use crate::codec::{ListMetaOut, Shape, Slices};
+use crate::meta::{EventType, Object, ResourceVersion};
+
+use super::envelope::{Lead, TAIL};
+use super::form::Form;
+use super::item::with_resource_version;
+use super::wire::{field_len, put_bytes, put_header, put_number};
+
+/// Field number of `raw` in an envelope and of `items` in a list: an object is kept with this tag and its length in
+/// front, so that it stands in both as it is.
+const RAW: u8 = 2;
+
+/// An object in its envelope, as the body of a GET. `rv_override` replaces the object's resourceVersion.
+pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
+    let lead = form.object_lead(shape).bytes();
+    let message = Message::new(object, rv_override, shape);
+    if message.is_kept() {
+        let mut out = Slices::from(lead);
+        message.append(Vec::new(), &mut out);
+        return out;
+    }
+    let mut out = Slices::new();
+    message.append(lead.to_vec(), &mut out);
+    out
+}
+
+/// Length of an item as [`list_item`] writes it.
+pub fn item_len(object: &Object, shape: Shape) -> u64 {
+    let raw = object.raw();
+    if shape == Shape::Full { raw.framed().len() as u64 } else { field_len(raw.metadata_range().end as u64) }
+}
+
+/// Everything before the first item. The envelope tells the length of what it holds: `meta.items_len` is that of all
+/// items together.
+pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
+    let list_meta = list_meta(meta);
+    let lead = form.list_lead(shape).bytes();
+    let mut out = Vec::with_capacity(lead.len() + list_meta.len() + 24);
+    out.extend_from_slice(&lead);
+    put_header(&mut out, RAW, field_len(list_meta.len() as u64) + meta.items_len);
+    if metadata_first(shape) {
+        put_bytes(&mut out, 1, &list_meta);
+    }
+    out.into()
+}
+
+/// One item.
+pub fn list_item(object: &Object, shape: Shape) -> Slices {
+    if shape == Shape::Full {
+        return Slices::from(object.raw().framed());
+    }
+    let metadata = metadata(object);
+    let mut header = Vec::with_capacity(11);
+    put_header(&mut header, if metadata_first(shape) { 2 } else { 1 }, metadata.len() as u64);
+    let mut out = Slices::from(Bytes::from(header));
+    out.push(metadata);
+    out
+}
+
+/// Everything after the last item.
+pub fn list_tail(shape: Shape, meta: &ListMetaOut) -> Bytes {
+    if metadata_first(shape) {
+        return Bytes::from_static(TAIL);
+    }
+    let mut out = Vec::new();
+    put_bytes(&mut out, 2, &list_meta(meta));
+    out.extend_from_slice(TAIL);
+    out.into()
+}
+
+/// One event of a watch. `rv_override` replaces the object's resourceVersion: an object that leaves a watcher's
+/// selection is sent in its last selected state, with the resourceVersion of the change.
+pub fn event_frame(
+    form: &Form,
+    kind: EventType,
+    object: &Object,
+    rv_override: Option<ResourceVersion>,
+    shape: Shape,
+) -> Slices {
+    let message = Message::new(object, rv_override, shape);
+    let head = frame_head(kind.as_str(), form.object_lead(shape), message.len as u64);
+    let mut out = Slices::new();
+    message.append(head, &mut out);
+    out
+}
+
+/// A watch frame around a message that is already written.
+pub fn frame(kind: &str, lead: &Lead, message: &[u8]) -> Bytes {
+    let mut out = frame_head(kind, lead, message.len() as u64);
+    put_bytes(&mut out, RAW, message);
+    out.extend_from_slice(TAIL);
+    out.into()
+}
+
+/// Begins a watch frame around an envelope around a message of `len` bytes: everything before the field `raw`.
+fn frame_head(kind: &str, lead: &Lead, len: u64) -> Vec<u8> {
+    let envelope = lead.envelope_len(len);
+    let event = field_len(kind.len() as u64) + field_len(field_len(envelope));
+    let mut out = Vec::with_capacity(96);
+    // No object comes near the largest length: etcd refuses requests over 1.5 MiB.
+    out.extend_from_slice(&u32::try_from(event).unwrap_or(u32::MAX).to_be_bytes());
+    put_bytes(&mut out, 1, kind.as_bytes());
+    put_header(&mut out, 2, field_len(envelope));
+    put_header(&mut out, 1, envelope);
+    out.extend_from_slice(&lead.bytes());
+    out
+}
+
+/// An object's message on its way into an envelope.
+struct Message<'o> {
+    object: &'o Object,
+    shape: Shape,
+    /// What replaces its beginning up to the end of the metadata.
+    beginning: Option<Vec<u8>>,
+    len: usize,
+}
+
+// === impl Message ===
+
+impl<'o> Message<'o> {
+    fn new(object: &'o Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
+        let (raw, full) = (object.raw(), shape == Shape::Full);
+        let Some(rv) = rv_override else {
+            let len = if full { raw.len() } else { raw.metadata_range().end };
+            return Self { object, shape, beginning: None, len };
+        };
+        let (beginning, whole) = with_resource_version(raw, rv);
+        let len = if full { whole } else { beginning.len() };
+        Self { object, shape, beginning: Some(beginning), len }
+    }
+
+    /// Whether it is written as it is kept, its tag and length included.
+    fn is_kept(&self) -> bool {
+        self.beginning.is_none() && self.shape == Shape::Full
+    }
+
+    /// Appends `head`, then the message as the field `raw` of an envelope, and the envelope's end.
+    fn append(self, mut head: Vec<u8>, out: &mut Slices) {
+        let raw = self.object.raw();
+        if self.is_kept() {
+            out.push(head.into());
+            out.push(raw.framed());
+        } else {
+            put_header(&mut head, RAW, self.len as u64);
+            match self.beginning {
+                Some(mut beginning) => {
+                    head.append(&mut beginning);
+                    out.push(head.into());
+                    if self.shape == Shape::Full {
+                        out.push(raw.slice(raw.metadata_range().end..raw.len()));
+                    }
+                }
+                None => {
+                    out.push(head.into());
+                    out.push(metadata(self.object));
+                }
+            }
+        }
+        out.push_static(TAIL);
+    }
+}
+
+/// The message of a PartialObjectMetadata: of the object, its metadata field.
+fn metadata(object: &Object) -> Bytes {
+    let raw = object.raw();
+    raw.slice(0..raw.metadata_range().end)
+}
+
+/// Lists of v1beta1 have their items first.
+fn metadata_first(shape: Shape) -> bool {
+    shape != Shape::PartialObjectMetadataV1beta1
+}
+
+fn list_meta(meta: &ListMetaOut) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    put_bytes(&mut out, 1, b"");
+    put_bytes(&mut out, 2, meta.rv.to_string().as_bytes());
+    put_bytes(&mut out, 3, meta.continue_token.as_deref().unwrap_or_default().as_bytes());
+    if let Some(remaining) = meta.remaining {
+        put_number(&mut out, 4, remaining);
+    }
+    out
+}
