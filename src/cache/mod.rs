@@ -5,6 +5,8 @@
 //! pace. Readers take no lock for the present state; what is older is rebuilt from the window, exactly.
 
 mod config;
+#[cfg(test)]
+mod confirm_tests;
 mod difference;
 mod dispatcher;
 mod groups;

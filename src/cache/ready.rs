@@ -31,7 +31,10 @@ pub(super) struct Ready {
 #[derive(Clone, Debug)]
 struct Progress {
     readiness: Readiness,
+    /// Every event up to here is there.
     rv: ResourceVersion,
+    /// The newest revision whose state is known; not below `rv`.
+    newest: ResourceVersion,
     /// The writer is gone; nothing will ever change again.
     stopped: bool,
 }
@@ -58,7 +61,8 @@ impl Readiness {
 impl Ready {
     pub(super) fn new() -> Self {
         let readiness = Readiness::Pending { since: Instant::now() };
-        Self { progress: watch::Sender::new(Progress { readiness, rv: ResourceVersion::ZERO, stopped: false }) }
+        let zero = ResourceVersion::ZERO;
+        Self { progress: watch::Sender::new(Progress { readiness, rv: zero, newest: zero, stopped: false }) }
     }
 
     pub(super) fn readiness(&self) -> Readiness {
@@ -69,21 +73,34 @@ impl Ready {
         self.progress.borrow().rv
     }
 
-    pub(super) fn reached(&self, rv: ResourceVersion) {
-        self.progress.send_modify(|progress| progress.rv = rv);
+    pub(super) fn newest(&self) -> ResourceVersion {
+        self.progress.borrow().newest
     }
 
+    pub(super) fn reached(&self, rv: ResourceVersion) {
+        self.progress.send_modify(|progress| {
+            progress.rv = rv;
+            progress.newest = progress.newest.max(rv);
+        });
+    }
+
+    /// The state at `rv` is known, though perhaps not every event up to it.
+    pub(super) fn confirmed(&self, rv: ResourceVersion) {
+        self.progress.send_modify(|progress| progress.newest = progress.newest.max(rv));
+    }
+
+    /// A whole state was taken; it is the newest there is.
     pub(super) fn ready(&self, rv: ResourceVersion) {
         self.progress.send_modify(|progress| {
             progress.readiness = Readiness::Ready;
-            progress.rv = rv;
+            (progress.rv, progress.newest) = (rv, rv);
         });
     }
 
     pub(super) fn not_ready(&self, why: &str, stopped: bool) {
         self.progress.send_modify(|progress| {
             progress.readiness = Readiness::NotReady { why: why.into(), since: Instant::now() };
-            progress.rv = ResourceVersion::ZERO;
+            (progress.rv, progress.newest) = (ResourceVersion::ZERO, ResourceVersion::ZERO);
             progress.stopped |= stopped;
         });
     }
@@ -94,9 +111,9 @@ impl Ready {
         progress.wait_for(|progress| progress.readiness.is_ready() || progress.stopped).await.ok();
     }
 
-    /// Until the revision is reached or the cache is not ready.
+    /// Until a state at or past the revision is known or the cache is not ready.
     pub(super) async fn wait_for(&self, rv: ResourceVersion) {
         let mut progress = self.progress.subscribe();
-        progress.wait_for(|progress| progress.rv >= rv || !progress.readiness.is_ready()).await.ok();
+        progress.wait_for(|progress| progress.newest >= rv || !progress.readiness.is_ready()).await.ok();
     }
 }

@@ -26,7 +26,7 @@ use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 pub(super) struct Shared {
     pub(super) config: CacheConfig,
     pub(super) state: Mutex<State>,
-    /// The current snapshot for readers that must not wait; empty unless ready.
+    /// The newest state that is known, for readers that must not wait; empty unless ready.
     published: ArcSwapOption<Inner>,
     pub(super) ready: Ready,
     pub(super) groups: RwLock<WatchGroups>,
@@ -49,8 +49,10 @@ pub(super) struct Shared {
 /// What changes together with every event.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Present while ready.
+    /// What the events have come to. Present while ready.
     pub(super) current: Option<Snapshot>,
+    /// A state that the store was seen to have had at a revision that the events have not come to.
+    pub(super) confirmed: Option<Snapshot>,
     pub(super) history: History,
     /// Counts the times at which revisions may have started anew.
     pub(super) generation: u64,
@@ -71,7 +73,7 @@ impl Shared {
         let groups = WatchGroups::new(config.trigger);
         Self {
             config,
-            state: Mutex::new(State { current: None, history, generation: 0, gap_end: 0 }),
+            state: Mutex::new(State { current: None, confirmed: None, history, generation: 0, gap_end: 0 }),
             published: ArcSwapOption::empty(),
             ready: Ready::new(),
             groups: RwLock::new(groups),
@@ -104,8 +106,25 @@ impl Shared {
             let detail = format_args!("{} after {}", snapshot.rv(), current.rv());
             violated(Invariant::NeverGoesBack, &self.config.resource, detail);
         }
-        self.published.store(Some(snapshot.inner()));
+        if state.confirmed.as_ref().is_none_or(|confirmed| confirmed.rv() <= snapshot.rv()) {
+            state.confirmed = None;
+            self.published.store(Some(snapshot.inner()));
+        }
         state.current = Some(snapshot);
+    }
+
+    /// As [`super::WatchCache::confirm`].
+    pub(super) fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, generation: u64) -> bool {
+        let mut state = self.state.lock();
+        let newest = self.published.load().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, &snapshot.inner()));
+        let holds = newest && state.generation == generation;
+        if holds && rv > snapshot.rv() {
+            let confirmed = Snapshot::new(rv, snapshot.store().clone());
+            self.published.store(Some(confirmed.inner()));
+            state.confirmed = Some(confirmed);
+            self.ready.confirmed(rv);
+        }
+        holds
     }
 
     /// Appends an event; `after` is the state it leaves.
@@ -131,6 +150,7 @@ impl Shared {
     /// Ends all watchers and empties the history; the next event follows `rv`.
     pub(super) fn forget(&self, state: &mut State, rv: ResourceVersion, reason: EndReason) -> usize {
         state.generation += 1;
+        state.confirmed = None;
         state.history.reset(rv);
         state.gap_end = 0;
         let ended = self.groups.write().close_all(reason, state.generation);

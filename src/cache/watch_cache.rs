@@ -95,7 +95,27 @@ impl WatchCache {
         self.shared.ready.rv()
     }
 
-    /// The present state, `None` unless ready. Takes no lock.
+    /// The newest revision whose state is known: [`Self::resource_version`], or a later one that was confirmed.
+    pub fn newest(&self) -> ResourceVersion {
+        self.shared.ready.newest()
+    }
+
+    /// Which past the revisions are of: another one after a state was given up, when they may have started anew.
+    pub fn generation(&self) -> u64 {
+        self.shared.state.lock().generation
+    }
+
+    /// Takes `snapshot` for the state at `rv` as well, because the store was seen to hold exactly its objects at that
+    /// revision. `generation` is of before the store was read. False if there is a newer state by now, or none.
+    ///
+    /// Of the events up to `rv` nothing is said: an object may have been made and deleted on the way, and its events may
+    /// still come. So the state at `rv` is answered from now on, and watches may begin there, to which no event up to
+    /// `rv` is sent; but running watches get theirs, and no bookmark at `rv` before the events have come so far.
+    pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, generation: u64) -> bool {
+        self.shared.confirm(snapshot, rv, generation)
+    }
+
+    /// The newest state that is known, `None` unless ready. Takes no lock.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.snapshot()
     }
@@ -113,7 +133,8 @@ impl WatchCache {
                 return Ok(current.clone());
             }
             if rv > current.rv() {
-                return Err(SnapshotError::TooNew);
+                let confirmed = state.confirmed.as_ref().filter(|confirmed| confirmed.rv() == rv);
+                return confirmed.cloned().ok_or(SnapshotError::TooNew);
             }
             if rv < state.history.floor() {
                 return Err(SnapshotError::TooOld);
@@ -126,7 +147,7 @@ impl WatchCache {
         Ok(Snapshot::new(rv, store))
     }
 
-    /// The present state as soon as it is not older than `rv`.
+    /// The newest state as soon as it is not older than `rv`.
     ///
     /// # Errors
     /// At the deadline, or when the cache is not ready or ceases to be.
@@ -156,6 +177,8 @@ impl WatchCache {
             // group, e is put behind the remembered end, and is delivered once, from there.
             // e <= R: e is in the snapshot, or in the history before its head, which the initial part delivers. The
             // ring may have it too, if D follows J; there it is skipped by its revision.
+            // Of a confirmed state R is ahead of the events: those up to R that come after S change nothing of that state,
+            // and are skipped by their revision, too.
             // The state lock also covers what ends groups: a group not closed at S belongs to the state of S.
             let membership = Membership::join(&self.shared, &spec.predicate);
             let mut watcher = CacheWatcher::new(membership, &spec);
@@ -170,9 +193,10 @@ impl WatchCache {
         let state = self.shared.state.lock();
         let current = state.current.as_ref().ok_or(WatchError::NotReady)?;
         let rv = current.rv();
+        let newest = state.confirmed.as_ref().unwrap_or(current);
         let (phase, last, live_after) = match spec.start {
-            WatchStart::State => (Phase::Listing(Box::default()), rv, rv),
-            WatchStart::Now => (Phase::Live, rv, rv),
+            WatchStart::State => (Phase::Listing(Box::default()), newest.rv(), newest.rv()),
+            WatchStart::Now => (Phase::Live, newest.rv(), newest.rv()),
             WatchStart::After(after) if after >= rv => (Phase::Live, after, after),
             WatchStart::After(after) => {
                 let oldest_minus_1 = state.history.floor();
@@ -183,7 +207,7 @@ impl WatchCache {
                 (Phase::Replay(Box::new(Replay::new(from, head))), after, rv)
             }
         };
-        let snapshot = (spec.start == WatchStart::State).then(|| current.clone());
+        let snapshot = (spec.start == WatchStart::State).then(|| newest.clone());
         Ok(watcher.begin(phase, snapshot, last, live_after))
     }
 

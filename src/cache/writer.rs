@@ -70,6 +70,12 @@ impl Writer {
         self.rv
     }
 
+    /// The newest revision that readers have been answered of: [`Self::resource_version`], or a later one whose state was
+    /// confirmed. Zero unless synced.
+    pub fn newest(&self) -> ResourceVersion {
+        self.shared.ready.newest()
+    }
+
     /// Takes one watch event. The kind is corrected by what the store holds: ADDED of a held key is a modification,
     /// MODIFIED of an unknown one an addition, and DELETED of an unknown one only proves progress. For DELETED the
     /// object is upstream's, with the deletion's resourceVersion.
@@ -161,8 +167,10 @@ impl Writer {
     /// # Errors
     /// When the list is older than the cache, or not of one moment; the cache is as it was.
     pub async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion) -> Result<Replaced, ReplaceError> {
-        if rv < self.rv {
-            return Err(ReplaceError::WentBack { rv, current: self.rv });
+        // A list is of the newest revision there is, so it is not below what was confirmed, either.
+        let newest = self.rv.max(self.newest());
+        if rv < newest {
+            return Err(ReplaceError::WentBack { rv, current: newest });
         }
         if let Some(object) = objects.iter().find(|object| object.rv > rv) {
             return Err(ReplaceError::Ahead { key: object.key.clone(), rv: object.rv, list: rv });

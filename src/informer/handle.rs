@@ -95,7 +95,7 @@ impl Informer {
         {
             return;
         }
-        let proved = self.probe.prove(&self.cache, rv, Instant::now() + ADVANCE_TIMEOUT).await;
+        let proved = self.probe.prove_by_watch(&self.cache, rv, Instant::now() + ADVANCE_TIMEOUT).await;
         self.advancing.store(false, Ordering::Release);
         if let Err(error) = proved {
             tracing::debug!(informer = %self.key, %error, "cache not advanced");

@@ -22,6 +22,11 @@ impl ResourceVersion {
         self.0
     }
 
+    /// The least revision after this one.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }

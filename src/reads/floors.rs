@@ -35,11 +35,22 @@ pub struct Floor {
 
 impl Floors {
     pub fn of(&self, group: &str, resource: &str) -> Arc<Floor> {
+        let (group, resource) = history_of(group, resource);
         let key = (Arc::<str>::from(group), Arc::<str>::from(resource));
         if let Some(floor) = self.by_resource.read().get(&key) {
             return floor.clone();
         }
         self.by_resource.write().entry(key).or_default().clone()
+    }
+}
+
+/// Whose history a request writes or shows. Events are one kind in two groups, and who creates a binding in its own
+/// collection changes a pod.
+fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
+    match (group, resource) {
+        ("events.k8s.io", "events") => ("", "events"),
+        ("", "bindings") => ("", "pods"),
+        other => other,
     }
 }
 
@@ -104,6 +115,15 @@ mod tests {
         floor.raise(ResourceVersion(5));
         assert_eq!(floors.of("", "pods").get(), ResourceVersion(7));
         assert_eq!(floors.of("apps", "pods").get(), ResourceVersion::ZERO);
+    }
+
+    #[test]
+    fn one_history_under_two_names_has_one_floor() {
+        let floors = Floors::default();
+        floors.of("events.k8s.io", "events").raise(ResourceVersion(7));
+        floors.of("", "bindings").raise(ResourceVersion(8));
+        assert_eq!(floors.of("", "events").get(), ResourceVersion(7));
+        assert_eq!(floors.of("", "pods").get(), ResourceVersion(8));
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Reads {
         freshness: Freshness,
     ) -> Result<(Snapshot, Waited), Unserved> {
         let deadline = Instant::now() + self.config.freshness_timeout;
-        let (shown, before) = (floor.get(), informer.cache.resource_version());
+        let (shown, before) = (floor.get(), informer.cache.newest());
         let asked = match freshness {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
@@ -220,13 +220,20 @@ impl Reads {
         // A store that is behind what we had before it was asked was restored from a backup.
         let is_rewound = |revision| revision < before || revision < shown;
         if !store.is_some_and(is_rewound) {
-            if let Some(snapshot) = informer.cache.snapshot().filter(|snapshot| snapshot.rv() >= need) {
+            let settled = match store {
+                Some(_) => informer.probe.settled(&informer.cache, need),
+                None => informer.cache.snapshot().filter(|snapshot| snapshot.rv() >= need),
+            };
+            if let Some(snapshot) = settled {
                 let waited = if store.is_some() { Waited::Freshness } else { Waited::Nothing };
                 return Ok((snapshot, waited));
             }
             // Most waits are for an event that is on its way; only then is the apiserver asked.
             let soon = deadline.min(Instant::now() + Duration::from_millis(20));
             if let Ok(snapshot) = informer.cache.wait_for(need, soon).await {
+                if store.is_some() {
+                    informer.probe.keeps_up();
+                }
                 return Ok((snapshot, Waited::Freshness));
             }
         }
@@ -259,7 +266,7 @@ impl Reads {
 
     /// The store's revision now.
     pub(super) async fn revision(&self, informer: &Informer, deadline: Instant) -> Result<ResourceVersion, Unserved> {
-        match tokio::time::timeout_at(deadline, informer.probe.current_revision()).await {
+        match tokio::time::timeout_at(deadline, informer.probe.current_revision(&informer.cache)).await {
             Ok(Ok(revision)) => Ok(revision),
             Ok(Err(_)) | Err(_) => Err(ForwardReason::NotFresh.into()),
         }

@@ -33,6 +33,7 @@ pub(super) enum MetadataEvent {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Metadata {
+    pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) generation: i64,

@@ -3,6 +3,7 @@
 
 mod backoff;
 pub mod client;
+mod digest;
 pub mod discovery;
 mod error;
 mod metadata;
@@ -14,6 +15,7 @@ mod source;
 mod stamp;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 pub use backoff::BackoffConfig;
 pub use client::{CallOptions, Identity, Upstream};

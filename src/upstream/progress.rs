@@ -4,22 +4,30 @@
 //! where nothing happens not even then. Two requests together prove it. A consistent list of one object tells the
 //! store's revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own
 //! revision then replays what lies between, if anything does, and is ended by a bookmark.
+//!
+//! That takes a second or two. A small collection is proved at once by a consistent list of its metadata: if the keys and
+//! revisions are ours, then our state is the store's at the list's revision. It says nothing of events on their way, of an
+//! object that was made and deleted again, so it is no progress of the stream ([`WatchCache::confirm`]).
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{ConnectionId, Upstream};
+use super::digest::Digest;
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataList, MetadataStream};
 use super::metrics::RequestVerb;
 use super::reader::{Compression, get, get_json};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
-use crate::cache::{WaitError, WatchCache};
+use super::turns::Turns;
+use crate::cache::{Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 
 /// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
@@ -36,6 +44,11 @@ const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Watches that prove nothing are no closer together.
 const PACE: Duration = Duration::from_secs(1);
+/// Collections of up to so many objects are compared whole. A thousand objects of usual size are half a megabyte of
+/// metadata and some 10 ms of the apiserver's time; the watch costs nearly nothing, but takes a second or two.
+const SMALL: usize = 1000;
+/// Objects that may have been made since ours came.
+const ROOM: u32 = 64;
 /// One object, with room for the largest, where a server cannot give the metadata alone.
 const MAX_ANSWER: usize = 16 << 20;
 const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -70,7 +83,12 @@ pub struct ProgressProbe {
     upstream: Upstream,
     source: ListerWatcher,
     claims: mpsc::Sender<Progress>,
-    revisions: Revisions,
+    revisions: Turns<ResourceVersion>,
+    digests: Turns<Arc<Digest>>,
+    /// The newest that was read.
+    digest: Mutex<Option<Arc<Digest>>>,
+    /// The last proof needed a digest.
+    quiet: AtomicBool,
     /// Held by the one reader whose watch is running; the others wait for what it finds.
     watching: tokio::sync::Mutex<()>,
     /// By which the last revision came. The same apiserver is to be asked for the proof: it has just caught up.
@@ -86,27 +104,6 @@ struct Barren {
     until: Option<Instant>,
 }
 
-/// Reads of the store's revision, shared: a reader may only take one that began after it came.
-#[derive(Debug)]
-struct Revisions {
-    state: Mutex<RevisionState>,
-    done: watch::Sender<u64>,
-}
-
-#[derive(Debug, Default)]
-struct RevisionState {
-    started: u64,
-    running: bool,
-    last: Option<Result<ResourceVersion, UpstreamError>>,
-}
-
-/// Gives the turn back, also when the reader that runs it is dropped.
-struct Turn<'a> {
-    revisions: &'a Revisions,
-    number: u64,
-    result: Option<Result<ResourceVersion, UpstreamError>>,
-}
-
 /// What one short watch found.
 struct Found {
     /// The last event it replayed; zero if none.
@@ -120,12 +117,14 @@ impl ProgressProbe {
     /// `claims` is where the one who feeds the cache takes what was proved; it is bounded, and a claim that finds it
     /// full is waited for.
     pub fn new(upstream: Upstream, source: ListerWatcher, claims: mpsc::Sender<Progress>) -> Self {
-        let revisions = Revisions { state: Mutex::default(), done: watch::Sender::new(0) };
         Self {
             upstream,
             source,
             claims,
-            revisions,
+            revisions: Turns::new(),
+            digests: Turns::new(),
+            digest: Mutex::default(),
+            quiet: AtomicBool::new(false),
             watching: tokio::sync::Mutex::new(()),
             connection: Mutex::default(),
             barren: Mutex::default(),
@@ -141,25 +140,66 @@ impl ProgressProbe {
     /// The store's revision, read after this was called. One read runs at a time; all who come while it runs share
     /// the next.
     ///
+    /// Where the last proofs needed a comparison of the whole collection, that is read at once: it tells the revision,
+    /// too.
+    ///
     /// # Errors
     /// As of the read, for all who share it.
-    pub async fn current_revision(&self) -> Result<ResourceVersion, UpstreamError> {
-        let mut done = self.revisions.done.subscribe();
-        let wanted = self.revisions.state.lock().started + 1;
+    pub async fn current_revision(&self, cache: &WatchCache) -> Result<ResourceVersion, UpstreamError> {
+        if self.quiet.load(Ordering::Relaxed) && is_small(cache) {
+            return Ok(self.read_digest(cache).await?.rv);
+        }
+        self.revisions.ask(self.read_revision()).await
+    }
+
+    /// The events came in time by themselves: a revision is all that is to be asked for.
+    pub fn keeps_up(&self) {
+        self.quiet.store(false, Ordering::Relaxed);
+    }
+
+    /// The newest state, if it is at or past `rv`, or was just read to be that of such a revision. The store must have
+    /// reached `rv`. Takes no time and asks nobody.
+    pub fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
+        let digest = self.digest.lock().clone().filter(|digest| digest.rv >= rv);
         loop {
-            if let Some(mut turn) = self.revisions.take_turn(wanted) {
-                let result = self.read_revision().await;
-                turn.result = Some(result.clone());
-                return result;
+            let snapshot = cache.snapshot()?;
+            if snapshot.rv() >= rv {
+                return Some(snapshot);
             }
-            // Whoever has the turn tells when it is over; the sender lives as long as we do.
-            if *done.borrow_and_update() >= wanted
-                && let Some(result) = self.revisions.state.lock().last.clone()
-            {
-                return result;
+            let digest = digest.as_ref()?;
+            if digest.generation != cache.generation() || !digest.is_of(&snapshot) {
+                return None;
             }
-            if self.revisions.state.lock().running {
-                done.changed().await.ok();
+            // If it is not the newest any more, the newest is looked at.
+            cache.confirm(&snapshot, digest.rv, digest.generation);
+        }
+    }
+
+    /// Compares the whole collection with the store's, waiting a moment for events that are on their way. False if that
+    /// proves nothing.
+    async fn compare(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<bool, ProveError> {
+        if !is_small(cache) {
+            return Ok(false);
+        }
+        if self.digest.lock().as_ref().is_none_or(|digest| digest.rv < rv) {
+            let read = tokio::select! {
+                _ = cache.wait_for(rv, deadline) => return Ok(cache.newest() >= rv),
+                read = timeout_at(deadline, self.read_digest(cache)) => read.map_err(|_| ProveError::Timeout)?,
+            };
+            if !read?.is_whole() {
+                return Ok(false);
+            }
+        }
+        self.quiet.store(true, Ordering::Relaxed);
+        let until = deadline.min(Instant::now() + IN_FLIGHT * 10);
+        loop {
+            let next = cache.newest().next();
+            if self.settled(cache, rv).is_some() {
+                return Ok(true);
+            }
+            // An event may complete it.
+            if cache.wait_for(next, until).await.is_err() {
+                return Ok(false);
             }
         }
     }
@@ -170,6 +210,22 @@ impl ProgressProbe {
     /// # Errors
     /// When the deadline passes, or the apiserver does not answer.
     pub async fn prove(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
+        if self.compare(cache, rv, deadline).await? {
+            return Ok(());
+        }
+        self.prove_by_watch(cache, rv, deadline).await
+    }
+
+    /// [`Self::prove`] by what is progress of the stream, too: events, or the bookmark of a second watch.
+    ///
+    /// # Errors
+    /// As of [`Self::prove`].
+    pub async fn prove_by_watch(
+        &self,
+        cache: &WatchCache,
+        rv: ResourceVersion,
+        deadline: Instant,
+    ) -> Result<(), ProveError> {
         loop {
             // What is on its way arrives within a moment as a rule, and needs no proof.
             let moment = deadline.min(Instant::now() + IN_FLIGHT);
@@ -245,12 +301,37 @@ impl ProgressProbe {
         Ok(best.filter(|found: &Found| found.last_event == last_event))
     }
 
+    async fn read_digest(&self, cache: &WatchCache) -> Result<Arc<Digest>, UpstreamError> {
+        // As many as we have, and room for those that are on their way.
+        let limit = u32::try_from(cache.snapshot().map_or(0, |snapshot| snapshot.len())).unwrap_or(u32::MAX);
+        let digest = self.digests.ask(async {
+            let generation = cache.generation();
+            let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+            let path = self.source.list_path(limit.saturating_add(ROOM), "");
+            let (head, list): (_, MetadataList) =
+                get_json(&self.upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
+            *self.connection.lock() = head.extensions().get().copied();
+            self.heard.set(Instant::now());
+            Ok(Arc::new(Digest::of(list, generation)?))
+        });
+        let digest = digest.await?;
+        let mut kept = self.digest.lock();
+        if kept.as_ref().is_none_or(|kept| kept.rv < digest.rv || kept.generation < digest.generation) {
+            *kept = Some(digest.clone());
+        }
+        Ok(digest)
+    }
+
     async fn read_revision(&self) -> Result<ResourceVersion, UpstreamError> {
         let (rv, connection) = revision(&self.upstream, &self.source).await?;
         *self.connection.lock() = connection;
         self.heard.set(Instant::now());
         Ok(rv)
     }
+}
+
+fn is_small(cache: &WatchCache) -> bool {
+    cache.snapshot().is_some_and(|snapshot| snapshot.len() <= SMALL)
 }
 
 /// The store's revision now, by a consistent list of one object, and the connection the answer came by.
@@ -283,35 +364,6 @@ impl Barren {
                 *self = Self { watches: 0, until: Some(Instant::now() + BARREN_FOR) };
             }
         }
-    }
-}
-
-// === impl Revisions ===
-
-impl Revisions {
-    /// The turn to read, if none is running and no read that began late enough is over.
-    fn take_turn(&self, wanted: u64) -> Option<Turn<'_>> {
-        let mut state = self.state.lock();
-        let over = !state.running && state.started >= wanted && state.last.is_some();
-        if state.running || over {
-            return None;
-        }
-        state.running = true;
-        state.started += 1;
-        state.last = None;
-        Some(Turn { revisions: self, number: state.started, result: None })
-    }
-}
-
-// === impl Turn ===
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.revisions.state.lock();
-        state.running = false;
-        state.last = self.result.take();
-        drop(state);
-        self.revisions.done.send_replace(self.number);
     }
 }
 

@@ -37,7 +37,7 @@ async fn world() -> World {
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let probe = Arc::new(ProgressProbe::new(upstream, source, sender));
-    let now = probe.current_revision().await.unwrap();
+    let now = probe.current_revision(&cache).await.unwrap();
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }
 }
@@ -48,8 +48,8 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
     let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
     let reads: Vec<_> = (0..50)
         .map(|_| {
-            let probe = world.probe.clone();
-            crate::lifecycle::spawn("reader", async move { probe.current_revision().await.unwrap() })
+            let (probe, cache) = (world.probe.clone(), world.cache.clone());
+            crate::lifecycle::spawn("reader", async move { probe.current_revision(&cache).await.unwrap() })
         })
         .collect();
     for read in reads {
@@ -63,10 +63,11 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
 async fn a_reader_that_gives_up_gives_its_turn_back() {
     let world = world().await;
     for _ in 0..20 {
-        let given_up = tokio::time::timeout(Duration::from_micros(50), world.probe.current_revision()).await;
+        let given_up =
+            tokio::time::timeout(Duration::from_micros(50), world.probe.current_revision(&world.cache)).await;
         drop(given_up);
     }
-    let revision = tokio::time::timeout(Duration::from_secs(10), world.probe.current_revision()).await;
+    let revision = tokio::time::timeout(Duration::from_secs(10), world.probe.current_revision(&world.cache)).await;
     revision.expect("nobody holds the turn").unwrap();
 }
 
@@ -76,12 +77,13 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
     // Something happened, but not to this type.
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.current_revision().await.unwrap();
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
     let from = world.cache.resource_version();
     assert!(revision > from);
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(20);
-    let proof = crate::lifecycle::spawn("reader", async move { probe.prove(&cache, revision, deadline).await });
+    let proof =
+        crate::lifecycle::spawn("reader", async move { probe.prove_by_watch(&cache, revision, deadline).await });
     let claim = world.claims.recv().await.unwrap();
     assert_eq!(claim.from, from);
     assert!(claim.to >= revision);
@@ -95,11 +97,11 @@ async fn events_that_the_probe_replays_are_waited_for() {
     let metadata = serde_json::json!({"name": "x", "namespace": "default"});
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     let rv = world.server.create(object).unwrap();
-    let revision = world.probe.current_revision().await.unwrap();
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
     // The main stream never delivers it: the claim must not be made, whatever the bookmark says.
-    let proof = probe.prove(&cache, revision, deadline).await;
+    let proof = probe.prove_by_watch(&cache, revision, deadline).await;
     assert!(matches!(proof, Err(ProveError::Timeout)), "{proof:?}");
     assert!(world.claims.try_recv().is_err(), "an event at {rv} is missing");
 }
@@ -111,12 +113,73 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.current_revision().await.unwrap();
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
     let started = Instant::now();
-    let prove = || world.probe.prove(&world.cache, revision, started + Duration::from_secs(20));
+    let prove = || world.probe.prove_by_watch(&world.cache, revision, started + Duration::from_secs(20));
     let proof = prove().await;
     assert!(matches!(proof, Err(ProveError::Unprovable)), "{proof:?}");
     let took = started.elapsed();
     assert!(matches!(prove().await, Err(ProveError::Unprovable)));
     assert!(started.elapsed() - took < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_small_quiet_collection_is_proved_by_comparison() {
+    let mut world = world().await;
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    world.server.create(other).unwrap();
+    let from = world.cache.resource_version();
+    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    assert!(world.probe.settled(&world.cache, revision).is_none(), "a revision alone proves nothing");
+    world.probe.prove(&world.cache, revision, deadline).await.unwrap();
+    assert_eq!(world.cache.snapshot().unwrap().rv(), revision);
+    assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
+    assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
+    // From now on one request gives revision and proof.
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "another"}});
+    world.server.create(other).unwrap();
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    assert_eq!(world.probe.settled(&world.cache, revision).map(|snapshot| snapshot.rv()), Some(revision));
+    assert_eq!(world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before, 3);
+}
+
+#[tokio::test]
+async fn a_comparison_waits_for_the_event_that_is_on_its_way() {
+    let mut world = world().await;
+    let metadata = serde_json::json!({"name": "x", "namespace": "default"});
+    let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let rv = world.server.create(object).unwrap();
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    world.server.create(other).unwrap();
+    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    let rv = ResourceVersion(rv);
+    assert!(revision > rv);
+    let (probe, cache) = (world.probe.clone(), world.cache.clone());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let proof = crate::lifecycle::spawn("reader", async move { probe.compare(&cache, revision, deadline).await });
+    while world.probe.digest.lock().is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
+    let attributes = crate::meta::AttributesBuilder::new("u").build();
+    let key = crate::meta::ObjectKey::new("default", "x");
+    let object = crate::meta::Object::new(key, rv, attributes, raw);
+    world.writer.apply(crate::meta::EventType::Added, object).await.unwrap();
+    assert!(proof.await.unwrap().unwrap());
+    assert_eq!(world.cache.snapshot().unwrap().rv(), revision);
+}
+
+#[tokio::test]
+async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
+    let mut world = world().await;
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    world.server.create(other).unwrap();
+    let digest = world.probe.read_digest(&world.cache).await.unwrap();
+    world.writer.not_ready("restored");
+    let restored = ResourceVersion(digest.rv.get() - 1);
+    world.writer.replace(Vec::new(), restored).await.unwrap();
+    assert!(world.probe.settled(&world.cache, digest.rv).is_none());
+    assert_eq!(world.cache.newest(), restored);
 }

@@ -141,7 +141,7 @@ impl Reflector {
 
     fn advance(&mut self, outcome: Outcome) {
         let before = self.machine.state();
-        self.machine.at(self.writer.resource_version());
+        self.machine.at(self.writer.newest());
         if before != State::WatchList {
             let group = &self.lister.resource.gvr.group;
             self.machine.set_paged(self.upstream.refuses_watch_list(group, self.config.refused_for));
@@ -313,8 +313,8 @@ impl Reflector {
     async fn current(&mut self) -> Outcome {
         match progress::revision(&self.upstream, &self.lister).await {
             Ok((rv, _connection)) => {
-                if rv < self.writer.resource_version() {
-                    let ours = self.writer.resource_version();
+                let ours = self.writer.newest();
+                if rv < ours {
                     self.note(&format!("the apiserver is at resource version {rv}, behind ours, {ours}"), 0);
                 }
                 Outcome::Current(rv)

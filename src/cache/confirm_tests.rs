@@ -1,0 +1,111 @@
+//! A state that is known to be the store's at a revision that the events have not come to.
+
+use super::dispatcher::Dispatcher;
+use super::testing::*;
+use super::*;
+use crate::meta::{EventType, ResourceVersion, Scope};
+
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion(n)
+}
+
+/// `a/x@10` listed at 100, and seen to be all there is at 110.
+async fn confirmed() -> (Writer, WatchCache, Dispatcher) {
+    let (mut writer, cache, dispatcher) = cache(|_| {});
+    writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(100)).await.unwrap();
+    let snapshot = cache.snapshot().unwrap();
+    assert!(cache.confirm(&snapshot, rv(110), cache.generation()));
+    (writer, cache, dispatcher)
+}
+
+fn listed(cache: &WatchCache) -> (u64, Vec<String>) {
+    let snapshot = cache.snapshot().unwrap();
+    (snapshot.rv().get(), names(snapshot.range(&Scope::default(), None)))
+}
+
+async fn passes(writer: &mut Writer) {
+    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
+    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_the_newest_state_and_no_progress() {
+    let (_writer, cache, _) = confirmed().await;
+    assert_eq!(listed(&cache), (110, vec!["a/x@10".to_owned()]));
+    assert_eq!((cache.newest(), cache.resource_version()), (rv(110), rv(100)));
+    assert_eq!(cache.wait_for(rv(110), tokio::time::Instant::now()).await.unwrap().rv(), rv(110));
+    assert_eq!(cache.snapshot_at(rv(110)).unwrap().rv(), rv(110));
+    // Of what lies between nothing is known yet.
+    assert_eq!(cache.snapshot_at(rv(107)).unwrap_err(), SnapshotError::TooNew);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_never_see_an_object_that_was_made_and_deleted_before_it() {
+    let (mut writer, cache, mut dispatcher) = confirmed().await;
+    let mut running = cache.watch(spec(WatchStart::After(rv(100)))).unwrap();
+    let mut from_state = cache.watch(spec(WatchStart::State)).unwrap();
+    let mut from_revision = cache.watch(spec(WatchStart::After(rv(110)))).unwrap();
+    let mut from_now = cache.watch(spec(WatchStart::Now)).unwrap();
+    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
+    assert_eq!(listed(&cache), (110, vec!["a/x@10".to_owned()]));
+    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
+    assert_eq!(listed(&cache), (110, vec!["a/x@10".to_owned()]));
+    writer.apply(EventType::Modified, plain("a", "x", 112)).await.unwrap();
+    assert_eq!(listed(&cache), (112, vec!["a/x@112".to_owned()]));
+    dispatch(&mut dispatcher);
+    // A watch that was open before has not been told of the state: it gets every event.
+    assert_eq!(take(&mut running), ["ADDED a/passing@105", "DELETED a/passing@108", "MODIFIED a/x@112"]);
+    assert_eq!(take(&mut from_state), ["ADDED a/x@10", "BOOKMARK 110 initial", "MODIFIED a/x@112"]);
+    for watcher in [&mut from_revision, &mut from_now] {
+        assert_eq!(take(watcher), ["MODIFIED a/x@112"]);
+    }
+    // The same state by history, now that it knows.
+    assert_eq!(names(cache.snapshot_at(rv(110)).unwrap().range(&Scope::default(), None)), ["a/x@10"]);
+    assert_eq!(names(cache.snapshot_at(rv(106)).unwrap().range(&Scope::default(), None)).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_of_a_running_watch_names_it() {
+    let (mut writer, cache, mut dispatcher) = confirmed().await;
+    let mut running = cache.watch(spec(WatchStart::After(rv(100)))).unwrap();
+    let mut from_state = cache.watch(spec(WatchStart::State)).unwrap();
+    assert_eq!(take(&mut from_state), ["ADDED a/x@10", "BOOKMARK 110 initial"]);
+    passes(&mut writer).await;
+    dispatch(&mut dispatcher);
+    running.end(true);
+    from_state.end(true);
+    assert_eq!(
+        take(&mut running),
+        ["ADDED a/passing@105", "DELETED a/passing@108", "BOOKMARK 108", "END drained"],
+        "as far as the events have come"
+    );
+    assert_eq!(take(&mut from_state), ["END drained"], "a bookmark does not go back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_with_the_past_it_is_of() {
+    let (mut writer, cache, _) = confirmed().await;
+    let (old, generation) = (cache.snapshot().unwrap(), cache.generation());
+    // A list is of the newest revision there is: one below what was confirmed comes from a store that was restored.
+    let error = writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(105)).await.unwrap_err();
+    assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(110) });
+    writer.not_ready("restored");
+    assert!(cache.snapshot().is_none() && cache.newest().is_zero());
+    writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(50)).await.unwrap();
+    assert_eq!(listed(&cache).0, 50);
+    let new = cache.snapshot().unwrap();
+    assert!(!cache.confirm(&old, rv(120), cache.generation()), "not the newest state any more");
+    assert!(!cache.confirm(&new, rv(120), generation), "the store was read before");
+    assert_eq!(listed(&cache).0, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_takes_its_place() {
+    let (mut writer, cache, mut dispatcher) = confirmed().await;
+    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
+    let list = [plain("a", "x", 10), plain("a", "y", 115)].map(Arc::new);
+    writer.replace(list.into(), rv(120)).await.unwrap();
+    dispatch(&mut dispatcher);
+    assert_eq!(listed(&cache).0, 120);
+    assert_eq!(take(&mut watcher), ["ADDED a/x@10", "BOOKMARK 110 initial", "ADDED a/y@115"]);
+}

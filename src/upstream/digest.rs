@@ -1,0 +1,115 @@
+//! A collection as the store has it at one moment: its keys and their revisions, without the objects.
+//!
+//! Revisions are the store's own count of changes, so an object that has the same revision is the same object, and a
+//! collection with the same keys at the same revisions is the same collection.
+
+use crate::cache::Snapshot;
+use crate::meta::{ObjectKey, ResourceVersion, Scope};
+
+use super::error::UpstreamError;
+use super::metadata::MetadataList;
+
+#[derive(Debug)]
+pub(super) struct Digest {
+    /// What the store was at.
+    pub(super) rv: ResourceVersion,
+    /// The cache's [`crate::cache::WatchCache::generation`] before the store was read.
+    pub(super) generation: u64,
+    /// By key; `None` if there are more objects than were asked for.
+    objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
+}
+
+// === impl Digest ===
+
+impl Digest {
+    /// # Errors
+    /// When the list or one of its objects has no revision.
+    pub(super) fn of(list: MetadataList, generation: u64) -> Result<Self, UpstreamError> {
+        let rv = list.rv()?;
+        if !list.continue_token().is_empty() {
+            return Ok(Self { rv, generation, objects: None });
+        }
+        let object = |item: super::metadata::Metadata| Ok((ObjectKey::new(&item.namespace, &item.name), item.rv()?));
+        let mut objects = list.into_items().map(object).collect::<Result<Vec<_>, UpstreamError>>()?;
+        // As they are listed, but that is the server's affair.
+        objects.sort_unstable();
+        Ok(Self { rv, generation, objects: Some(objects) })
+    }
+
+    /// Whether it is all of the collection.
+    pub(super) fn is_whole(&self) -> bool {
+        self.objects.is_some()
+    }
+
+    /// Whether the snapshot holds exactly these objects, and so is the state at [`Self::rv`].
+    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+        let Some(objects) = &self.objects else { return false };
+        objects.len() == snapshot.len()
+            && snapshot
+                .range(&Scope::default(), None)
+                .zip(objects)
+                .all(|(ours, (key, rv))| ours.key == *key && ours.rv == *rv)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::{self, CacheConfig};
+    use crate::meta::{AttributesBuilder, Gvr, Object, Raw};
+
+    fn object(namespace: &str, name: &str, rv: u64) -> Arc<Object> {
+        let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
+        Arc::new(Object::new(
+            ObjectKey::new(namespace, name),
+            ResourceVersion(rv),
+            AttributesBuilder::new("u").build(),
+            raw,
+        ))
+    }
+
+    fn digest(objects: &[(&str, &str, u64)], token: &str) -> Digest {
+        let items: Vec<_> = objects
+            .iter()
+            .map(|(namespace, name, rv)| {
+                json!({"metadata": {"namespace": namespace, "name": name, "resourceVersion": rv.to_string()}})
+            })
+            .collect();
+        let list = json!({"metadata": {"resourceVersion": "90", "continue": token}, "items": items});
+        Digest::of(serde_json::from_value(list).unwrap(), 1).unwrap()
+    }
+
+    #[tokio::test]
+    async fn equal_means_every_key_at_its_revision_and_no_other() {
+        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        // `a-b` sorts before `a/`: by the whole key, not by namespace.
+        let objects = vec![object("a-b", "y", 7), object("a", "x", 5)];
+        writer.replace(objects, ResourceVersion(10)).await.unwrap();
+        let snapshot = cache.snapshot().unwrap();
+        let same = [("a", "x", 5), ("a-b", "y", 7)];
+        assert!(digest(&same, "").is_of(&snapshot));
+        assert_eq!(digest(&same, "").rv, ResourceVersion(90));
+        for (what, other) in [
+            ("fewer", &same[..1]),
+            ("more", &[same[0], same[1], ("b", "z", 8)]),
+            ("another revision", &[("a", "x", 6), same[1]]),
+            ("another name", &[("a", "w", 5), same[1]]),
+            ("another namespace", &[("c", "x", 5), same[1]]),
+            ("twice the same", &[same[0], same[0]]),
+        ] {
+            assert!(!digest(other, "").is_of(&snapshot), "{what}");
+        }
+        assert!(!digest(&same, "more").is_of(&snapshot), "only a part of the collection");
+    }
+
+    #[test]
+    fn a_list_without_revisions_is_no_digest() {
+        let list = json!({"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "x"}}]});
+        assert!(Digest::of(serde_json::from_value(list).unwrap(), 1).is_err());
+    }
+}
