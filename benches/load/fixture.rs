@@ -47,6 +47,8 @@ impl Fixture {
         let mut writer = apiserver.connect(Protocol::Http2).await?;
         post(&mut writer, "/api/v1/namespaces", r#"{"metadata":{"name":"load"}}"#.into()).await?;
         post(&mut writer, "/api/v1/namespaces/load/configmaps", config_map(0)).await?;
+        let other = r#"{"metadata":{"name":"other","namespace":"load"}}"#;
+        post(&mut writer, "/api/v1/namespaces/load/secrets", other.into()).await?;
         let pods = if options.lists > 0 { options.pods } else { 0 };
         eprintln!("creating {pods} pods of {} bytes", options.pod_bytes);
         futures_util::stream::iter(0..pods)
@@ -71,6 +73,24 @@ impl Fixture {
         servers
     }
 
+    pub(crate) fn apiserver(&self) -> &Target {
+        &self.apiserver
+    }
+
+    /// The kube-apiserver itself, and informerd in each mode of consistent lists. To be measured one after the other.
+    pub(crate) fn modes(&self, options: &Options) -> anyhow::Result<Vec<(String, Running)>> {
+        let mut modes = vec![("kube-apiserver".to_owned(), self.start(&Server::Apiserver)?)];
+        let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
+        for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
+            let Some(binary) = binary else { continue };
+            for mode in ["upstream", "probe", "cache"] {
+                let running = self.start_informerd(&binary, false, &["--consistent-reads-list", mode])?;
+                modes.push((format!("{name}, `{mode}`"), running));
+            }
+        }
+        Ok(modes)
+    }
+
     /// A connection that writes directly to the kube-apiserver.
     pub(crate) fn writer(&mut self) -> &mut Connection {
         &mut self.writer
@@ -79,11 +99,11 @@ impl Fixture {
     pub(crate) fn start(&self, server: &Server) -> anyhow::Result<Running> {
         match server {
             Server::Apiserver => Ok(Running { target: self.apiserver.clone(), admin: None, _daemon: None }),
-            Server::Informerd { binary, tls, .. } => self.start_informerd(binary, *tls),
+            Server::Informerd { binary, tls, .. } => self.start_informerd(binary, *tls, &[]),
         }
     }
 
-    fn start_informerd(&self, binary: &Path, tls: bool) -> anyhow::Result<Running> {
+    fn start_informerd(&self, binary: &Path, tls: bool, flags: &[&str]) -> anyhow::Result<Running> {
         let (port, admin) = (free_port()?, free_port()?);
         let scheme = if tls { "https" } else { "http" };
         let daemon = Command::new(binary)
@@ -92,6 +112,7 @@ impl Fixture {
             .args(["--listen", &format!("{scheme}://127.0.0.1:{port}")])
             .args(["--admin", &format!("127.0.0.1:{admin}"), "--state-dir"])
             .arg(&self.state)
+            .args(flags)
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()

@@ -9,6 +9,7 @@ mod client;
 mod fanout;
 mod fixture;
 mod lists;
+mod reads;
 mod report;
 
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ struct Options {
     /// Pause between two writes.
     #[arg(long, default_value_t = 5)]
     pause_ms: u64,
+    /// Reads of the newest state in each mode, of a quiet and of a busy resource; 0 leaves them out.
+    #[arg(long, default_value_t = 1_000)]
+    reads: usize,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1")]
     protocols: Vec<Protocol>,
     /// Another informerd to measure beside the one that was built, for a comparison of two versions.
@@ -79,6 +83,17 @@ async fn main() -> anyhow::Result<()> {
             let running = fixture.start(server)?;
             let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
             report.fanout(server.row(protocol), cost);
+        }
+    }
+    if options.reads > 0 {
+        for resource in [reads::Resource::Quiet, reads::Resource::Busy] {
+            for readers in [1, 20] {
+                for (name, running) in fixture.modes(&options)? {
+                    let apiserver = fixture.apiserver().clone();
+                    let cost = reads::run(&running, &apiserver, fixture.writer(), resource, readers, &options).await?;
+                    report.reads(format!("{name} | {resource:?} | {readers}"), cost);
+                }
+            }
         }
     }
     report.print(&options);

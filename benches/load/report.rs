@@ -3,11 +3,13 @@
 use super::Options;
 use super::fanout::FanoutCost;
 use super::lists::ListCost;
+use super::reads::ReadCost;
 
 #[derive(Default)]
 pub(crate) struct Report {
     lists: Vec<(String, ListCost)>,
     fanouts: Vec<(String, FanoutCost)>,
+    reads: Vec<(String, ReadCost)>,
 }
 
 impl Report {
@@ -21,7 +23,24 @@ impl Report {
         self.fanouts.push((name, cost));
     }
 
+    pub(crate) fn reads(&mut self, name: String, cost: ReadCost) {
+        eprintln!("{name}: {cost:?}");
+        self.reads.push((name, cost));
+    }
+
     pub(crate) fn print(&self, options: &Options) {
+        if !self.reads.is_empty() {
+            println!(
+                "\nLists of the newest state, {} each; requests are those to the kube-apiserver:\n",
+                options.reads
+            );
+            println!("| server | resource | readers | lists per 1,000 | watches per 1,000 | p50 ms | p99 ms |");
+            println!("|---|---|---|---|---|---|---|");
+            for (name, cost) in &self.reads {
+                let ReadCost { lists, watches, p50_ms, p99_ms } = cost;
+                println!("| {name} | {lists:.0} | {watches:.0} | {p50_ms:.1} | {p99_ms:.1} |");
+            }
+        }
         if let Some((_, first)) = self.lists.first() {
             println!("\nList of {} pods, mean of {}:\n", options.pods, options.lists);
             println!(

@@ -3,6 +3,7 @@
 //! [`plan`] is the decision table, pure; [`Reads`] carries a plan out against the informers: serve, wait and serve,
 //! forward with a reason, or refuse with a Status. HTTP and gRPC both speak through here.
 
+mod allowance;
 mod answer;
 mod floors;
 mod get;

@@ -12,6 +12,7 @@ use crate::informer::{Coverage, Factory, Informer, NoCoverage};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
+use super::allowance::Allowance;
 use super::floors::Floor;
 use super::plan::Freshness;
 use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal};
@@ -67,6 +68,12 @@ pub struct ReadsConfig {
     pub freshness_timeout: Duration,
 }
 
+/// Watches from before our window that are forwarded at once, and then one every so often. Each may stay for as long as
+/// its client asked: clients that come back to a daemon that was just started must not all end up at the apiserver.
+/// Beyond that they get the 410 that the apiserver gives them after its own restart, and list anew, from the cache.
+const OLD_WATCHES: u32 = 100;
+const OLD_WATCH_EVERY: Duration = Duration::from_secs(6);
+
 /// The read path over the shared informers. Cloning shares it.
 #[derive(Clone)]
 pub struct Reads {
@@ -74,6 +81,7 @@ pub struct Reads {
     pub(super) config: Arc<ReadsConfig>,
     floors: Floors,
     metrics: Arc<ReadMetrics>,
+    pub(super) old_watches: Arc<Allowance>,
 }
 
 /// A request whose resource and selectors are known.
@@ -103,7 +111,13 @@ pub(super) enum Unserved {
 
 impl Reads {
     pub fn new(config: ReadsConfig, factory: Factory) -> Self {
-        Self { factory, config: Arc::new(config), floors: Floors::default(), metrics: Arc::default() }
+        Self {
+            factory,
+            config: Arc::new(config),
+            floors: Floors::default(),
+            metrics: Arc::default(),
+            old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
+        }
     }
 
     /// The revisions that forwarded answers have shown; the forwarder raises them.

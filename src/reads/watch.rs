@@ -95,6 +95,13 @@ impl Reads {
             Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || is_uncached(request) => {
                 Err(ForwardReason::OutsideWindow.into())
             }
+            // The apiserver's window may reach further back than ours. Not where we had to list anew: what lies before
+            // that had left its window, too.
+            Err(WatchError::TooOld { .. })
+                if informer.cache.stats().replaced_total <= 1 && self.old_watches.take(Instant::now()) =>
+            {
+                Err(ForwardReason::OutsideWindow.into())
+            }
             Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
                 let error = errors::expired_watch(rv.get(), oldest_minus_1.get());
                 Ok(failed(read.shape, form, error, served(&informer, waited, oldest_minus_1)))

@@ -102,7 +102,8 @@ async fn run(scene: &Scene, collection: &str, seed: u64, meanwhile: impl Fn(&Sce
         log.push(&event);
     }
     let reads = std::mem::take(&mut *run.reads.lock());
-    for key in run.acknowledged.lock().keys() {
+    let keys: Vec<String> = run.acknowledged.lock().keys().cloned().collect();
+    for key in keys {
         let (namespace, name) = key.split_once('/').unwrap();
         delete(&scene.direct, collection, namespace, name).await;
     }

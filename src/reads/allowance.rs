@@ -1,0 +1,61 @@
+//! So many at once, and then one every so often.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A bound on how often something is done.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    most: u32,
+    every: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    left: u32,
+    /// Up to when `left` is counted.
+    at: Instant,
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
+        Self { most, every, state: Mutex::new(State { left: most, at: now }) }
+    }
+
+    /// Whether it may be done once more.
+    pub(super) fn take(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.left < self.most && now.saturating_duration_since(state.at) >= self.every {
+            state.left += 1;
+            state.at += self.every;
+        }
+        if state.left == self.most {
+            state.at = now;
+        }
+        let may = state.left > 0;
+        state.left = state.left.saturating_sub(1);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_many_then_one_every_so_often() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let allowance = Allowance::new(3, second, start);
+        let granted = |after: f64| allowance.take(start + second.mul_f64(after));
+        assert_eq!([granted(0.0), granted(0.1), granted(0.2), granted(0.9)], [true, true, true, false]);
+        assert_eq!([granted(1.0), granted(1.5), granted(2.0), granted(2.1)], [true, false, true, false]);
+        // Nothing is saved up beyond the most.
+        let after_long: Vec<bool> = (0..5).map(|_| granted(1000.0)).collect();
+        assert_eq!(after_long, [true, true, true, false, false]);
+    }
+}
