@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 pub const USAGE: &str = "\
 cargo test --test differential -- [flags]
-  --phase NAME       curated, generated, watches, pages or proof; may be repeated; all without it
+  --phase NAME       curated, generated, scripts, watches, pages or proof; may be repeated; all without it
   --seed N           the first seed (1)
   --seeds N          so many seeds, consecutive (1)
   --requests N       generated requests for each seed (2000)
@@ -25,6 +25,7 @@ cargo test --test differential -- [flags]
 pub enum Phase {
     Curated,
     Generated,
+    Scripts,
     Watches,
     Pages,
     Proof,
@@ -63,12 +64,13 @@ pub struct Args {
 // === impl Phase ===
 
 impl Phase {
-    pub const ALL: [Self; 5] = [Self::Curated, Self::Generated, Self::Watches, Self::Pages, Self::Proof];
+    pub const ALL: [Self; 6] = [Self::Curated, Self::Generated, Self::Scripts, Self::Watches, Self::Pages, Self::Proof];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Curated => "curated",
             Self::Generated => "generated",
+            Self::Scripts => "scripts",
             Self::Watches => "watches",
             Self::Pages => "pages",
             Self::Proof => "proof",

@@ -114,7 +114,7 @@ impl Line {
         let mut ask = Ask::method(method, target);
         for header in parts {
             let (name, value) = header.split_once(": ").unwrap_or((header, ""));
-            ask = ask.header(name, value);
+            ask = ask.header(name, &value.replace("{authority}", side.authority()));
         }
         if method == "POST" {
             ask.body = Some("nonsense".to_owned());

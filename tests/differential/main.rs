@@ -20,6 +20,7 @@ mod proto;
 mod report;
 mod rng;
 mod rows;
+mod scripts;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
@@ -122,6 +123,7 @@ async fn phases(args: &Args, name: &str, pair: [Endpoint; 2], still: bool, repor
         let seeds = args.seed..args.seed + args.seeds;
         match phase {
             Phase::Curated => curated::run(&world, args.filter.as_deref(), report).await,
+            Phase::Scripts => scripts::run(&world, args.filter.as_deref(), report).await,
             Phase::Generated => {
                 for seed in seeds {
                     let filter = args.filter.clone();

@@ -190,6 +190,42 @@ pub const ROWS: &[Row] = &[
         &["ClusterRoleList"],
     ),
     ("I20", "/openapi/v3 | Accept-Encoding: gzip", 200, &[]),
+    (
+        "I22",
+        "/api/v1/namespaces/diff-a/configmaps?watch=1&resourceVersion=0&{second} | Connection: Upgrade | Upgrade: websocket | Sec-WebSocket-Version: 13 | Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ== | Origin: http://{authority}",
+        101,
+        &["ADDED"],
+    ),
+    (
+        "I22",
+        "/api/v1/namespaces/diff-a/configmaps?watch=1&resourceVersion=0&{second} | Connection: keep-alive, upgrade | Upgrade: WebSocket | Sec-WebSocket-Version: 13 | Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ== | Origin: http://{authority} | Accept: application/vnd.kubernetes.protobuf",
+        101,
+        &["k8s\0"],
+    ),
+    (
+        "I22",
+        "{w}/widgets?watch=1&resourceVersion=1&{second} | Connection: Upgrade | Upgrade: websocket | Sec-WebSocket-Version: 13 | Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ== | Origin: http://{authority} | Sec-WebSocket-Protocol: x",
+        101,
+        &["ERROR"],
+    ),
+    (
+        "I22",
+        "/api/v1/configmaps?watch=1&resourceVersion=0&{second} | Connection: Upgrade | Upgrade: websocket | Sec-WebSocket-Version: 13 | Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        403,
+        &[],
+    ),
+    (
+        "I22",
+        "/api/v1/configmaps?watch=1&resourceVersion=0&{second} | Connection: Upgrade | Upgrade: websocket | Origin: http://{authority}",
+        400,
+        &[],
+    ),
+    (
+        "I22",
+        "/api/v1/configmaps?watch=1&resourceVersion=abc | Connection: Upgrade | Upgrade: websocket | Sec-WebSocket-Version: 13 | Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ== | Origin: http://{authority}",
+        500,
+        &[],
+    ),
     ("I24", "/api/v1/pods?{exact} | Audit-Id: mine", 200, &[]),
     (
         "I25",
