@@ -46,9 +46,9 @@ pub enum Origin {
     /// A CustomResourceDefinition, with what it says of this version.
     Custom {
         selectable: Arc<[SelectableField]>,
-        /// Set if the version is deprecated, with the text of its own if it has one. Only to notice that it changes:
-        /// what the apiserver makes of it is learnt from its answers.
-        deprecation: Option<Arc<str>>,
+        /// Names one state of the whole definition's spec. Only to notice that it changes: the apiserver then ends
+        /// every watch of every version and begins anew, whatever the change was.
+        definition: Arc<str>,
     },
     /// An aggregated API server, or a definition that may not be read: only `metadata.name` and
     /// `metadata.namespace` can be evaluated here.

@@ -195,6 +195,7 @@ async fn definitions(world: &World, report: &Report) -> Result<(), String> {
     equal_in_the_end(world, "created again", &format!("{list1}?resourceVersion=0 "), 200, report).await;
     stale_watch(world, "created again", &list1, old, report).await;
     world.delete(&path).await?;
+    equal_in_the_end(world, "deleted for good", &list1, 404, report).await;
     Ok(())
 }
 

@@ -147,16 +147,29 @@ impl World {
 
     /// Brings both sides to the newest revision of every kind. Where the world moves, to one that both know.
     pub async fn settle(&self) -> Result<(), String> {
+        // What the harness has begun may still be under way at the server.
+        for _ in 0..10 {
+            if self.is_settled().await? {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        Err("somebody writes all the time".to_owned())
+    }
+
+    async fn is_settled(&self) -> Result<bool, String> {
         let newest = KINDS.iter().map(|kind| async move {
             let list = Ask::get(format!("{}/{}?limit=1", kind.root, kind.plural));
             self.direct_json(&list).await.map(|list| rv(&list))
         });
         let now = try_join_all(newest).await?.into_iter().max().unwrap_or(0);
         self.now.store(now, Ordering::Relaxed);
-        try_join_all(KINDS.iter().map(|kind| self.settle_kind(kind, now))).await.map(drop)
+        let settled = try_join_all(KINDS.iter().map(|kind| self.settle_kind(kind, now))).await?;
+        Ok(settled.into_iter().all(|settled| settled))
     }
 
-    async fn settle_kind(&self, kind: &Kind, now: u64) -> Result<(), String> {
+    /// False if there was a newer revision meanwhile, where there should be none.
+    async fn settle_kind(&self, kind: &Kind, now: u64) -> Result<bool, String> {
         let bound = Instant::now() + Duration::from_secs(60);
         loop {
             let ask = Ask::get(format!("{}/{}?resourceVersion={now}", kind.root, kind.plural));
@@ -165,8 +178,11 @@ impl World {
                 let answer = endpoint.ask(&ask, BOUND).await.map_err(|error| error.to_string())?;
                 reached.push(rv(&answer.json()));
             }
-            if reached.iter().all(|at| if self.still { *at == now } else { *at >= now }) {
-                return Ok(());
+            if self.still && reached.iter().any(|at| *at > now) {
+                return Ok(false);
+            }
+            if reached.iter().all(|at| *at >= now) {
+                return Ok(true);
             }
             if Instant::now() > bound {
                 return Err(format!("{}: at {reached:?} after 60 s, and not at {now}", kind.row));

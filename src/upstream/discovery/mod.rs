@@ -84,7 +84,17 @@ struct Refreshing {
 
 #[derive(Deserialize)]
 struct Definition {
+    #[serde(default)]
+    metadata: DefinitionMetadata,
     spec: DefinitionSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DefinitionMetadata {
+    uid: String,
+    /// Moves with every change of the spec.
+    generation: i64,
 }
 
 #[derive(Deserialize)]
@@ -98,8 +108,6 @@ struct DefinitionSpec {
 struct DefinitionVersion {
     name: String,
     selectable_fields: Vec<SelectableField>,
-    deprecated: bool,
-    deprecation_warning: String,
 }
 
 #[derive(Deserialize)]
@@ -413,7 +421,7 @@ impl Discovery {
         match self.get::<Definition>(&path, "application/json").await {
             Ok(definition) => {
                 let version = definition.spec.versions.into_iter().find(|version| *version.name == *gvr.version);
-                Ok((version.unwrap_or_default().into_origin(), None))
+                Ok((version.unwrap_or_default().into_origin(&definition.metadata), None))
             }
             Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
             Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
@@ -425,11 +433,11 @@ impl Discovery {
 // === impl DefinitionVersion ===
 
 impl DefinitionVersion {
-    fn into_origin(self) -> Origin {
+    fn into_origin(self, definition: &DefinitionMetadata) -> Origin {
         let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
         Origin::Custom {
             selectable: self.selectable_fields.into_iter().map(path).collect(),
-            deprecation: self.deprecated.then(|| self.deprecation_warning.into()),
+            definition: format!("{}/{}", definition.uid, definition.generation).into(),
         }
     }
 }
