@@ -35,7 +35,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("informer", &["meta", "selector", "cache", "upstream", "lifecycle"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer"]),
     // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
-    ("auth", &["meta", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    // The selectors of a request are part of what is authorized; watches for changed rights are tasks.
+    (
+        "auth",
+        &["meta", "selector", "lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"],
+    ),
     ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle"]),
     ("grpc", &["meta", "selector", "codec", "reads", "auth", "lifecycle"]),

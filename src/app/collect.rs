@@ -11,6 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
+use crate::auth::{Access, AuthMetrics};
 use crate::cache::CacheStats;
 use crate::grpc::GrpcMetrics;
 use crate::http::HttpMetrics;
@@ -28,6 +29,7 @@ pub(super) struct Rooms {
     pub(super) grpc: Arc<GrpcMetrics>,
     pub(super) upstream: Upstream,
     pub(super) forward: Forward,
+    pub(super) access: Access,
 }
 
 /// One family: its name without the prefix, its help, and where its number stands.
@@ -128,6 +130,26 @@ const UPSTREAM_COUNTERS: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_credential_reloads", "Times the credentials were read anew", |m| load(&m.credential_reloads)),
 ];
 
+const AUTH_GAUGES: &[PerProcess<AuthMetrics>] = &[
+    ("auth_reviews_running", "Reviews under way", |m| load(&m.reviews_running)),
+    ("auth_reviews_peak", "The most reviews that ever were under way", |m| load(&m.reviews_peak)),
+    ("auth_reviews_waiting", "Requests that wait for their review's turn", |m| load(&m.reviews_waiting)),
+    ("auth_watches_live", "Watches for changed rights that are up to date", |m| load(&m.watches_live)),
+];
+
+const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
+    ("auth_token_reviews", "TokenReviews sent", |m| load(&m.token_reviews)),
+    ("auth_access_reviews", "SubjectAccessReviews sent", |m| load(&m.access_reviews)),
+    ("auth_review_failures", "Reviews that brought no answer", |m| load(&m.review_failures)),
+    ("auth_review_overflows", "Reviews not sent because too many waited", |m| load(&m.review_overflows)),
+    ("auth_allowed", "Reads allowed", |m| load(&m.allowed)),
+    ("auth_denied", "Reads refused with 403", |m| load(&m.denied)),
+    ("auth_unauthenticated", "Reads refused with 401", |m| load(&m.unauthenticated)),
+    ("auth_undecided", "Reads left to the apiserver because nothing could be decided", |m| load(&m.undecided)),
+    ("auth_flushes", "Changes of rights that ended decisions", |m| load(&m.flushes)),
+    ("auth_streams_revoked", "Open streams ended because the right was gone", |m| load(&m.streams_revoked)),
+];
+
 const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
     ("forward_shared_reads", "Forwarded reads that answered more than one client", |m| load(&m.shared_reads)),
     ("forward_shared_followers", "Clients answered by the read of another", |m| load(&m.shared_followers)),
@@ -186,6 +208,15 @@ impl Collector for Rooms {
         process(encoder, GRPC_GAUGES, MetricType::Gauge, &*self.grpc)?;
         process(encoder, GRPC_COUNTERS, MetricType::Counter, &*self.grpc)?;
         process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
+        process(encoder, AUTH_GAUGES, MetricType::Gauge, &**self.access.metrics())?;
+        process(encoder, AUTH_COUNTERS, MetricType::Counter, &**self.access.metrics())?;
+        let (credentials, decisions) = self.access.remembered();
+        for (kind, help, count) in [
+            ("auth_credentials", "Credentials remembered, as hashes", credentials),
+            ("auth_decisions", "Decisions remembered", decisions),
+        ] {
+            family(encoder, kind, help, MetricType::Gauge, [(Labels::new(), count)].into_iter())?;
+        }
         process(encoder, UPSTREAM_STATE, MetricType::Gauge, &self.upstream)?;
         process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &**self.upstream.metrics())?;
         process(encoder, UPSTREAM_COUNTERS, MetricType::Counter, &**self.upstream.metrics())

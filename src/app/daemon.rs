@@ -12,6 +12,7 @@ use super::process::Context;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
+use crate::auth::{Access, Mode};
 use crate::config::Config;
 use crate::grpc::{Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
@@ -38,6 +39,7 @@ pub struct Daemon {
     pub factory: Factory,
     pub reads: Reads,
     pub upstream: Upstream,
+    pub access: Access,
     pub http: Arc<HttpMetrics>,
     pub grpc: Arc<GrpcMetrics>,
     _admin: Arc<Admin>,
@@ -68,6 +70,9 @@ impl Daemon {
         let forward_config = ForwardConfig { lend: config.lend_identity, ..ForwardConfig::default() };
         let forward = Forward::new(forward_config, upstream.clone(), observer);
 
+        let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
+        let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
+
         let latches = Latches {
             apiserver: Some(readiness.latch("apiserver")),
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
@@ -79,6 +84,7 @@ impl Daemon {
             grpc: grpc_metrics.clone(),
             upstream: upstream.clone(),
             forward: forward.clone(),
+            access: access.clone(),
         });
         let everything = Arc::new(Everything {
             factory: factory.clone(),
@@ -99,13 +105,14 @@ impl Daemon {
         let service = Service::start(
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
+                access: access.clone(),
                 reads: Arc::new(reads.clone()),
                 forward,
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
                 explain: config.http.explain,
-                grpc: Some(Arc::new(Calls(grpc))),
+                grpc: Some(Arc::new(Calls { grpc, access: access.clone() })),
                 gzip: config.http.gzip,
                 metrics: http_metrics.clone(),
             },
@@ -126,6 +133,7 @@ impl Daemon {
             factory,
             reads,
             upstream,
+            access,
             http: http_metrics,
             grpc: grpc_metrics,
             _admin: Arc::new(admin),

@@ -19,7 +19,8 @@ pub struct Endpoint {
     pub ca: Option<Vec<u8>>,
 }
 
-/// Which listener a kubeconfig can name: the first that is no Unix socket, which Kubernetes clients cannot use.
+/// Which listener a kubeconfig without credentials can name: the first that asks for none and is no Unix socket, which
+/// Kubernetes clients cannot use.
 ///
 /// # Errors
 /// There is none, or its port is chosen only when the daemon starts.
@@ -27,10 +28,11 @@ pub fn listener(listen: &[ListenAddr]) -> Result<(bool, SocketAddr), String> {
     let usable = listen.iter().find_map(|address| match address {
         ListenAddr::Http(at) => Some((false, *at)),
         ListenAddr::Https(at) => Some((true, *at)),
-        ListenAddr::Unix(_) => None,
+        // A kubeconfig of ours carries no credentials.
+        ListenAddr::Delegated(_) | ListenAddr::Unix(_) => None,
     });
     let (https, at) = usable.ok_or(
-        "no listener that a kubeconfig can name: kubectl and the client libraries do not speak over unix sockets",
+        "no listener that a kubeconfig without credentials can name: delegated ones want some, and kubectl and the client libraries do not speak over unix sockets",
     )?;
     if at.port() == 0 {
         return Err("the port of the listener is chosen when the daemon starts: give --listen a port".to_owned());

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::auth::Access;
 use crate::grpc::{Caller, Cluster, Grpc};
 use crate::http::body::{self, Body};
 use crate::http::{BoxFuture, Connection, Handler};
@@ -19,7 +20,10 @@ use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 
 /// Answers the calls that the listeners find to be gRPC.
-pub(super) struct Calls(pub(super) Grpc);
+pub(super) struct Calls {
+    pub(super) grpc: Grpc,
+    pub(super) access: Access,
+}
 
 /// A cluster by the uid of its namespace `kube-system`, as is customary.
 pub(super) struct KubeSystem {
@@ -52,11 +56,12 @@ const MAX_BODY: usize = 1 << 20;
 // === impl Calls ===
 
 impl Handler for Calls {
-    fn handle(&self, request: Request<Incoming>, _connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
-        let grpc = self.0.clone();
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let grpc = self.grpc.clone();
+        let caller = Caller::new(self.access.clone(), &connection.caller(request.headers()));
         Box::pin(async move {
             let mut request = request.map(tonic::body::Body::new);
-            request.extensions_mut().insert(Caller::default());
+            request.extensions_mut().insert(caller);
             grpc.call(request).await.map(body::relayed)
         })
     }

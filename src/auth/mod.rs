@@ -1,1 +1,32 @@
-//! Who is asking, and may they: authentication and authorization of local clients.
+//! Who a client is, and what it may read: nobody reads through informerd what the kube-apiserver would refuse.
+//!
+//! On a listener that trusts its clients nothing is asked. On a delegated one every read is decided as the apiserver
+//! decides it: bearer tokens by TokenReview, client certificates by the cluster's CA, rights by SubjectAccessReview.
+//! [`Access::check`] is the one way in, for every protocol. Whatever cannot be decided is refused or forwarded with the
+//! client's own credentials, and never allowed.
+
+mod access;
+mod attributes;
+mod authenticator;
+mod authorizer;
+mod bearer;
+mod certificate;
+mod client_ca;
+mod config;
+mod lease;
+mod metrics;
+mod review;
+mod revocation;
+mod stamps;
+mod user;
+mod watching;
+
+pub use access::{Access, Caller, Grant, Mode, StartError, Verdict};
+pub use attributes::{Attributes, Requirement};
+pub use authenticator::{Authenticator, Who};
+pub use authorizer::{Authorizer, Decision};
+pub use config::{Anonymous, AuthConfig, ClientCaSource};
+pub use lease::Lease;
+pub use metrics::AuthMetrics;
+pub use review::Unavailable;
+pub use user::UserInfo;

@@ -9,13 +9,14 @@ use super::expand::expand;
 use super::file::{File, Node, Value};
 use super::layers::{Loader, Raw};
 use super::parse::{
-    beyond_this_machine, parse_compression, parse_count, parse_host, parse_lend_identity, parse_mode, positive_count,
-    positive_duration,
+    beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
+    parse_lend_identity, parse_mode, parse_name, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
 use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
+use crate::auth::{AuthConfig, Mode};
 use crate::http::{CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::telemetry::{LogConfig, LogFormat};
@@ -77,6 +78,7 @@ impl Loader<'_> {
         }
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
+        let auth = self.auth();
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
             text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
@@ -104,7 +106,11 @@ impl Loader<'_> {
         let log = self.log();
         Some(Config {
             upstream: UpstreamConfig { kubeconfig, context },
-            http: http?,
+            http: http.map(|mut http| {
+                http.tls.client_certificates = auth.as_ref().is_some_and(|auth| auth.client_ca.is_some());
+                http
+            })?,
+            auth: auth?,
             admin: crate::admin::Config { listen: admin?, probes },
             state_dir,
             lend_identity,
@@ -144,15 +150,41 @@ impl Loader<'_> {
     fn listen(&mut self) -> Vec<ListenAddr> {
         let found = self.many("listen", |text| {
             let address: ListenAddr = text.parse().map_err(|error| format!("{error}"))?;
-            if address.is_local() { Ok(address) } else { Err(beyond_this_machine(text)) }
+            let may = address.is_local() || address.mode() == Mode::Delegated;
+            if may { Ok(address) } else { Err(beyond_this_machine(text)) }
         });
         for (index, address) in found.iter().enumerate() {
-            let takes_free_port = matches!(address, ListenAddr::Http(at) | ListenAddr::Https(at) if at.port() == 0);
+            let takes_free_port = match address {
+                ListenAddr::Http(at) | ListenAddr::Https(at) | ListenAddr::Delegated(at) => at.port() == 0,
+                ListenAddr::Unix(_) => false,
+            };
             if !takes_free_port && found[..index].contains(address) {
                 self.wrong("listen", &format!("{address} is there twice"));
             }
         }
         found
+    }
+
+    fn auth(&mut self) -> Option<AuthConfig> {
+        let client_ca = self.optional("authentication.clientCa", parse_client_ca);
+        let audiences = self.many("authentication.audiences", parse_name);
+        let node = self.optional("authentication.node", parse_name);
+        let anonymous = self.parse("authentication.anonymous", parse_anonymous);
+        let token_ttl = self.parse("authentication.ttl", positive_duration);
+        let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
+        let deny_ttl = self.parse("authorization.denyTtl", positive_duration);
+        let max_reviews = self.parse("authorization.maxReviews", positive_count);
+        Some(AuthConfig {
+            client_ca,
+            audiences,
+            node,
+            anonymous: anonymous?,
+            token_ttl: token_ttl?,
+            allow_ttl: allow_ttl?,
+            deny_ttl: deny_ttl?,
+            max_reviews: max_reviews?,
+            ..AuthConfig::default()
+        })
     }
 
     fn admin(&mut self) -> Option<SocketAddr> {
@@ -161,7 +193,13 @@ impl Loader<'_> {
                 text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
             let address: SocketAddr =
                 address.parse().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))?;
-            if address.ip().is_loopback() { Ok(address) } else { Err(beyond_this_machine(text)) }
+            if address.ip().is_loopback() {
+                Ok(address)
+            } else {
+                Err(format!(
+                    "{text} can be reached from other machines, which the admin side must not: use a loopback address"
+                ))
+            }
         })
     }
 

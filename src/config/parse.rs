@@ -4,12 +4,31 @@ use std::time::Duration;
 
 use super::parse_duration;
 use super::resources::choice;
+use crate::auth::{Anonymous, ClientCaSource};
 use crate::passthrough::LendIdentity;
 
+/// Who reaches a listener that does not authenticate may read what is cached.
 pub(super) fn beyond_this_machine(text: &str) -> String {
     format!(
-        "{text} can be reached from other machines, and clients are not authenticated yet: use a loopback address or a unix socket"
+        "{text} can be reached from other machines, and does not authenticate its clients: use delegated+https://, a loopback address or a unix socket"
     )
+}
+
+pub(super) fn parse_client_ca(text: &str) -> Result<ClientCaSource, String> {
+    match text {
+        "" => Err("want a path, or cluster".into()),
+        "cluster" => Ok(ClientCaSource::Cluster),
+        path => Ok(ClientCaSource::File(path.into())),
+    }
+}
+
+pub(super) fn parse_anonymous(text: &str) -> Result<Anonymous, String> {
+    choice(text, &[("refuse", Anonymous::Refuse), ("forward", Anonymous::Forward)])
+}
+
+pub(super) fn parse_name(text: &str) -> Result<String, String> {
+    let valid = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    if valid { Ok(text.to_owned()) } else { Err(format!("{text:?} is no name: it must not be empty nor have blanks")) }
 }
 
 pub(super) fn parse_count(text: &str) -> Result<usize, String> {

@@ -12,8 +12,10 @@ use crate::reads::ProtobufReads;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub upstream: UpstreamConfig,
-    /// At least one listener, all reachable from this machine only.
+    /// At least one listener. Those that trust their clients are reachable from this machine only.
     pub http: HttpConfig,
+    /// How delegated listeners tell their clients apart.
+    pub auth: crate::auth::AuthConfig,
     pub admin: crate::admin::Config,
     /// What must outlive the process: the self-issued CA.
     pub state_dir: PathBuf,

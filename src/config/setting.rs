@@ -55,7 +55,7 @@ pub const SETTINGS: &[Setting] = &[
         "listen",
         "address",
         "http://127.0.0.1:8001",
-        "where clients are served: http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH; port 0 takes a free one",
+        "where clients are served: http://ADDRESS:PORT, https://ADDRESS:PORT, delegated+https://ADDRESS:PORT or unix:///PATH; port 0 takes a free one; only delegated ones may be reachable from other machines",
     ),
     one("admin", "address", "127.0.0.1:8002", "where health, metrics and cache introspection are served, ADDRESS:PORT"),
     one(
@@ -81,6 +81,39 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "which requests without credentials of their own are forwarded with ours; without it all with a kubeconfig, reads with a service account",
     ),
+    one(
+        "authentication.clientCa",
+        "path|cluster",
+        "",
+        "CA of client certificates on delegated listeners: a PEM file, read again when it changes, or cluster for the one the cluster publishes; without it no certificates are asked for",
+    ),
+    many(
+        "authentication.audiences",
+        "name",
+        "",
+        "audiences of which a token on a delegated listener must have one; without it the apiserver's own",
+    ),
+    one(
+        "authentication.node",
+        "name",
+        "",
+        "tokens on delegated listeners must be bound to a pod of this node; without it they may be of any",
+    ),
+    one(
+        "authentication.anonymous",
+        "refuse|forward",
+        "refuse",
+        "what becomes of requests without credentials on delegated listeners: 401, or the apiserver decides",
+    ),
+    one("authentication.ttl", "duration", "10s", "how long a reviewed token or certificate is taken for what it was"),
+    one(
+        "authorization.allowTtl",
+        "duration",
+        "5m",
+        "how long an allowed access is remembered; changed roles and bindings end it at once",
+    ),
+    one("authorization.denyTtl", "duration", "30s", "how long a denied access is remembered"),
+    one("authorization.maxReviews", "count", "32", "reviews under way at once; more wait"),
     Setting {
         key: "resources",
         kind: Kind::Rules,

@@ -140,14 +140,17 @@ impl Error {
                 Self::unimplemented(format!("{name} is not held in the encoding that was asked for"))
             }
             // What only the apiserver can answer; a typed request has no way to ask for it.
-            ForwardReason::Consistent | ForwardReason::Invalid | ForwardReason::Unsupported => {
+            ForwardReason::Consistent
+            | ForwardReason::Invalid
+            | ForwardReason::Unsupported
+            | ForwardReason::Unauthorized => {
                 refused("UNSUPPORTED", format!("this read of {name} can only be answered by the apiserver"))
             }
         }
     }
 
     /// An answer of the apiserver, or in its words.
-    fn status(status: meta::Status) -> Self {
+    pub(super) fn status(status: meta::Status) -> Self {
         let (code, reason) = match status.code {
             400 | 422 => (Code::InvalidArgument, "INVALID"),
             401 => (Code::Unauthenticated, "UNAUTHENTICATED"),

@@ -13,6 +13,7 @@ use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::status::Error;
 use super::token::TokenBase;
+use crate::auth::Lease;
 use crate::meta::ResourceVersion;
 use crate::reads::plan::Freshness;
 use crate::reads::{At, Selection, WatchFrom};
@@ -49,9 +50,9 @@ impl Terms {
         objects: &Objects,
         caller: &Caller,
         request: v1::WatchRequest,
-    ) -> Result<Self, tonic::Status> {
+    ) -> Result<(Self, Lease), tonic::Status> {
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
-        access::authorize(caller, Verb::Watch, &selection).await?;
+        let lease = access::authorize(caller, Verb::Watch, &selection).await?.lease();
         let of = request.selection.unwrap_or_default();
         let tokens = TokenBase::new(&objects.cluster.id().await, &of);
         let (from, max_staleness) = start(request.start.as_ref(), &tokens)?;
@@ -61,7 +62,7 @@ impl Terms {
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread, so that the clients of one start do not all come back at once.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
-        Ok(Self {
+        let terms = Self {
             selection,
             rendering,
             tokens,
@@ -73,7 +74,8 @@ impl Terms {
             max_batch_delay: delay.unwrap_or_default().min(MAX_BATCH_DELAY),
             conflate: request.conflate,
             deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
-        })
+        };
+        Ok((terms, lease))
     }
 }
 

@@ -22,6 +22,7 @@ use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
 use super::status::{Error, duration};
 use super::terms::Terms;
+use crate::auth::Lease;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -32,6 +33,8 @@ type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
+    /// The right to all of it.
+    lease: Lease,
     reads: Reads,
     phase: Phase,
     /// Frames that are ready, before any other.
@@ -87,7 +90,7 @@ impl Watch {
     ///
     /// # Errors
     /// What is refused before there is a stream.
-    pub(super) async fn open(objects: &Objects, terms: Terms) -> Result<Self, Error> {
+    pub(super) async fn open(objects: &Objects, terms: Terms, lease: Lease) -> Result<Self, Error> {
         let (reads, terms) = (objects.reads.clone(), Arc::new(terms));
         let gvr = terms.selection.gvr.clone();
         let (opened, mut resumed) = (open(reads.clone(), Arc::clone(&terms), terms.from).await, false);
@@ -136,6 +139,7 @@ impl Watch {
             drain: Draining::Waiting(wait(draining), objects.drain_spread),
             metrics: Arc::clone(&objects.metrics),
             _open: objects.metrics.raise(|metrics| &metrics.watches_open),
+            lease,
             terms,
         };
         watch.begin(opened);
@@ -144,6 +148,15 @@ impl Watch {
 
     /// The next frame; `None` once the watch is over, which a goodbye has said.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Error>>> {
+        if self.is_over() {
+            return Poll::Ready(None);
+        }
+        // Nothing that happened after the right was gone is told.
+        if let Poll::Ready(status) = self.lease.poll_gone(cx) {
+            self.ready.clear();
+            self.phase = Phase::Over;
+            return Poll::Ready(Some(Err(Error::status(*status))));
+        }
         self.poll_drain(cx);
         let frame = match self.ready.pop() {
             Some(frame) => frame,
@@ -389,7 +402,7 @@ fn is_passing(refusal: &Refusal) -> bool {
 impl Objects {
     /// A watch for whoever calls.
     pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
-        let terms = Terms::new(self, caller, request).await?;
-        Ok(Watch::open(self, terms).await?)
+        let (terms, lease) = Terms::new(self, caller, request).await?;
+        Ok(Watch::open(self, terms, lease).await?)
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::gzip::GzipConfig;
+use crate::auth::Mode;
 
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
@@ -41,6 +42,8 @@ pub struct TlsConfig {
     pub state_dir: PathBuf,
     /// DNS names or addresses to put into a self-issued certificate besides localhost and the listen addresses.
     pub names: Vec<String>,
+    /// Whether delegated listeners ask their clients for a certificate.
+    pub client_certificates: bool,
     /// How often the files are looked at for a change. Default 10 s.
     pub reload_interval: Duration,
 }
@@ -52,17 +55,22 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// One listener: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` or `unix:///PATH`. Port 0 takes a free one.
+/// One listener: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `delegated+https://ADDRESS:PORT` or `unix:///PATH`. Port
+/// 0 takes a free one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddr {
     Http(SocketAddr),
     Https(SocketAddr),
+    /// TLS, and every client is authenticated and authorized by the cluster.
+    Delegated(SocketAddr),
     Unix(PathBuf),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenAddrError {
-    #[error("{0:?} is no listen address: want http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH")]
+    #[error(
+        "{0:?} is no listen address: want http://ADDRESS:PORT, https://ADDRESS:PORT, delegated+https://ADDRESS:PORT or unix:///PATH"
+    )]
     Scheme(String),
     #[error("{0:?} is no listen address: want an IP address or localhost, and a port")]
     Address(String),
@@ -76,7 +84,13 @@ impl HttpConfig {
     pub fn new(listen: Vec<ListenAddr>, state_dir: PathBuf) -> Self {
         Self {
             listen,
-            tls: TlsConfig { files: None, state_dir, names: Vec::new(), reload_interval: Duration::from_secs(10) },
+            tls: TlsConfig {
+                files: None,
+                state_dir,
+                names: Vec::new(),
+                client_certificates: false,
+                reload_interval: Duration::from_secs(10),
+            },
             hosts: Vec::new(),
             max_connections: 10_000,
             write_stall_timeout: Duration::from_secs(300),
@@ -96,7 +110,7 @@ impl ListenAddr {
     /// The address of a TLS listener.
     pub fn tls_ip(&self) -> Option<IpAddr> {
         match self {
-            Self::Https(address) => Some(address.ip()),
+            Self::Https(address) | Self::Delegated(address) => Some(address.ip()),
             Self::Http(_) | Self::Unix(_) => None,
         }
     }
@@ -104,8 +118,16 @@ impl ListenAddr {
     /// Whether only processes of this machine can reach it.
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Http(address) | Self::Https(address) => address.ip().is_loopback(),
+            Self::Http(address) | Self::Https(address) | Self::Delegated(address) => address.ip().is_loopback(),
             Self::Unix(_) => true,
+        }
+    }
+
+    /// How much it believes its clients.
+    pub fn mode(&self) -> Mode {
+        match self {
+            Self::Http(_) | Self::Https(_) | Self::Unix(_) => Mode::Trust,
+            Self::Delegated(_) => Mode::Delegated,
         }
     }
 }
@@ -118,6 +140,7 @@ impl FromStr for ListenAddr {
         match scheme {
             "http" => Ok(Self::Http(socket_address(text, rest)?)),
             "https" => Ok(Self::Https(socket_address(text, rest)?)),
+            "delegated+https" => Ok(Self::Delegated(socket_address(text, rest)?)),
             "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::Unix(rest.into())),
             "unix" => Err(ListenAddrError::Path(text.into())),
             _ => Err(ListenAddrError::Scheme(text.into())),
@@ -138,6 +161,7 @@ impl fmt::Display for ListenAddr {
         match self {
             Self::Http(address) => write!(f, "http://{address}"),
             Self::Https(address) => write!(f, "https://{address}"),
+            Self::Delegated(address) => write!(f, "delegated+https://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -154,6 +178,7 @@ mod tests {
             ("http://localhost:0/", "http://127.0.0.1:0", true),
             ("https://[::1]:6443", "https://[::1]:6443", true),
             ("https://0.0.0.0:6443", "https://0.0.0.0:6443", false),
+            ("delegated+https://[::]:6443", "delegated+https://[::]:6443", false),
             ("unix:///run/informerd.sock", "unix:///run/informerd.sock", true),
         ] {
             let address: ListenAddr = text.parse().unwrap();

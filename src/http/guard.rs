@@ -41,11 +41,13 @@ impl Guard {
     /// Checks a request. A Unix socket is out of a browser's reach: anything goes there.
     pub fn check(&self, request: &Parts, listener: &ListenAddr) -> Result<(), GuardError> {
         let address = match listener {
-            ListenAddr::Http(address) | ListenAddr::Https(address) => address,
+            ListenAddr::Http(address) | ListenAddr::Https(address) => Some(address),
+            // Whatever name a client knows it by: no page can make a browser show somebody else's token.
+            ListenAddr::Delegated(_) => None,
             ListenAddr::Unix(_) => return Ok(()),
         };
         let named = host(request)?;
-        if let Some(named) = &named
+        if let (Some(named), Some(address)) = (&named, address)
             && !self.is_ours(named.host(), address.ip())
         {
             return Err(GuardError::Host(named.host().to_owned()));

@@ -19,7 +19,7 @@ const KEEPALIVE_PROBES: u32 = 5;
 
 #[derive(Debug)]
 pub enum Listener {
-    Tcp { socket: TcpListener, tls: bool, address: SocketAddr },
+    Tcp { socket: TcpListener, address: ListenAddr },
     Unix { socket: UnixListener, file: SocketFile },
 }
 
@@ -58,10 +58,15 @@ impl Listener {
     pub fn bind(address: &ListenAddr, unix_mode: u32) -> Result<Self, BindError> {
         let failed = |error| BindError::Socket { address: address.clone(), error };
         match address {
-            ListenAddr::Http(at) | ListenAddr::Https(at) => {
+            ListenAddr::Http(at) | ListenAddr::Https(at) | ListenAddr::Delegated(at) => {
                 let socket = bind_tcp(*at).map_err(failed)?;
                 let bound = socket.local_addr().map_err(failed)?;
-                Ok(Self::Tcp { socket, tls: matches!(address, ListenAddr::Https(_)), address: bound })
+                let address = match address {
+                    ListenAddr::Https(_) => ListenAddr::Https(bound),
+                    ListenAddr::Delegated(_) => ListenAddr::Delegated(bound),
+                    _ => ListenAddr::Http(bound),
+                };
+                Ok(Self::Tcp { socket, address })
             }
             ListenAddr::Unix(path) => {
                 remove_stale(address, path)?;
@@ -77,14 +82,9 @@ impl Listener {
     /// Where it really listens: with the port that was taken.
     pub fn address(&self) -> ListenAddr {
         match self {
-            Self::Tcp { tls: true, address, .. } => ListenAddr::Https(*address),
-            Self::Tcp { address, .. } => ListenAddr::Http(*address),
+            Self::Tcp { address, .. } => address.clone(),
             Self::Unix { file, .. } => ListenAddr::Unix(file.path.clone()),
         }
-    }
-
-    pub fn is_tls(&self) -> bool {
-        matches!(self, Self::Tcp { tls: true, .. })
     }
 
     pub async fn accept(&self) -> io::Result<Accepted> {

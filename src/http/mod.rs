@@ -2,6 +2,7 @@
 
 pub mod body;
 mod cached;
+mod client_certificates;
 pub mod config;
 mod ending;
 pub mod error;
@@ -10,6 +11,7 @@ mod framing;
 pub mod guard;
 pub mod gzip;
 mod io;
+mod leased;
 mod list_body;
 pub mod listener;
 pub mod metrics;

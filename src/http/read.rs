@@ -146,6 +146,22 @@ fn format(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Format> 
     (!indented).then_some(format)
 }
 
+/// Whether the apiserver would say an error to this client in compact JSON. Errors are negotiated without the `as=` clauses,
+/// and are indented where nothing else is left.
+pub fn takes_compact_errors(request: &Parts, info: &RequestInfo) -> bool {
+    let headers = &request.headers;
+    let query = Query::parse(request.uri.query().unwrap_or_default());
+    let mut lines = headers.get_all(ACCEPT).iter();
+    let accept = match (lines.next(), lines.next()) {
+        (None, _) => return !is_pretty(headers, &query),
+        (Some(line), None) => line.to_str().unwrap_or("?"),
+        (Some(_), Some(_)) => return false,
+    };
+    let mut clauses = accept.split(',').map(str::trim).filter(|clause| !clause.contains(";as="));
+    let first = clauses.next().is_some_and(|clause| matches!(clause, "application/json" | "application/*" | "*/*"));
+    first && info.is_resource && !is_pretty(headers, &query)
+}
+
 /// The apiserver indents for a `pretty` parameter that is true, and without one for clients that people look through.
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.text("pretty").filter(|value| !value.is_empty()) {

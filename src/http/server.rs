@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,6 +26,7 @@ use super::listener::{Accepted, BindError, Listener};
 use super::metrics::{HttpMetrics, Raised};
 use super::target::Encoded;
 use super::tls::Certificates;
+use crate::auth::Caller;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
@@ -53,8 +55,11 @@ pub struct Connection {
     pub listener: ListenAddr,
     /// `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
+    /// What the client showed in the handshake of a delegated listener. Only possession of the key is proven.
+    certificates: Option<Arc<[CertificateDer<'static>]>>,
     upgraded: Arc<AtomicBool>,
-    _place: Option<Place>,
+    #[expect(dead_code, reason = "kept, and never looked at")]
+    place: Option<Place>,
 }
 
 /// Counts a connection, also as a pipe after an upgrade: whoever keeps the [`Connection`] keeps its place.
@@ -76,7 +81,10 @@ pub struct Server {
 struct Shared {
     handler: Arc<dyn Handler>,
     builder: auto::Builder<StreamExecutor>,
+    /// Of `https` listeners.
     tls: Option<tokio_rustls::TlsAcceptor>,
+    /// Of delegated ones.
+    delegated: Option<tokio_rustls::TlsAcceptor>,
     connections: Arc<Semaphore>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
@@ -116,6 +124,7 @@ impl Server {
     /// Starts to accept. Listeners close when the drain starts; connections end with their last request then.
     pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) {
         let tls = self.certificates.as_ref().map(|certificates| certificates.server_config().into());
+        let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_config().into());
         if let Some(certificates) = self.certificates {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
@@ -123,6 +132,7 @@ impl Server {
             handler,
             builder: builder(&self.config),
             tls,
+            delegated,
             connections: Arc::new(Semaphore::new(self.config.max_connections)),
             handshake_timeout: self.config.handshake_timeout,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -182,28 +192,40 @@ impl Shared {
                 continue;
             };
             let shared = Arc::clone(&self);
-            let (address, tls) = (address.clone(), listener.is_tls());
+            let address = address.clone();
             let place = Place { _permit: permit, _open: self.metrics.raise(|metrics| &metrics.connections_open) };
-            spawn("connection", async move { shared.connection(accepted, address, tls, place).await });
+            spawn("connection", async move { shared.connection(accepted, address, place).await });
         }
     }
 
-    async fn connection(&self, accepted: Accepted, listener: ListenAddr, tls: bool, place: Place) {
+    async fn connection(&self, accepted: Accepted, listener: ListenAddr, place: Place) {
         let peer = match &accepted {
             Accepted::Tcp(_, peer) => Some(*peer),
             Accepted::Unix(_) => None,
         };
-        let connection = Arc::new(Connection { listener, peer, upgraded: Arc::default(), _place: Some(place) });
-        match (accepted, &self.tls) {
-            (Accepted::Tcp(stream, _), Some(acceptor)) if tls => {
+        let acceptor = match &listener {
+            ListenAddr::Https(_) => &self.tls,
+            ListenAddr::Delegated(_) => &self.delegated,
+            ListenAddr::Http(_) | ListenAddr::Unix(_) => &None,
+        };
+        let must_be_tls = listener.tls_ip().is_some();
+        let mut connection = Connection { place: Some(place), ..Connection::new(listener, peer) };
+        match (accepted, acceptor) {
+            (Accepted::Tcp(stream, _), Some(acceptor)) => {
                 match tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => self.http(stream, connection).await,
+                    Ok(Ok(stream)) => {
+                        let shown = stream.get_ref().1.peer_certificates().filter(|shown| !shown.is_empty());
+                        connection.certificates = shown.map(|shown| shown.iter().cloned().collect());
+                        self.http(stream, Arc::new(connection)).await;
+                    }
                     Ok(Err(error)) => self.handshake_failed(&connection, &error),
                     Err(_) => self.handshake_failed(&connection, &"timed out"),
                 }
             }
-            (Accepted::Tcp(stream, _), _) => self.http(stream, connection).await,
-            (Accepted::Unix(stream), _) => self.http(stream, connection).await,
+            // Certificates are loaded with the listeners that need them; without, nothing is said in the clear.
+            _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
+            (Accepted::Tcp(stream, _), None) => self.http(stream, Arc::new(connection)).await,
+            (Accepted::Unix(stream), _) => self.http(stream, Arc::new(connection)).await,
         }
     }
 
@@ -259,7 +281,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 impl Connection {
     /// A connection that is not counted.
     pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
-        Self { listener, peer, upgraded: Arc::default(), _place: None }
+        Self { listener, peer, certificates: None, upgraded: Arc::default(), place: None }
+    }
+
+    /// Who sends a request with these headers, as far as the connection tells.
+    pub fn caller<'a>(&'a self, headers: &'a HeaderMap) -> Caller<'a> {
+        Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers }
     }
 
     /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.

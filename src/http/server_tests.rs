@@ -34,7 +34,7 @@ struct Running {
 impl Running {
     fn tcp(&self) -> SocketAddr {
         match &self.address {
-            ListenAddr::Http(address) | ListenAddr::Https(address) => *address,
+            ListenAddr::Http(address) | ListenAddr::Https(address) | ListenAddr::Delegated(address) => *address,
             ListenAddr::Unix(_) => panic!("a tcp listener"),
         }
     }

@@ -17,12 +17,16 @@ use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
+use super::leased::Leased;
 use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
 use super::metrics::HttpMetrics;
-use super::read::{self, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal};
+use super::read::{
+    self, ForwardReason, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal,
+};
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
+use crate::auth::{Access, Attributes, Grant, Lease, Mode, Verdict};
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -37,6 +41,7 @@ pub struct Service {
 
 struct Inner {
     guard: Guard,
+    access: Access,
     reads: Arc<dyn ReadHandler>,
     forward: Forward,
     drain: DrainWatch,
@@ -51,6 +56,8 @@ struct Inner {
 /// What the service is made of.
 pub struct ServiceParts {
     pub guard: Guard,
+    /// Who may read what.
+    pub access: Access,
     pub reads: Arc<dyn ReadHandler>,
     pub forward: Forward,
     pub drain: DrainWatch,
@@ -91,6 +98,7 @@ impl Service {
         Self {
             inner: Arc::new(Inner {
                 guard: parts.guard,
+                access: parts.access,
                 reads: parts.reads,
                 forward: parts.forward,
                 drain: parts.drain,
@@ -135,7 +143,16 @@ impl Inner {
             return self.refuse(&draining(), Encoding::Json, audit_id);
         }
         let (answered, plan) = match read::parse(&head, &info) {
-            Parsed::Read(read) => self.read(*read, info.verb, &self.taken(&head), &audit_id).await,
+            Parsed::Read(read) => match self.authorize(&head, &info, connection).await {
+                Ok(Some(grant)) => self.read(*read, info.verb, grant, &self.taken(&head), &audit_id).await,
+                Ok(None) => {
+                    self.reads.forwarded(ForwardReason::Unauthorized);
+                    (None, Plan::Forwarded(Some(ForwardReason::Unauthorized)))
+                }
+                Err(status) => {
+                    (Some(self.refuse(&status, Encoding::Json, audit_id.clone())), Plan::Refused("unauthorized"))
+                }
+            },
             Parsed::Forward(reason) => {
                 self.reads.forwarded(reason);
                 (None, Plan::Forwarded(Some(reason)))
@@ -156,11 +173,30 @@ impl Inner {
         Taken { gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers), short: framing::short(head.version) }
     }
 
+    /// The right to a read; `None` where only the apiserver can decide.
+    async fn authorize(
+        &self,
+        head: &Parts,
+        info: &RequestInfo,
+        connection: &Connection,
+    ) -> Result<Option<Grant>, Box<Status>> {
+        let query = head.uri.query().unwrap_or_default();
+        let wish = Attributes::of(head.method.as_str(), head.uri.path(), query, info);
+        match self.access.check(&connection.caller(&head.headers), wish).await {
+            Verdict::Allowed(grant) => Ok(Some(grant)),
+            Verdict::Forward(_) => Ok(None),
+            // In another encoding than ours the apiserver says it itself.
+            Verdict::Refused { forward: true, .. } if !read::takes_compact_errors(head, info) => Ok(None),
+            Verdict::Refused { status, .. } => Err(status),
+        }
+    }
+
     /// The read path's answer, none where the request is to be forwarded, and how it came about.
     async fn read(
         &self,
         request: ReadRequest,
         verb: Verb,
+        grant: Grant,
         taken: &Taken,
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
@@ -170,7 +206,7 @@ impl Inner {
         let outcome = match verb {
             Verb::Get => self.reads.get(request).await.map(|answer| self.object(answer, taken)).await,
             Verb::List => self.reads.list(request).await.map(|answer| self.list(answer, taken)).await,
-            _ => self.reads.watch(request).await.map(|answer| async { self.watch(answer) }).await,
+            _ => self.reads.watch(request).await.map(|answer| async { self.watch(answer, grant.lease()) }).await,
         };
         let (mut response, plan) = match outcome {
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
@@ -254,7 +290,8 @@ impl Inner {
         ListBody::new(Slices::new(), Rest::Compressed(compressed, 0), &self.leashes, &self.metrics).boxed_unsync()
     }
 
-    fn watch(&self, answer: WatchAnswer) -> Answered {
+    fn watch(&self, mut answer: WatchAnswer, lease: Lease) -> Answered {
+        answer.events = Box::new(Leased::new(answer.events, lease));
         let media_type = media_type(&answer.form, true);
         let body = WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync();
         Answered { media_type, body, gzip: false }
@@ -267,7 +304,16 @@ impl Inner {
         connection: &Arc<Connection>,
         audit_id: HeaderValue,
     ) -> Response<Body> {
-        match self.forward.forward(request, info).await {
+        let forwarded = match connection.listener.mode() {
+            Mode::Trust => self.forward.forward(request, info).await,
+            Mode::Delegated => {
+                if let Err(status) = self.access.pass(&connection.caller(request.headers())).await {
+                    return self.refuse(&status, Encoding::Json, audit_id);
+                }
+                self.forward.forward_as_client(request, info).await
+            }
+        };
+        match forwarded {
             Ok(answer) => {
                 self.metrics.requests_forwarded.inc();
                 if let Some(tunnel) = answer.tunnel {

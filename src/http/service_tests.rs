@@ -151,6 +151,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let fatal = Fatal::new();
     let parts = ServiceParts {
         guard: Guard::default(),
+        access: Access::trusting(),
         reads: Arc::clone(&cached) as _,
         forward: Forward::new(lend, upstream, Arc::new(Nobody)),
         drain: watch.clone(),

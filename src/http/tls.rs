@@ -15,9 +15,10 @@ use rcgen::{
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::client_certificates::{AnyClient, NoTickets};
 use super::config::{CertificateFiles, TlsConfig};
 
 const CA_CERTIFICATE: &str = "ca.crt";
@@ -34,6 +35,7 @@ pub struct Certificates {
     source: Source,
     resolver: Arc<Resolver>,
     config: Arc<rustls::ServerConfig>,
+    delegated: Arc<rustls::ServerConfig>,
     reload_interval: Duration,
 }
 
@@ -95,12 +97,29 @@ impl Certificates {
             }
         };
         let resolver = Arc::new(Resolver { current: ArcSwap::from_pointee(first) });
-        let config_of_server = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>)?;
-        Ok(Self { source, resolver, config: Arc::new(config_of_server), reload_interval: config.reload_interval })
+        let of_trusting = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, None)?;
+        let asks = config.client_certificates.then(AnyClient::new);
+        let mut of_delegated = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, asks)?;
+        // Who a client is is settled anew with every connection.
+        of_delegated.session_storage = Arc::new(NoServerSessionStorage {});
+        of_delegated.ticketer = Arc::new(NoTickets);
+        of_delegated.send_tls13_tickets = 0;
+        Ok(Self {
+            source,
+            resolver,
+            config: Arc::new(of_trusting),
+            delegated: Arc::new(of_delegated),
+            reload_interval: config.reload_interval,
+        })
     }
 
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.config)
+    }
+
+    /// For listeners that authenticate their clients.
+    pub fn delegated_config(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.delegated)
     }
 
     /// The file that clients are to trust; `None` when the certificate was given.
@@ -227,11 +246,17 @@ fn names(config: &TlsConfig, addresses: &[IpAddr]) -> Vec<String> {
     names
 }
 
-fn server_config(resolver: Arc<dyn ResolvesServerCert>) -> Result<rustls::ServerConfig, TlsError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+fn server_config(
+    resolver: Arc<dyn ResolvesServerCert>,
+    clients: Option<AnyClient>,
+) -> Result<rustls::ServerConfig, TlsError> {
+    let builder =
+        rustls::ServerConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions()?;
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(Arc::new(clients)),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(resolver);
     // Upgrades come without ALPN; those connections are HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Some clients open a connection for each request: a resumed handshake spares both sides the key exchange.

@@ -8,6 +8,7 @@ fn config(directory: &Path) -> TlsConfig {
         files: None,
         state_dir: directory.join("state"),
         names: vec!["cluster.example".into()],
+        client_certificates: false,
         reload_interval: Duration::from_secs(10),
     }
 }

@@ -113,7 +113,33 @@ impl Forward {
     ///
     /// # Errors
     /// The request may not be forwarded, or there is no answer.
-    pub async fn forward<B>(&self, mut request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    pub async fn forward<B>(&self, request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.forward_as(None, request, info).await
+    }
+
+    /// [`Self::forward`] with nothing of ours, whatever may be lent to others: the request's own credentials count, and
+    /// without any it is anonymous.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn forward_as_client<B>(&self, request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.forward_as(Some(Identity::Bare), request, info).await
+    }
+
+    async fn forward_as<B>(
+        &self,
+        identity: Option<Identity>,
+        mut request: Request<B>,
+        info: &RequestInfo,
+    ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -123,7 +149,10 @@ impl Forward {
         }
         let upgrade = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
-        let identity = identity::choose(self.inner.config.lend, info, &head)?;
+        let identity = match identity {
+            Some(identity) => identity,
+            None => identity::choose(self.inner.config.lend, info, &head)?,
+        };
         let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
         strip_request(&mut head.headers);
         if identity == Identity::Own {

@@ -45,6 +45,8 @@ pub enum ForwardReason {
     NotFresh,
     /// A parameter this version does not evaluate, impersonation, or a watch over a WebSocket.
     Unsupported,
+    /// Only the apiserver can say whether the client may read it.
+    Unauthorized,
 }
 
 /// One object, found.
@@ -106,7 +108,7 @@ pub enum WatchSource {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
@@ -118,6 +120,7 @@ impl ForwardReason {
         Self::NotSynced,
         Self::NotFresh,
         Self::Unsupported,
+        Self::Unauthorized,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -133,6 +136,7 @@ impl ForwardReason {
             Self::NotSynced => "not_synced",
             Self::NotFresh => "not_fresh",
             Self::Unsupported => "unsupported",
+            Self::Unauthorized => "unauthorized",
         }
     }
 }

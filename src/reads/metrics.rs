@@ -60,7 +60,8 @@ mod tests {
     const SERIES: &str = "serve: wait:not_synced wait:not_fresh refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
         forward:excluded forward:out_of_scope forward:forbidden forward:not_synced forward:not_fresh \
-        forward:unsupported";
+        forward:unsupported \
+        forward:unauthorized";
 
     #[test]
     fn every_series_is_pinned_and_there_from_the_start() {

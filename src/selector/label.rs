@@ -98,6 +98,21 @@ impl LabelSelector {
         self.terms.is_empty()
     }
 
+    /// The requirements by key, operator and sorted values, with the operators of `metav1.LabelSelectorRequirement`.
+    /// Comparisons of numbers have none there and are left out.
+    pub fn requirements(&self) -> impl Iterator<Item = (&str, &'static str, &[Box<str>])> {
+        self.written.iter().filter_map(|requirement| {
+            let operator = match requirement.operator {
+                Operator::Exists => "Exists",
+                Operator::DoesNotExist => "DoesNotExist",
+                Operator::Equals | Operator::DoubleEquals | Operator::In => "In",
+                Operator::NotEquals | Operator::NotIn => "NotIn",
+                Operator::GreaterThan | Operator::LessThan => return None,
+            };
+            Some((&*requirement.key, operator, requirement.values.as_slice()))
+        })
+    }
+
     /// Whether every requirement of `other` is one of this selector's. Then it matches nothing that `other` does not.
     pub fn implies(&self, other: &Self) -> bool {
         other.terms.iter().all(|term| self.terms.binary_search(term).is_ok())

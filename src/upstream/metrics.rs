@@ -23,6 +23,8 @@ pub enum RequestVerb {
     Probe,
     Get,
     Discovery,
+    /// Asks who a client is, or whether it may.
+    Review,
     /// Something done for a client.
     Forward,
 }
@@ -64,6 +66,7 @@ impl RequestVerb {
             Self::Probe => "probe",
             Self::Get => "get",
             Self::Discovery => "discovery",
+            Self::Review => "review",
             Self::Forward => "forward",
         }
     }

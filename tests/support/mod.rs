@@ -63,7 +63,7 @@ impl Through {
         let (context, drain) = Context::new();
         let daemon = Daemon::start(&loaded.config, source, &context).await.unwrap();
         let url = match &daemon.listen[0] {
-            ListenAddr::Https(address) => format!("https://{address}"),
+            ListenAddr::Https(address) | ListenAddr::Delegated(address) => format!("https://{address}"),
             ListenAddr::Http(address) => format!("http://{address}"),
             ListenAddr::Unix(path) => format!("unix://{}", path.display()),
         };

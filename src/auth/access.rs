@@ -1,0 +1,301 @@
+//! The one way to a decision, for every protocol.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::header::HeaderMap;
+use rustls::pki_types::CertificateDer;
+
+use super::attributes::Attributes;
+use super::authenticator::{Authenticator, Source, Who};
+use super::authorizer::Authorizer;
+use super::bearer;
+use super::client_ca::ClientCa;
+use super::config::{Anonymous, AuthConfig, ClientCaSource};
+use super::lease::{Held, Lease, unavailable};
+use super::metrics::{AuthMetrics, count};
+use super::review::{Reviews, Unavailable};
+use super::revocation::{self, Revoked};
+use super::stamps::Stamps;
+use super::user::UserInfo;
+use crate::lifecycle::{Fatal, spawn_supervised};
+use crate::meta::{Status, errors};
+use crate::upstream::client::Upstream;
+
+/// How much a listener believes its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Whoever reaches it may read what is cached. For loopback addresses and Unix sockets only.
+    Trust,
+    /// Nobody may anything but what the apiserver says.
+    Delegated,
+}
+
+/// What is known of who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    pub mode: Mode,
+    /// What the client showed in the TLS handshake, its own first. Not verified yet; that it has the key is.
+    pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
+    /// Of the request, or its metadata.
+    pub headers: &'a HeaderMap,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It may be answered from a cache.
+    Allowed(Grant),
+    /// The apiserver would refuse it with this Status. `forward`: the client's own credentials may take it there all the
+    /// same, for who cannot say the Status as the apiserver would.
+    Refused { status: Box<Status>, forward: bool },
+    /// Only the apiserver can decide: it goes there with the client's own credentials and nothing of ours. Who cannot
+    /// forward refuses with this Status.
+    Forward(Box<Status>),
+}
+
+/// The right to one read, as long as it lasts.
+pub struct Grant {
+    held: Option<Held>,
+}
+
+/// Decides. Cloning shares what is remembered.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// `None` where no listener is delegated.
+    delegated: Option<Arc<Delegated>>,
+    metrics: Arc<AuthMetrics>,
+}
+
+pub(super) struct Delegated {
+    pub(super) authenticator: Authenticator,
+    pub(super) authorizer: Authorizer,
+    pub(super) stamps: Arc<Stamps>,
+    pub(super) revoked: Arc<Revoked>,
+    pub(super) metrics: Arc<AuthMetrics>,
+    anonymous: Anonymous,
+    /// A token must belong to a node: it is looked at even where the apiserver would look at it later.
+    bound_to_node: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the system gives no random bytes")]
+    Random,
+    #[error("CA of client certificates, {path}: {error}", path = path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("CA of client certificates, {path}: {error}", path = path.display())]
+    ClientCa { path: PathBuf, error: String },
+}
+
+// === impl Access ===
+
+impl Access {
+    /// For trusted clients only: whoever else asks is refused.
+    pub fn trusting() -> Self {
+        Self { delegated: None, metrics: Arc::default() }
+    }
+
+    /// For delegated listeners. Starts the watches that tell of changed rights; the apiserver need not be reachable yet.
+    ///
+    /// # Errors
+    /// The CA of client certificates cannot be read, or there is no randomness.
+    pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
+        let metrics = Arc::new(AuthMetrics::default());
+        let (stamps, revoked) = (Arc::new(Stamps::new()), Arc::new(Revoked::default()));
+        let client_ca = match &config.client_ca {
+            None => None,
+            Some(ClientCaSource::File(path)) => {
+                let pem = std::fs::read(path).map_err(|error| StartError::Read { path: path.clone(), error })?;
+                let ca = Arc::new(ClientCa::empty());
+                ca.replace(&pem).map_err(|error| StartError::ClientCa { path: path.clone(), error })?;
+                spawn_supervised("client-ca", Arc::clone(&ca).follow_file(path.clone()), fatal);
+                Some(ca)
+            }
+            Some(ClientCaSource::Cluster) => {
+                let ca = Arc::new(ClientCa::empty());
+                revocation::follow_cluster_ca(upstream, &ca, fatal);
+                Some(ca)
+            }
+        };
+        let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
+        let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
+        let authorizer = Authorizer::new(config, reviews, Arc::clone(&stamps));
+        revocation::start(config, upstream, &stamps, &revoked, &metrics, fatal);
+        let delegated = Delegated {
+            authenticator,
+            authorizer,
+            stamps,
+            revoked,
+            metrics: Arc::clone(&metrics),
+            anonymous: config.anonymous,
+            bound_to_node: config.node.is_some(),
+        };
+        Ok(Self { delegated: Some(Arc::new(delegated)), metrics })
+    }
+
+    pub fn metrics(&self) -> &Arc<AuthMetrics> {
+        &self.metrics
+    }
+
+    /// Credentials and decisions that are remembered, roughly.
+    pub fn remembered(&self) -> (u64, u64) {
+        let delegated = self.delegated.as_ref();
+        delegated.map_or((0, 0), |delegated| (delegated.authenticator.remembered(), delegated.authorizer.remembered()))
+    }
+
+    /// Whether a read may be answered here. To be asked before anything is looked up, so that no answer tells what
+    /// exists.
+    pub async fn check(&self, caller: &Caller<'_>, wish: Attributes) -> Verdict {
+        let verdict = match (caller.mode, &self.delegated) {
+            (Mode::Trust, _) => Verdict::Allowed(Grant { held: None }),
+            (Mode::Delegated, Some(delegated)) => delegated.check(caller, wish).await,
+            (Mode::Delegated, None) => refused(errors::unauthorized()),
+        };
+        match &verdict {
+            Verdict::Allowed(_) => count(&self.metrics.allowed),
+            Verdict::Refused { status, .. } if status.code == 403 => count(&self.metrics.denied),
+            Verdict::Refused { status, .. } if status.code == 401 => count(&self.metrics.unauthenticated),
+            Verdict::Refused { .. } | Verdict::Forward(_) => count(&self.metrics.undecided),
+        }
+        verdict
+    }
+
+    /// Whether a request may be forwarded as its client's own. On a delegated listener nothing is forwarded in any other
+    /// way.
+    ///
+    /// # Errors
+    /// The Status to answer with instead.
+    pub async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+        match (caller.mode, &self.delegated) {
+            (Mode::Trust, _) => Ok(()),
+            (Mode::Delegated, Some(delegated)) => delegated.pass(caller).await,
+            (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
+        }
+    }
+}
+
+// === impl Delegated ===
+
+impl Delegated {
+    async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: Attributes) -> Verdict {
+        if impersonates(caller.headers) || bearer::is_ambiguous(caller.headers) {
+            return self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await;
+        }
+        match self.authenticator.authenticate(caller.certificates, caller.headers).await {
+            Err(error) => self.leave(caller, &unavailable(&error)).await,
+            // Whether its token may go anywhere is for `pass` to say.
+            Ok(Who::Invalid) => Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true },
+            Ok(Who::Nobody) => match self.anonymous {
+                Anonymous::Refuse => refused(errors::unauthorized()),
+                Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
+            },
+            Ok(Who::User(known, source)) => {
+                let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
+                let wish = Arc::new(wish);
+                match self.authorizer.authorize(&user, &wish).await {
+                    Ok(decision) if decision.allowed => {
+                        let held = Held { access: Arc::clone(self), source, known, user, wish, decision };
+                        Verdict::Allowed(Grant { held: Some(held) })
+                    }
+                    Ok(decision) => {
+                        let status = Box::new(forbidden(&user, &wish, &decision.reason));
+                        Verdict::Refused { status, forward: matches!(source, Source::Token(_)) }
+                    }
+                    Err(error) => self.leave(caller, &unavailable(&error)).await,
+                }
+            }
+        }
+    }
+
+    /// To the apiserver, if the client's own credentials can go there; otherwise this is what it is told.
+    async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
+        match self.pass(caller).await {
+            Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
+            Err(status) => Verdict::Refused { status, forward: false },
+        }
+    }
+
+    async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+        // The forwarder would send every line, and the apiserver would take the first: so would we.
+        let token = bearer::token(caller.headers).is_some();
+        if caller.certificates.is_none() && (!token || !self.bound_to_node) {
+            return match (token, self.anonymous) {
+                (true, _) | (false, Anonymous::Forward) => Ok(()),
+                (false, Anonymous::Refuse) => Err(Box::new(errors::unauthorized())),
+            };
+        }
+        match self.authenticator.authenticate(caller.certificates, caller.headers).await {
+            // To the apiserver this client would be somebody else: whoever its token names, or nobody.
+            Ok(Who::User(_, Source::Certificate(_))) => Err(Box::new(not_to_be_shown())),
+            Ok(Who::User(_, Source::Token(_))) => Ok(()),
+            Ok(Who::Nobody) if self.anonymous == Anonymous::Forward => Ok(()),
+            Ok(Who::Nobody | Who::Invalid) => Err(Box::new(errors::unauthorized())),
+            Err(error) => Err(Box::new(unavailable(&error))),
+        }
+    }
+}
+
+impl fmt::Debug for Delegated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Delegated")
+    }
+}
+
+// === impl Grant ===
+
+impl Grant {
+    /// Who may; of a trusted client nothing is known.
+    pub fn user(&self) -> Option<&UserInfo> {
+        self.held.as_ref().map(|held| &*held.user)
+    }
+
+    /// Whether the client's own credentials could take the read to the apiserver.
+    pub fn may_forward(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| matches!(held.source, Source::Token(_)))
+    }
+
+    /// The right to a stream, to be polled while it is open.
+    pub fn lease(self) -> Lease {
+        self.held.map_or_else(Lease::forever, Lease::of)
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").field("user", &self.user().map(|user| &user.username)).finish()
+    }
+}
+
+fn refused(status: Status) -> Verdict {
+    Verdict::Refused { status: Box::new(status), forward: false }
+}
+
+fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+/// 403 as the apiserver says it.
+pub(super) fn forbidden(user: &UserInfo, wish: &Attributes, reason: &str) -> Status {
+    let mut detail = wish.denial(&user.username);
+    if !reason.is_empty() {
+        detail = format!("{detail}: {reason}");
+    }
+    if wish.path.is_some() {
+        // The apiserver words it as one for a resource without a name.
+        return errors::forbidden(&wish.gvr(), "", detail);
+    }
+    errors::forbidden(&wish.gvr(), &wish.name, detail)
+}
+
+/// 403: a client certificate ends here.
+fn not_to_be_shown() -> Status {
+    Status::failure(
+        403,
+        "Forbidden",
+        "informerd cannot forward the request: a client certificate ends here and cannot be shown to the \
+         kube-apiserver; use a bearer token, or ask the kube-apiserver itself",
+    )
+}

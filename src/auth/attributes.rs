@@ -1,0 +1,245 @@
+//! What a request wants to do, as the apiserver's authorizers see it.
+
+use percent_encoding::percent_decode_str;
+
+use crate::meta::{Gvr, Query, RequestInfo, Verb};
+use crate::selector::{FieldOperator, FieldSelector, LabelSelector};
+
+/// The attributes of one request. Strings are empty where a request has no such part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    pub verb: String,
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    /// What the request's own selectors ask for (KEP-4601). Empty where there are none, and where they do not parse:
+    /// the request is then authorized as if it had none, which asks for more.
+    pub fields: Vec<Requirement>,
+    pub labels: Vec<Requirement>,
+    /// For a request that names no resource.
+    pub path: Option<String>,
+}
+
+/// One requirement of a selector, in the form of a review.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Requirement {
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    /// Of a request line; `info` was parsed from it.
+    ///
+    /// A request for a collection that pins `metadata.name` is one for that name: this is how RBAC's `resourceNames`
+    /// and the Node authorizer admit watches of single objects. Selectors count for collections only, and not under
+    /// the legacy `/watch/` prefix.
+    pub fn of(method: &str, path: &str, query: &str, info: &RequestInfo) -> Self {
+        if !info.is_resource {
+            let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
+            return Self { verb: method.to_ascii_lowercase(), path: Some(path), ..Self::default() };
+        }
+        let mut attributes = Self {
+            verb: info.verb.as_str().to_owned(),
+            group: info.group.clone(),
+            version: info.version.clone(),
+            resource: info.resource.clone(),
+            subresource: info.subresource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            ..Self::default()
+        };
+        if matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) && !info.legacy_watch {
+            let query = Query::parse(query);
+            let text = |name| query.text(name).unwrap_or_default();
+            attributes.select(&text("labelSelector"), &text("fieldSelector"), info.verb != Verb::DeleteCollection);
+        }
+        attributes
+    }
+
+    /// Of a read of a collection or, with a name, of an object, for protocols without request lines.
+    pub fn read(verb: Verb, gvr: &Gvr, namespace: &str, name: &str, labels: &str, fields: &str) -> Self {
+        let mut attributes = Self {
+            verb: verb.as_str().to_owned(),
+            group: gvr.group.to_string(),
+            version: gvr.version.to_string(),
+            resource: gvr.resource.to_string(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..Self::default()
+        };
+        // As a path would have it: an item of `namespaces` lies in the namespace of its own name.
+        if attributes.namespace.is_empty() && &*gvr.resource == "namespaces" && gvr.group.is_empty() {
+            name.clone_into(&mut attributes.namespace);
+        }
+        if matches!(verb, Verb::List | Verb::Watch) {
+            attributes.select(labels, fields, true);
+        }
+        attributes
+    }
+
+    fn select(&mut self, labels: &str, fields: &str, names: bool) {
+        let (labels, fields) = (LabelSelector::parse(labels), FieldSelector::parse(fields));
+        // The apiserver takes the name from options that decode as a whole.
+        if let (Ok(_), Ok(fields), true) = (&labels, &fields, names && self.name.is_empty())
+            && let Some(name) = fields.requires_exact_match("metadata.name").filter(|name| is_path_segment(name))
+        {
+            name.clone_into(&mut self.name);
+        }
+        self.labels =
+            labels.map(|labels| labels.requirements().map(Requirement::of_label).collect()).unwrap_or_default();
+        self.fields = fields
+            .map(|fields| {
+                let requirement = |term: &crate::selector::FieldTerm| Requirement {
+                    key: term.field.to_string(),
+                    operator: match term.operator {
+                        FieldOperator::Equals => "In",
+                        FieldOperator::NotEquals => "NotIn",
+                    },
+                    values: vec![term.value.to_string()],
+                };
+                fields.terms().iter().map(requirement).collect()
+            })
+            .unwrap_or_default();
+    }
+
+    pub fn gvr(&self) -> Gvr {
+        Gvr::new(&self.group, &self.version, &self.resource)
+    }
+
+    /// Bytes on the heap, roughly.
+    pub fn size(&self) -> usize {
+        let requirement = |requirement: &Requirement| {
+            let values = requirement.values.iter().map(|value| value.len() + size_of::<String>()).sum::<usize>();
+            size_of::<Requirement>() + requirement.key.len() + values
+        };
+        [&self.verb, &self.group, &self.version, &self.resource, &self.subresource, &self.namespace, &self.name]
+            .iter()
+            .map(|text| text.len())
+            .sum::<usize>()
+            + self.path.as_ref().map_or(0, String::len)
+            + self.fields.iter().chain(&self.labels).map(requirement).sum::<usize>()
+    }
+
+    /// What the user cannot do, in the apiserver's words; HTML's own characters are escaped as it escapes them.
+    pub fn denial(&self, username: &str) -> String {
+        let quoted = |text: &str| crate::meta::strconv::quote(text.as_bytes());
+        let user = quoted(username);
+        let text = match &self.path {
+            Some(path) => format!("User {user} cannot {} path {}", self.verb, quoted(path)),
+            None => {
+                let resource = match self.subresource.as_str() {
+                    "" => quoted(&self.resource),
+                    subresource => quoted(&format!("{}/{subresource}", self.resource)),
+                };
+                let place = match self.namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {}", quoted(namespace)),
+                };
+                let group = quoted(&self.group);
+                format!("User {user} cannot {} resource {resource} in API group {group} {place}", self.verb)
+            }
+        };
+        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    }
+}
+
+// === impl Requirement ===
+
+impl Requirement {
+    fn of_label((key, operator, values): (&str, &'static str, &[Box<str>])) -> Self {
+        Self { key: key.to_owned(), operator, values: values.iter().map(ToString::to_string).collect() }
+    }
+}
+
+/// Whether an object could have this name in a path.
+fn is_path_segment(name: &str) -> bool {
+    !matches!(name, "." | "..") && !name.contains(['/', '%'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(method: &str, target: &str) -> Attributes {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Attributes::of(method, path, query, &RequestInfo::parse(method, path, query))
+    }
+
+    #[test]
+    fn names_come_from_paths_and_exact_selectors() {
+        for (target, verb, namespace, name) in [
+            ("/api/v1/namespaces/a/pods/p", "get", "a", "p"),
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "list", "a", "p"),
+            ("/api/v1/namespaces/a/pods?watch=1&fieldSelector=spec.nodeName=n,metadata.name==p", "watch", "a", "p"),
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name!=p", "list", "a", ""),
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p%252F", "list", "a", ""),
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name=..", "list", "a", ""),
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p&labelSelector=!!", "list", "a", ""),
+            ("/api/v1/watch/namespaces/a/pods?fieldSelector=metadata.name=p", "watch", "a", ""),
+            ("/api/v1/namespaces/a", "get", "a", "a"),
+            ("/api/v1/namespaces", "list", "", ""),
+        ] {
+            let attributes = of("GET", target);
+            let found = (&*attributes.verb, &*attributes.namespace, &*attributes.name);
+            assert_eq!(found, (verb, namespace, name), "{target}");
+        }
+    }
+
+    #[test]
+    fn selectors_become_requirements() {
+        let attributes = of("GET", "/api/v1/pods?labelSelector=b+in+(y,x),a,!c,d!=1,e>5&fieldSelector=b!=2,a=1%5C,1");
+        let labels: Vec<_> =
+            attributes.labels.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join("|"))).collect();
+        assert_eq!(labels, ["a Exists ", "b In x|y", "c DoesNotExist ", "d NotIn 1"], "comparisons are left out");
+        let fields: Vec<_> =
+            attributes.fields.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join("|"))).collect();
+        assert_eq!(fields, ["a In 1,1", "b NotIn 2"]);
+        assert!(of("GET", "/api/v1/watch/pods?labelSelector=a").labels.is_empty());
+        assert!(of("GET", "/api/v1/pods?labelSelector=!!").labels.is_empty());
+    }
+
+    #[test]
+    fn both_ways_to_the_same_attributes() {
+        let pods = Gvr::new("", "v1", "pods");
+        assert_eq!(
+            Attributes::read(Verb::Watch, &pods, "a", "", "app=x", "metadata.name=p"),
+            of("GET", "/api/v1/namespaces/a/pods?watch=1&labelSelector=app%3Dx&fieldSelector=metadata.name%3Dp")
+        );
+        assert_eq!(
+            Attributes::read(Verb::Get, &Gvr::new("", "v1", "namespaces"), "", "a", "", ""),
+            of("GET", "/api/v1/namespaces/a")
+        );
+    }
+
+    #[test]
+    fn denials_are_worded_as_the_apiserver_words_them() {
+        for (method, target, words) in [
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods",
+                r#"User "u&lt;" cannot list resource "pods" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/apis/apps/v1/deployments",
+                r#"User "u&lt;" cannot list resource "deployments" in API group "apps" at the cluster scope"#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/p/log",
+                r#"User "u&lt;" cannot get resource "pods/log" in API group "" in the namespace "a""#,
+            ),
+            ("GET", "/metrics", r#"User "u&lt;" cannot get path "/metrics""#),
+        ] {
+            assert_eq!(of(method, target).denial("u<"), words);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Who is it: tokens by TokenReview, certificates by a CA, both remembered for a short time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::{digest, hmac, rand};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::HeaderMap;
+use moka::Expiry;
+use moka::future::Cache;
+use rustls::pki_types::CertificateDer;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::bearer::{self, Secret};
+use super::client_ca::{ClientCa, NotVerified};
+use super::config::AuthConfig;
+use super::review::{Reviews, Unavailable};
+use super::revocation::Revoked;
+use super::user::{AUTHENTICATED, NODE_NAME, UserInfo};
+
+/// Tokens and certificates remembered at once; the least used go first.
+const MAX_REMEMBERED: u64 = 65_536;
+/// A longer token is left to the apiserver.
+const MAX_TOKEN: usize = 32 << 10;
+
+/// Tells clients apart.
+pub struct Authenticator {
+    reviews: Arc<Reviews>,
+    client_ca: Option<Arc<ClientCa>>,
+    audiences: Vec<String>,
+    node: Option<String>,
+    ttl: Duration,
+    /// Known by a hash under a key that only this process has: no token lies in memory longer than its use, and no
+    /// hash of one is worth anything elsewhere.
+    remembered: Cache<[u8; 32], Known>,
+    key: hmac::Key,
+    revoked: Arc<Revoked>,
+}
+
+/// Who a request says to be.
+#[derive(Clone, Debug)]
+pub enum Who {
+    User(Known, Source),
+    /// It carries no credentials.
+    Nobody,
+    /// It carries credentials, and they are worth nothing.
+    Invalid,
+}
+
+/// What is remembered of credentials.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// `None`: they are worth nothing.
+    pub user: Option<Arc<UserInfo>>,
+    pub until: Instant,
+}
+
+/// The credentials themselves, for asking again while a stream is open.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Token(Secret),
+    Certificate(Arc<[CertificateDer<'static>]>),
+}
+
+struct Lifetime;
+
+#[derive(Deserialize)]
+struct Claims {
+    exp: Option<f64>,
+}
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(super) fn new(
+        config: &AuthConfig,
+        reviews: Arc<Reviews>,
+        client_ca: Option<Arc<ClientCa>>,
+        revoked: Arc<Revoked>,
+    ) -> Result<Self, super::access::StartError> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
+            .map_err(|_| super::access::StartError::Random)?;
+        Ok(Self {
+            reviews,
+            client_ca,
+            audiences: config.audiences.clone(),
+            node: config.node.clone(),
+            ttl: config.token_ttl,
+            remembered: Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build(),
+            key,
+            revoked,
+        })
+    }
+
+    /// Who sent a request over a connection with these certificates.
+    ///
+    /// A certificate that is accepted goes before a token, as in the apiserver; one that is not leaves the token to
+    /// decide.
+    ///
+    /// # Errors
+    /// It cannot be told now.
+    pub async fn authenticate(
+        &self,
+        certificates: Option<&Arc<[CertificateDer<'static>]>>,
+        headers: &HeaderMap,
+    ) -> Result<Who, Unavailable> {
+        let mut refused = false;
+        if let Some(chain) = certificates {
+            let known = self.certificate(chain).await?;
+            if known.user.is_some() {
+                return Ok(Who::User(known, Source::Certificate(Arc::clone(chain))));
+            }
+            refused = true;
+        }
+        match bearer::token(headers) {
+            Some(token) => {
+                let known = self.token(&token).await?;
+                Ok(match &known.user {
+                    Some(_) => Who::User(known, Source::Token(Secret::new(&token))),
+                    None => Who::Invalid,
+                })
+            }
+            None if refused => Ok(Who::Invalid),
+            None => Ok(Who::Nobody),
+        }
+    }
+
+    /// Asks again for credentials that were accepted before.
+    ///
+    /// # Errors
+    /// It cannot be told now.
+    pub async fn again(&self, source: &Source) -> Result<Known, Unavailable> {
+        match source {
+            Source::Token(token) => self.token(token.expose()).await,
+            Source::Certificate(chain) => self.certificate(chain).await,
+        }
+    }
+
+    /// How many credentials are remembered, roughly.
+    pub fn remembered(&self) -> u64 {
+        self.remembered.entry_count()
+    }
+
+    async fn token(&self, token: &str) -> Result<Known, Unavailable> {
+        if token.len() > MAX_TOKEN {
+            return Err(Unavailable::Failed("the token is too long".into()));
+        }
+        let known = self.remembered.try_get_with(self.hash(b"token", [token.as_bytes()]), self.review(token));
+        let known = known.await.map_err(|error| Unavailable::clone(&error))?;
+        // A deletion seen meanwhile ends what was remembered, and what another cache still says.
+        if known.user.as_deref().is_some_and(|user| self.revoked.covers(user)) {
+            return Ok(Known { user: None, ..known });
+        }
+        Ok(known)
+    }
+
+    async fn review(&self, token: &str) -> Result<Known, Unavailable> {
+        // The verdict is at most as young as the question.
+        let asked = Instant::now();
+        let status = self.reviews.token(token, &self.audiences).await?;
+        let meant_for_us =
+            self.audiences.is_empty() || status.audiences.iter().any(|audience| self.audiences.contains(audience));
+        let at_home = self.node.as_deref().is_none_or(|node| status.user.extra(NODE_NAME) == Some(node));
+        let accepted = status.authenticated && !status.user.username.is_empty() && meant_for_us && at_home;
+        let life = expiry(token).map_or(self.ttl, |left| left.min(self.ttl));
+        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until: asked + life })
+    }
+
+    async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
+        let Some(client_ca) = &self.client_ca else {
+            return Ok(Known { user: None, until: Instant::now() + self.ttl });
+        };
+        let generation = client_ca.generation().to_be_bytes();
+        let parts = chain.iter().map(AsRef::as_ref).chain([&generation[..]]);
+        let verify = async {
+            match client_ca.verify(chain) {
+                Ok(user) => Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl }),
+                Err(NotVerified::Invalid(error)) => {
+                    tracing::debug!(error, "a client certificate is refused");
+                    Ok(Known { user: None, until: Instant::now() + self.ttl })
+                }
+                Err(NotVerified::NoCa) => Err(Unavailable::Failed("the CA of client certificates is not known".into())),
+            }
+        };
+        let known = self.remembered.try_get_with(self.hash(b"certificate", parts), verify).await;
+        known.map_err(|error| Unavailable::clone(&error))
+    }
+
+    fn hash<'a>(&self, kind: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(kind);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut hash = [0; 32];
+        hash.copy_from_slice(context.sign().as_ref());
+        hash
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authenticator")
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
+impl Expiry<[u8; 32], Known> for Lifetime {
+    fn expire_after_create(&self, _: &[u8; 32], known: &Known, _: std::time::Instant) -> Option<Duration> {
+        Some(known.until.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Puts a user into the group of everybody whose credentials were accepted.
+pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
+    if !user.is_in(AUTHENTICATED) && !user.is_in("system:unauthenticated") {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+/// The hexadecimal SHA-256 of a certificate, as the apiserver identifies it.
+pub(super) fn fingerprint(certificate: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::from("X509SHA256=");
+    for byte in digest::digest(&digest::SHA256, certificate).as_ref() {
+        write!(text, "{byte:02x}").ok();
+    }
+    text
+}
+
+/// How long a JWT says it is still valid. Its signature is not looked at: the claim only ever shortens what the
+/// apiserver has accepted.
+fn expiry(token: &str) -> Option<Duration> {
+    let mut parts = token.split('.');
+    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Duration::try_from_secs_f64(claims.exp? - now.as_secs_f64()).unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jwt(claims: &str) -> String {
+        format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn a_token_is_not_remembered_beyond_its_end() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        assert!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5))).unwrap() <= Duration::from_secs(5));
+        assert_eq!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now - 5))), Some(Duration::ZERO));
+        assert!(expiry(&jwt(r#"{"exp":1e300}"#)).is_some());
+        for other in ["opaque", "a.b", "a.b.c.d", &jwt("{}"), &jwt("[]"), "a.!.c"] {
+            assert_eq!(expiry(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_known_by_its_digest() {
+        assert_eq!(fingerprint(b""), "X509SHA256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+}

@@ -1,0 +1,123 @@
+//! May they: SubjectAccessReviews, remembered until rights change.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::Expiry;
+use moka::future::Cache;
+use tokio::time::Instant;
+
+use super::attributes::Attributes;
+use super::config::AuthConfig;
+use super::review::{Reviews, Unavailable};
+use super::stamps::Stamps;
+use super::user::{MASTERS, UserInfo};
+
+/// Memory of all remembered decisions.
+const MAX_BYTES: u64 = 32 << 20;
+/// Larger questions are asked each time, as the apiserver's own library does it.
+const MAX_REMEMBERED: usize = 10_000;
+/// How long an allowed access is remembered while nobody would tell of changed rights.
+const BLIND_TTL: Duration = Duration::from_secs(10);
+
+/// Decides accesses.
+pub struct Authorizer {
+    reviews: Arc<Reviews>,
+    stamps: Arc<Stamps>,
+    allow_ttl: Duration,
+    deny_ttl: Duration,
+    decisions: Cache<Key, Arc<Decision>>,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    /// Why not, as far as the authorizers say; part of the answer.
+    pub reason: String,
+    /// Not to be taken for an answer after that.
+    pub until: Instant,
+    /// Of the rights it was decided by.
+    pub stamp: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    stamp: u64,
+    user: Arc<UserInfo>,
+    wish: Arc<Attributes>,
+}
+
+struct Lifetime;
+
+// === impl Authorizer ===
+
+impl Authorizer {
+    pub(super) fn new(config: &AuthConfig, reviews: Arc<Reviews>, stamps: Arc<Stamps>) -> Self {
+        let weigher = |key: &Key, decision: &Arc<Decision>| {
+            let bytes = size_of::<Key>() + key.user.size() + key.wish.size() + decision.reason.len() + 256;
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        };
+        Self {
+            reviews,
+            stamps,
+            allow_ttl: config.allow_ttl,
+            deny_ttl: config.deny_ttl,
+            decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(Lifetime).build(),
+        }
+    }
+
+    /// Whether this user may do this. Equal questions that wait together are asked once.
+    ///
+    /// # Errors
+    /// It cannot be told now.
+    pub async fn authorize(&self, user: &Arc<UserInfo>, wish: &Arc<Attributes>) -> Result<Arc<Decision>, Unavailable> {
+        let stamp = self.stamps.of(&wish.namespace);
+        if user.is_in(MASTERS) {
+            let until = Instant::now() + self.allow_ttl;
+            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, stamp }));
+        }
+        if user.size() + wish.size() > MAX_REMEMBERED {
+            return self.review(user, wish, stamp).await;
+        }
+        // A decision that was under way when rights changed has an old stamp, and is found by nobody.
+        let key = Key { stamp, user: Arc::clone(user), wish: Arc::clone(wish) };
+        let decision = self.decisions.try_get_with(key, self.review(user, wish, stamp)).await;
+        decision.map_err(|error| Unavailable::clone(&error))
+    }
+
+    /// How many decisions are remembered, roughly.
+    pub fn remembered(&self) -> u64 {
+        self.decisions.entry_count()
+    }
+
+    async fn review(&self, user: &UserInfo, wish: &Attributes, stamp: u64) -> Result<Arc<Decision>, Unavailable> {
+        let asked = Instant::now();
+        let status = self.reviews.access(user, wish).await?;
+        let allowed = status.allowed && !status.denied;
+        if !allowed && !status.evaluation_error.is_empty() {
+            // The apiserver answers such a request with an error, not with a refusal.
+            return Err(Unavailable::Failed(status.evaluation_error));
+        }
+        let life = match (allowed, self.stamps.is_watched()) {
+            (true, true) => self.allow_ttl,
+            (true, false) => self.allow_ttl.min(BLIND_TTL),
+            (false, _) => self.deny_ttl,
+        };
+        Ok(Arc::new(Decision { allowed, reason: status.reason, until: asked + life, stamp }))
+    }
+}
+
+impl fmt::Debug for Authorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorizer")
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
+impl Expiry<Key, Arc<Decision>> for Lifetime {
+    fn expire_after_create(&self, _: &Key, decision: &Arc<Decision>, _: std::time::Instant) -> Option<Duration> {
+        Some(decision.until.saturating_duration_since(Instant::now()))
+    }
+}

@@ -1,0 +1,174 @@
+//! The user a client certificate names, by the apiserver's rules: common name, organizations, and the user's id.
+
+use std::collections::BTreeMap;
+
+use super::authenticator::{authenticated, fingerprint};
+use super::user::{CREDENTIAL_ID, UserInfo};
+
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+const ORGANIZATION: &[u8] = &[0x55, 4, 10];
+/// 1.3.6.1.4.1.57683.2
+const USER_UID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 6;
+const VERSION: u8 = 0xa0;
+
+/// One value of ASN.1 in DER, and what follows it.
+struct Element<'a> {
+    tag: u8,
+    content: &'a [u8],
+}
+
+/// The user of a certificate that was verified before.
+///
+/// # Errors
+/// It names nobody, or says something that cannot be read.
+pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
+    const UNREADABLE: &str = "the subject cannot be read";
+    let (mut username, mut uid, mut groups) = (String::new(), String::new(), Vec::new());
+    let mut names = subject(certificate).ok_or(UNREADABLE)?;
+    while !names.is_empty() {
+        let mut relative = take(&mut names, SET).ok_or(UNREADABLE)?;
+        while !relative.is_empty() {
+            let mut attribute = take(&mut relative, SEQUENCE).ok_or(UNREADABLE)?;
+            let kind = take(&mut attribute, OBJECT_IDENTIFIER).ok_or(UNREADABLE)?;
+            if ![COMMON_NAME, ORGANIZATION, USER_UID].contains(&kind) {
+                continue;
+            }
+            let value = element(&mut attribute).and_then(|value| value.text()).ok_or(UNREADABLE)?;
+            match kind {
+                // The last one counts, as Go's parser has it.
+                COMMON_NAME => username = value,
+                ORGANIZATION => groups.push(value),
+                _ if value.is_empty() || !uid.is_empty() => return Err("the subject's user id is empty or not alone"),
+                _ => uid = value,
+            }
+        }
+    }
+    if username.is_empty() {
+        return Err("the subject has no common name");
+    }
+    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint(certificate)])]);
+    Ok(authenticated(UserInfo { username, uid, groups, extra }))
+}
+
+/// The content of the subject: a sequence of sets.
+fn subject(certificate: &[u8]) -> Option<&[u8]> {
+    let mut rest = certificate;
+    let mut certificate = take(&mut rest, SEQUENCE)?;
+    let mut fields = take(&mut certificate, SEQUENCE)?;
+    if fields.first() == Some(&VERSION) {
+        element(&mut fields)?;
+    }
+    // Serial number, signature, issuer, validity.
+    for _ in 0..4 {
+        element(&mut fields)?;
+    }
+    take(&mut fields, SEQUENCE)
+}
+
+fn take<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    element(from).filter(|element| element.tag == tag).map(|element| element.content)
+}
+
+fn element<'a>(from: &mut &'a [u8]) -> Option<Element<'a>> {
+    let (&tag, rest) = from.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let length = if first < 0x80 {
+        usize::from(first)
+    } else {
+        let count = usize::from(first & 0x7f);
+        if count == 0 || count > 4 || rest.len() < count {
+            return None;
+        }
+        let (bytes, after) = rest.split_at(count);
+        rest = after;
+        bytes.iter().fold(0usize, |length, byte| (length << 8) | usize::from(*byte))
+    };
+    if rest.len() < length {
+        return None;
+    }
+    let (content, after) = rest.split_at(length);
+    *from = after;
+    Some(Element { tag, content })
+}
+
+// === impl Element ===
+
+impl Element<'_> {
+    /// The kinds of strings that names are made of.
+    fn text(&self) -> Option<String> {
+        const UTF8: u8 = 12;
+        const PRINTABLE: u8 = 19;
+        const TELETEX: u8 = 20;
+        const IA5: u8 = 22;
+        const BMP: u8 = 30;
+        match self.tag {
+            UTF8 => String::from_utf8(self.content.to_vec()).ok(),
+            PRINTABLE | IA5 if self.content.is_ascii() => String::from_utf8(self.content.to_vec()).ok(),
+            TELETEX => Some(self.content.iter().map(|byte| char::from(*byte)).collect()),
+            BMP if self.content.len().is_multiple_of(2) => {
+                let units: Vec<u16> =
+                    self.content.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+                String::from_utf16(&units).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    use super::*;
+
+    fn certificate(names: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in names {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    fn uid() -> DnType {
+        DnType::from_oid(&[1, 3, 6, 1, 4, 1, 57683, 2])
+    }
+
+    #[test]
+    fn the_subject_names_user_groups_and_id() {
+        let der = certificate(&[
+            (DnType::OrganizationName, "system:nodes"),
+            (DnType::CommonName, "system:node:é"),
+            (uid(), "7"),
+            (DnType::CountryName, "CH"),
+        ]);
+        let user = user(&der).unwrap();
+        assert_eq!((user.username.as_str(), user.uid.as_str()), ("system:node:é", "7"));
+        assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+        assert_eq!(user.extra(CREDENTIAL_ID), Some(fingerprint(&der).as_str()));
+    }
+
+    #[test]
+    fn without_a_name_it_is_nobodys() {
+        assert!(user(&certificate(&[(DnType::OrganizationName, "system:masters")])).is_err());
+        assert!(user(&certificate(&[(DnType::CommonName, "u"), (uid(), "")])).is_err());
+        assert!(user(b"").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..512), at in any::<prop::sample::Index>(), byte: u8) {
+            user(&bytes).ok();
+            let mut der = certificate(&[(DnType::CommonName, "u"), (DnType::OrganizationName, "g")]);
+            let at = at.index(der.len());
+            der[at] = byte;
+            user(&der).ok();
+            user(&der[..at]).ok();
+        }
+    }
+}

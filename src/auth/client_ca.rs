@@ -1,0 +1,105 @@
+//! Whose client certificates are accepted: a bundle of CAs, from a file or from the cluster, replaced when it changes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+use super::certificate;
+use super::user::UserInfo;
+
+/// How often a file is looked at for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct ClientCa {
+    verifier: ArcSwapOption<Current>,
+    generation: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Current {
+    verifier: Arc<dyn ClientCertVerifier>,
+    pem: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotVerified {
+    /// The bundle is not there yet.
+    NoCa,
+    Invalid(String),
+}
+
+// === impl ClientCa ===
+
+impl ClientCa {
+    /// Without any CA: no certificate can be judged.
+    pub(super) fn empty() -> Self {
+        Self { verifier: ArcSwapOption::empty(), generation: AtomicU64::new(0) }
+    }
+
+    /// Moves whenever another bundle is in use.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whose certificate this is. Possession of its key was proven in the handshake.
+    ///
+    /// # Errors
+    /// Nobody's.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<UserInfo, NotVerified> {
+        let current = self.verifier.load();
+        let Some(current) = &*current else { return Err(NotVerified::NoCa) };
+        let invalid = |error: &dyn std::fmt::Display| NotVerified::Invalid(error.to_string());
+        let (own, intermediates) = chain.split_first().ok_or_else(|| invalid(&"an empty chain"))?;
+        let verified = current.verifier.verify_client_cert(own, intermediates, UnixTime::now());
+        verified.map_err(|error| invalid(&error))?;
+        certificate::user(own).map_err(|error| invalid(&error))
+    }
+
+    /// Puts a bundle into use unless it is already; true if it was not.
+    ///
+    /// # Errors
+    /// It holds no certificate, or one that is none.
+    pub(super) fn replace(&self, pem: &[u8]) -> Result<bool, String> {
+        if self.verifier.load().as_ref().is_some_and(|current| current.pem == pem) {
+            return Ok(false);
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|error| error.to_string())?;
+            roots.add(certificate).map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("holds no certificate".into());
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = verifier.map_err(|error| error.to_string())?;
+        self.verifier.store(Some(Arc::new(Current { verifier, pem: pem.to_vec() })));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    /// Looks at the file for ever. A change that cannot be used is logged, and the last bundle stays in use.
+    pub(super) async fn follow_file(self: Arc<Self>, path: PathBuf) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            match tokio::fs::read(&path).await.map_err(|error| error.to_string()).and_then(|pem| self.replace(&pem)) {
+                Ok(true) => tracing::info!(path = %path.display(), "CA of client certificates replaced"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), error, "CA of client certificates not replaced");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The right to an open stream: asked for again whenever rights change, when what was decided grows old, and when the
+//! credentials do. The apiserver asks once, when a watch begins.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::access::Delegated;
+use super::attributes::Attributes;
+use super::authenticator::{Known, Source};
+use super::authorizer::Decision;
+use super::metrics::count;
+use super::review::Unavailable;
+use super::user::UserInfo;
+use crate::lifecycle::spawn;
+use crate::meta::{Status, errors};
+
+/// Changes come in bursts, and all streams hear of them at once.
+const SPREAD: Duration = Duration::from_millis(200);
+/// How long after a change of rights a stream lives on if nobody can say whether it still may.
+const DOUBT: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+/// What was asked for again is not asked for at once a third time.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// Says when the right is gone, and what to tell the client; of a trusted client it never is. It is looked after while
+/// nobody polls, too: a stream whose client took nothing for an hour hears of it before anything else.
+#[must_use = "a stream without its lease lives on when the right to it is gone"]
+pub struct Lease {
+    rights: Vec<Right>,
+}
+
+/// One right, and the task that asks for it again.
+struct Right {
+    gone: oneshot::Receiver<Box<Status>>,
+    task: AbortHandle,
+}
+
+/// What an open stream lives by.
+pub(super) struct Held {
+    pub access: Arc<Delegated>,
+    pub source: Source,
+    pub known: Known,
+    pub user: Arc<UserInfo>,
+    pub wish: Arc<Attributes>,
+    pub decision: Arc<Decision>,
+}
+
+enum Asked {
+    Still { known: Known, user: Arc<UserInfo>, decision: Arc<Decision> },
+    Gone(Box<Status>),
+}
+
+// === impl Lease ===
+
+impl Lease {
+    pub(super) fn forever() -> Self {
+        Self { rights: Vec::new() }
+    }
+
+    pub(super) fn of(held: Held) -> Self {
+        let (tell, gone) = oneshot::channel();
+        let task = spawn("lease", async move {
+            // A stream that has ended meanwhile need not know.
+            tell.send(held.until_gone().await).ok();
+        });
+        Self { rights: vec![Right { gone, task: task.abort_handle() }] }
+    }
+
+    /// Several rights that are needed together: the first that is gone ends them all.
+    pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
+        Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect() }
+    }
+
+    /// Whether the right is gone. Not to be polled again after it was.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
+        for right in &mut self.rights {
+            if let Poll::Ready(told) = Pin::new(&mut right.gone).poll(cx) {
+                // A right that nobody looks after is none.
+                let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
+                return Poll::Ready(told.unwrap_or_else(nobody));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Right {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    async fn until_gone(mut self) -> Box<Status> {
+        let mut changes = self.access.stamps.changes();
+        // As long as the answers would have been remembered: without any, nothing is known beyond that.
+        let mut known_until = self.decision.until;
+        let mut not_before = Instant::now();
+        loop {
+            let outdated = self.access.stamps.of(&self.wish.namespace) != self.decision.stamp
+                || self.access.revoked.covers(&self.user);
+            if !outdated {
+                let next = self.known.until.min(self.decision.until).max(not_before);
+                tokio::select! {
+                    _ = changes.changed() => continue,
+                    () = sleep_until(next) => {}
+                }
+            } else {
+                // Several changes that come together are asked about once.
+                let pause = SPREAD.mul_f64(rand::rng().random::<f64>());
+                sleep(pause).await;
+            }
+            changes.mark_unchanged();
+            match self.ask().await {
+                Ok(Asked::Still { known, user, decision }) => {
+                    known_until = decision.until;
+                    (self.known, self.user, self.decision) = (known, user, decision);
+                    not_before = Instant::now() + SHORTEST;
+                }
+                Ok(Asked::Gone(status)) => {
+                    count(&self.access.metrics.streams_revoked);
+                    tracing::info!(
+                        user = self.user.username,
+                        code = status.code,
+                        "the right to an open stream is gone"
+                    );
+                    return status;
+                }
+                Err(error) => {
+                    if outdated {
+                        known_until = known_until.min(Instant::now() + DOUBT);
+                    }
+                    if Instant::now() >= known_until {
+                        count(&self.access.metrics.streams_revoked);
+                        return Box::new(unavailable(&error));
+                    }
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<Asked, Unavailable> {
+        let known = self.access.authenticator.again(&self.source).await?;
+        let Some(user) = known.user.clone() else { return Ok(Asked::Gone(Box::new(errors::unauthorized()))) };
+        let decision = self.access.authorizer.authorize(&user, &self.wish).await?;
+        if decision.allowed {
+            return Ok(Asked::Still { known, user, decision });
+        }
+        Ok(Asked::Gone(Box::new(super::access::forbidden(&user, &self.wish, &decision.reason))))
+    }
+}
+
+/// 503: nobody says now whether the client may.
+pub(super) fn unavailable(error: &Unavailable) -> Status {
+    errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
+}

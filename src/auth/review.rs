@@ -1,0 +1,237 @@
+//! Asking the apiserver: TokenReviews and SubjectAccessReviews, few at a time, never waited for without end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request};
+use http_body_util::{BodyExt, Limited};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::attributes::{Attributes, Requirement};
+use super::config::AuthConfig;
+use super::metrics::{AuthMetrics, Raised, count};
+use super::user::UserInfo;
+use crate::upstream::client::{CallOptions, Identity, Upstream, full};
+use crate::upstream::{RequestVerb, UpstreamError};
+
+/// An answer has the size of its question and a few words.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// A question that got no answer. Nothing follows from it for the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    #[error("too many reviews wait already")]
+    Busy,
+    #[error("no review in time")]
+    Timeout,
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Sends reviews in the daemon's own name, which needs the rights of `system:auth-delegator`.
+pub(super) struct Reviews {
+    upstream: Upstream,
+    turns: Semaphore,
+    max_waiting: u64,
+    limit: std::time::Duration,
+    metrics: Arc<AuthMetrics>,
+}
+
+#[derive(Deserialize)]
+struct Answer<S> {
+    status: S,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<S> {
+    kind: &'static str,
+    api_version: &'static str,
+    spec: S,
+}
+
+#[derive(Serialize)]
+struct TokenSpec<'a> {
+    token: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    audiences: &'a [String],
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TokenStatus {
+    pub authenticated: bool,
+    pub user: UserInfo,
+    pub audiences: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessSpec<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<ResourceAttributes<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<PathAttributes<'a>>,
+    user: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceAttributes<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    verb: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_selector: Option<Requirements<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_selector: Option<Requirements<'a>>,
+}
+
+#[derive(Serialize)]
+struct Requirements<'a> {
+    requirements: &'a [Requirement],
+}
+
+#[derive(Serialize)]
+struct PathAttributes<'a> {
+    path: &'a str,
+    verb: &'a str,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct AccessStatus {
+    pub allowed: bool,
+    pub denied: bool,
+    pub reason: String,
+    pub evaluation_error: String,
+}
+
+// === impl Reviews ===
+
+impl Reviews {
+    pub(super) fn new(upstream: Upstream, config: &AuthConfig, metrics: Arc<AuthMetrics>) -> Self {
+        Self {
+            upstream,
+            turns: Semaphore::new(config.max_reviews),
+            max_waiting: config.max_waiting as u64,
+            limit: config.review_timeout,
+            metrics,
+        }
+    }
+
+    /// Whose token this is.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) async fn token(&self, token: &str, audiences: &[String]) -> Result<TokenStatus, Unavailable> {
+        let spec = TokenSpec { token, audiences };
+        let question = Question { kind: "TokenReview", api_version: "authentication.k8s.io/v1", spec };
+        count(&self.metrics.token_reviews);
+        self.ask("/apis/authentication.k8s.io/v1/tokenreviews", "tokenreviews.authentication.k8s.io", &question).await
+    }
+
+    /// Whether a user may.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) async fn access(&self, user: &UserInfo, wish: &Attributes) -> Result<AccessStatus, Unavailable> {
+        let resource_attributes = wish.path.is_none().then(|| ResourceAttributes::of(wish));
+        let non_resource_attributes = wish.path.as_deref().map(|path| PathAttributes { path, verb: &wish.verb });
+        let UserInfo { username, uid, groups, extra } = user;
+        let spec = AccessSpec { resource_attributes, non_resource_attributes, user: username, groups, extra, uid };
+        let question = Question { kind: "SubjectAccessReview", api_version: "authorization.k8s.io/v1", spec };
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        count(&self.metrics.access_reviews);
+        self.ask(path, "subjectaccessreviews.authorization.k8s.io", &question).await
+    }
+
+    async fn ask<Q: Serialize, S: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        resource: &'static str,
+        question: &Q,
+    ) -> Result<S, Unavailable> {
+        let asked = timeout(self.limit, self.in_turn(path, resource, question)).await;
+        let answer = asked.unwrap_or(Err(Unavailable::Timeout));
+        if let Err(error) = &answer {
+            count(&self.metrics.review_failures);
+            tracing::warn!(%error, review = resource, "a review brought no answer");
+        }
+        answer
+    }
+
+    async fn in_turn<Q: Serialize, S: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        resource: &'static str,
+        question: &Q,
+    ) -> Result<S, Unavailable> {
+        let _turn = match self.turns.try_acquire() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let (_waiting, waiting) = Raised::new(&self.metrics.reviews_waiting);
+                if waiting > self.max_waiting {
+                    count(&self.metrics.review_overflows);
+                    return Err(Unavailable::Busy);
+                }
+                self.turns.acquire().await.map_err(|_| Unavailable::Busy)?
+            }
+        };
+        let (_running, running) = Raised::new(&self.metrics.reviews_running);
+        self.metrics.reviews_peak.fetch_max(running, Ordering::Relaxed);
+        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
+        let body = serde_json::to_vec(question).map_err(|error| failed(&error))?;
+        let mut request = Request::new(full(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static(path);
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let options = CallOptions::new(RequestVerb::Review, resource);
+        let response = self.upstream.send_with(Identity::Own, request, &options).await;
+        let response = response.map_err(|error: UpstreamError| failed(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(Unavailable::Failed(format!("the apiserver answers {status}")));
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| failed(&error))?;
+        let answer: Answer<S> = serde_json::from_slice(&body.to_bytes()).map_err(|error| failed(&error))?;
+        Ok(answer.status)
+    }
+}
+
+impl<'a> ResourceAttributes<'a> {
+    fn of(wish: &'a Attributes) -> Self {
+        let some =
+            |requirements: &'a [Requirement]| (!requirements.is_empty()).then_some(Requirements { requirements });
+        Self {
+            namespace: &wish.namespace,
+            verb: &wish.verb,
+            group: &wish.group,
+            version: &wish.version,
+            resource: &wish.resource,
+            subresource: &wish.subresource,
+            name: &wish.name,
+            field_selector: some(&wish.fields),
+            label_selector: some(&wish.labels),
+        }
+    }
+}

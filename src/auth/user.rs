@@ -1,0 +1,54 @@
+//! Who a client is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Members of this group are allowed everything before any other authorizer is asked, as in the apiserver.
+pub const MASTERS: &str = "system:masters";
+/// The apiserver puts everybody whose credentials it has accepted into this group.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Of a token that is bound to a pod: the pod's node (KEP-4193).
+pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// Of a token that is bound to a pod.
+pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// How the credential itself is known: for a certificate its digest.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// `authentication.k8s.io/v1` UserInfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    pub username: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+// === impl UserInfo ===
+
+impl UserInfo {
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+
+    /// The value of an extra that has exactly one.
+    pub fn extra(&self, key: &str) -> Option<&str> {
+        match self.extra.get(key).map(Vec::as_slice) {
+            Some([one]) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Bytes on the heap, roughly.
+    pub fn size(&self) -> usize {
+        let extra = self.extra.iter().map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());
+        self.username.len()
+            + self.uid.len()
+            + self.groups.iter().map(|group| group.len() + size_of::<String>()).sum::<usize>()
+            + extra.sum::<usize>()
+    }
+}

@@ -1,0 +1,17 @@
+//! Nobody reads through informerd what they may not read: the same requests by the same users to a real kube-apiserver
+//! with RBAC and through a delegated listener, and what becomes of open watches when rights go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "judge/cluster.rs"]
+mod cluster;
+#[path = "judge/process.rs"]
+mod process;
+mod support;
+
+#[path = "access/matrix.rs"]
+mod matrix;
+#[path = "access/revocation.rs"]
+mod revocation;
+#[path = "access/world.rs"]
+mod world;

@@ -1,0 +1,174 @@
+//! A cluster with roles of every kind, and a daemon in front of it with a delegated listener.
+
+use std::path::PathBuf;
+
+use http::Method;
+use informerd::upstream::client::ConfigSource;
+
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::Client;
+
+/// Accounts in the namespace `a`, by name, and what they may.
+pub const FIXTURES: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: b}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: space, namespace: a}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: names, namespace: a}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: wide, namespace: a}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: lister, namespace: a}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: nothing, namespace: a}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: space, namespace: a}
+rules:
+- {apiGroups: [""], resources: [pods, configmaps], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods/log], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: space, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: space}
+subjects: [{kind: ServiceAccount, name: space, namespace: a}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: names, namespace: a}
+rules:
+- {apiGroups: [""], resources: [configmaps], resourceNames: [one], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: names, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
+subjects: [{kind: ServiceAccount, name: names, namespace: a}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: wide}
+rules:
+- {apiGroups: [""], resources: [pods, configmaps, namespaces, nopes], verbs: [get, list, watch]}
+- {nonResourceURLs: [/metrics], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: wide}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
+subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lister}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: lister, namespace: b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lister}
+subjects: [{kind: ServiceAccount, name: lister, namespace: a}]
+"#;
+
+/// Delegated first, trusting second.
+pub const LISTEN: &str = "listen: [\"delegated+https://127.0.0.1:0\", \"http://127.0.0.1:0\"]\nlendIdentity: all\n";
+
+pub struct World {
+    pub cluster: Cluster,
+    pub daemon: Through,
+    /// Of the daemon's listeners.
+    pub ca: PathBuf,
+}
+
+impl World {
+    pub async fn start(yaml: &str) -> Self {
+        let cluster = Cluster::start().await;
+        Self::on(cluster, yaml).await
+    }
+
+    pub async fn on(cluster: Cluster, yaml: &str) -> Self {
+        cluster.apply(FIXTURES).await;
+        let mut manifests = String::new();
+        for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("b", "one", "x")] {
+            manifests.push_str(&format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}\n"
+            ));
+            manifests.push_str(&format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}\nspec: {{nodeName: node-{app}, containers: [{{name: main, image: image}}]}}\n"
+            ));
+        }
+        cluster.apply(&manifests).await;
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        let daemon = Through::start(source, &format!("{LISTEN}{yaml}")).await;
+        daemon.ready().await;
+        let ca = daemon.daemon.ca_file.clone().unwrap();
+        Self { cluster, daemon, ca }
+    }
+
+    /// Every watch for changed rights is open: what is decided from now on is remembered for long.
+    pub async fn settled(&self) {
+        let live = || self.daemon.daemon.access.metrics().watches_live.load(std::sync::atomic::Ordering::Relaxed);
+        crate::support::eventually("rights are watched", || live() == 4).await;
+    }
+
+    pub async fn token(&self, account: &str, more: &[&str]) -> String {
+        let args = [&["create", "token", account, "--namespace", "a"], more].concat();
+        self.cluster.kubectl_ok(args).await.trim().to_owned()
+    }
+
+    pub fn direct(&self, token: Option<&str>) -> Client {
+        let Cluster { info, .. } = &self.cluster;
+        match token {
+            Some(token) => Client::tls(&info.server, &info.ca, token),
+            None => Client::tls_anonymous(&info.server, &info.ca),
+        }
+    }
+
+    pub fn through(&self, token: Option<&str>) -> Client {
+        match token {
+            Some(token) => Client::tls(&self.daemon.url, &self.ca, token),
+            None => Client::tls_anonymous(&self.daemon.url, &self.ca),
+        }
+    }
+
+    pub fn admin(&self) -> Client {
+        self.direct(Some("admin-token"))
+    }
+
+    pub async fn delete(&self, path: &str) {
+        let answer = self.admin().request(Method::DELETE, path, &[], "").await;
+        assert!(answer.status.is_success(), "{path}: {}", answer.text());
+    }
+
+    /// Has the informers of these collections synced to what the apiserver has now.
+    pub async fn warm(&self, collections: &[&str]) {
+        for collection in collections {
+            let now = crate::support::client::rv(&self.admin().json(collection).await);
+            self.through(Some("admin-token")).json(&format!("{collection}?resourceVersion={now}")).await;
+        }
+    }
+
+    pub fn served(&self) -> u64 {
+        self.daemon.daemon.reads.metrics().local()
+    }
+}
