@@ -9,6 +9,7 @@ mod introspect;
 pub mod kubeconfig;
 pub mod live;
 pub mod process;
+mod queues;
 mod revisions;
 pub mod status;
 mod typed;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use self::daemon::Daemon;
 use self::process::{End, ProcessError};
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE};
+use crate::client::{self, Ask};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
 use crate::lifecycle::signals::Signals;
 use crate::upstream::client::ConfigSource;
@@ -58,6 +60,16 @@ fn dispatch(
         let _ = writeln!(out, "informerd {}", env!("CARGO_PKG_VERSION"));
         return 0;
     }
+    if let Command::Get(ask) | Command::Watch(ask) = &invocation.command {
+        let watching = matches!(invocation.command, Command::Watch(_));
+        return match look(ask, watching, out, err) {
+            Ok(()) => 0,
+            Err(message) => {
+                let _ = writeln!(err, "informerd: {message}");
+                EXIT_FAILURE
+            }
+        };
+    }
     let loaded = match config::load(&invocation.flags, &Environment) {
         Ok(loaded) => loaded,
         Err(mistakes) => {
@@ -66,7 +78,7 @@ fn dispatch(
         }
     };
     let done = match &invocation.command {
-        Command::Version => Ok(()),
+        Command::Version | Command::Get(_) | Command::Watch(_) => Ok(()),
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
         Command::Status => status::ask(loaded.config.admin.listen)
             .and_then(|status| out.write_all(status.render().as_bytes()).map_err(|error| error.to_string()))
@@ -82,6 +94,21 @@ fn dispatch(
             failure.code
         }
     }
+}
+
+/// A look at a running daemon's cache.
+fn look(
+    ask: &Ask,
+    watching: bool,
+    out: &mut (dyn io::Write + Send),
+    err: &mut (dyn io::Write + Send),
+) -> Result<(), String> {
+    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
+    // Not line by line: what belongs together is flushed together.
+    let mut out = io::BufWriter::new(out);
+    runtime.block_on(async {
+        if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out).await }
+    })
 }
 
 fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Write) -> Result<(), String> {

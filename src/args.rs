@@ -1,11 +1,14 @@
 //! The command line: subcommands, and one flag for each setting of the configuration.
 
+mod look;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 
+use crate::client::Ask;
 use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting, parse_duration};
 
 /// Bad configuration, the command line included (`EX_USAGE`).
@@ -28,6 +31,10 @@ pub enum Command {
     },
     Check,
     Status,
+    /// Print objects of a running daemon's cache.
+    Get(Ask),
+    /// The same, and then every change.
+    Watch(Ask),
     Version,
 }
 
@@ -95,6 +102,8 @@ where
                 "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
                 "check" => Command::Check,
                 "status" => Command::Status,
+                "get" => Command::Get(look::ask(matches)?),
+                "watch" => Command::Watch(look::ask(matches)?),
                 "version" => Command::Version,
                 _ => Command::Run,
             }
@@ -152,6 +161,8 @@ pub fn clap() -> Clap {
                 .args(flags(&[])),
         )
         .subcommand(Clap::new("status").about("Show what the daemon that runs on this machine does").args(flags(&[])))
+        .subcommand(look::get())
+        .subcommand(look::watch())
         .subcommand(Clap::new("version").about("Print the version"))
 }
 

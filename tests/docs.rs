@@ -15,8 +15,8 @@ const CONFIGURATION: &str = "docs/configuration.md";
 const BEGIN: &str = "<!-- settings: held to the code by tests/docs.rs -->";
 const END: &str = "<!-- end of settings -->";
 
-/// Not settings of the daemon, but of its tests and of the demo's environment.
-const OTHER_VARIABLES: &[&str] = &["INFORMERD_CACHE", "INFORMERD_JUDGE"];
+/// Not settings of the daemon, but of its tests, of the demo's environment, and of the commands that look at a daemon.
+const OTHER_VARIABLES: &[&str] = &["INFORMERD_CACHE", "INFORMERD_JUDGE", "INFORMERD_ADDRESS"];
 
 /// One file and the variables an example may use.
 struct Example(String);

@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "grpc/cache.rs"]
+mod cache;
 #[path = "judge/cluster.rs"]
 mod cluster;
 #[path = "grpc/fixtures.rs"]
 mod fixtures;
 #[path = "judge/process.rs"]
 mod process;
+#[path = "grpc/queue.rs"]
+mod queue;
 #[path = "grpc/reads.rs"]
 mod reads;
 #[path = "grpc/real.rs"]

@@ -42,13 +42,16 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle"]),
-    ("grpc", &["meta", "selector", "codec", "reads", "auth", "lifecycle"]),
+    ("workqueue", &["meta"]),
+    ("grpc", &["meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle"]),
+    // The command line as a client of a running daemon: the published API and nothing else.
+    ("client", &["grpc::pb", "lifecycle"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
     ("sim", &["meta"]),
 ];
 
 /// Rooms that only the wiring may name, whatever a row above says.
-const WIRING_ONLY: &[&str] = &["app", "args", "main", "config", "sim", "admin"];
+const WIRING_ONLY: &[&str] = &["app", "args", "main", "config", "sim", "admin", "client"];
 
 const LONGEST_FILE: usize = 500;
 

@@ -1,7 +1,8 @@
 //! From the settings as they are written to the settings of each room.
 
 use crate::cache::CacheConfig;
-use crate::config::{Config, ReadMode, ReadModes, ResourceRule, Then};
+use crate::config::{Config, QueuesConfig, ReadMode, ReadModes, ResourceRule, Then};
+use crate::grpc::QueueConfig;
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
 use crate::reads::{ConsistentReads, Modes, NotSynced, ReadsConfig};
@@ -41,6 +42,11 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
         not_synced: NotSynced { wait: reads.wait, forward: reads.then == Then::Forward },
         freshness_timeout: reads.freshness_timeout,
     }
+}
+
+pub(super) fn queues(config: &Config) -> QueueConfig {
+    let QueuesConfig { linger, max_groups, max_deletions } = config.queues;
+    QueueConfig { linger, max_groups, max_deletions }
 }
 
 fn modes(modes: ReadModes) -> Modes {

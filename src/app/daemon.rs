@@ -9,12 +9,13 @@ use super::collect::Rooms;
 use super::convert;
 use super::introspect::Everything;
 use super::process::Context;
+use super::queues::Queues;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
 use crate::auth::{Access, Mode};
 use crate::config::Config;
-use crate::grpc::{Grpc, GrpcMetrics, GrpcParts};
+use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
 use crate::http::service::{Service, ServiceParts};
 use crate::http::{HttpMetrics, ListenAddr, Server};
@@ -92,11 +93,15 @@ impl Daemon {
             upstream: upstream.clone(),
             http: http_metrics.clone(),
         });
-        let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything, fatal)?;
+        let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
 
+        let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
+        metrics.register(Queues(groups.clone()));
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),
             cluster: Arc::new(KubeSystem::new(upstream.clone())),
+            groups,
+            informers: everything,
             readiness: readiness.clone(),
             drain: drain.clone(),
             drain_spread: config.http.drain_spread,

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
 use crate::admin::{CacheInfo, Introspect, Totals};
+use crate::grpc::{self, pb::v1};
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer};
-use crate::meta::ResourceVersion;
+use crate::meta::{Encoding, ResourceVersion};
 use crate::reads::Reads;
 use crate::upstream::client::Upstream;
 use crate::upstream::metrics::RequestVerb;
@@ -54,6 +55,12 @@ impl fmt::Debug for Everything {
     }
 }
 
+impl grpc::Introspect for Everything {
+    fn informers(&self) -> Vec<v1::Informer> {
+        self.factory.informers().iter().map(|informer| message(informer)).collect()
+    }
+}
+
 /// Zero if never.
 fn seconds_since(at: Option<Instant>) -> u64 {
     at.map_or(0, |at| Instant::now().saturating_duration_since(at).as_secs())
@@ -88,5 +95,40 @@ fn info(informer: &Informer) -> CacheInfo {
         relists: reflector.relists,
         idle_seconds: seconds_since(reflector.last_event),
         silent_seconds: seconds_since(informer.heard()),
+    }
+}
+
+fn message(informer: &Informer) -> v1::Informer {
+    let stats = informer.cache.stats();
+    let reflector = informer.reflector.status();
+    let (gvr, scope) = (&informer.key.gvr, &informer.key.scope);
+    let count = |n: usize| n as u64;
+    let silence = Instant::now().saturating_duration_since(informer.heard().unwrap_or(reflector.since));
+    v1::Informer {
+        resource: Some(v1::Resource {
+            group: gvr.group.to_string(),
+            version: gvr.version.to_string(),
+            resource: gvr.resource.to_string(),
+        }),
+        namespace: scope.namespace.as_deref().unwrap_or("").to_owned(),
+        label_selector: scope.label_selector.to_string(),
+        field_selector: scope.field_selector.to_string(),
+        encoding: match informer.key.encoding {
+            Encoding::Json => v1::Encoding::Json,
+            Encoding::Protobuf => v1::Encoding::KubeProtobuf,
+        }
+        .into(),
+        synced: stats.state.is_ready(),
+        state: reflector.state.to_owned(),
+        last_error: reflector.last_error.unwrap_or_default(),
+        pinned: informer.is_pinned(),
+        objects: count(stats.objects),
+        bytes: count(stats.bytes),
+        resource_version: stats.rv.to_string(),
+        oldest_resource_version: stats.window_floor.to_string(),
+        upstream_silence: prost_types::Duration::try_from(silence).ok(),
+        watchers: count(stats.watchers),
+        events: stats.events_total,
+        relists: reflector.relists,
     }
 }

@@ -13,7 +13,9 @@ use super::parse::{
     parse_lend_identity, parse_mode, parse_name, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
-use super::sections::{Config, DrainConfig, InformerConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig};
+use super::sections::{
+    Config, DrainConfig, InformerConfig, QueuesConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig,
+};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::{AuthConfig, Mode};
@@ -99,6 +101,7 @@ impl Loader<'_> {
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
         let idle_timeout = self.parse("idleTimeout", positive_duration);
         let max_informers = self.parse("limits.maxInformers", positive_count);
+        let queues = self.queues();
         let window = self.window();
         let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
         self.drain_spread_fits(drain, http.as_ref());
@@ -116,11 +119,19 @@ impl Loader<'_> {
             lend_identity,
             informer: InformerConfig { rules, idle_timeout: idle_timeout?, max_informers: max_informers? },
             reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
+            queues: queues?,
             window: window?,
             drain: drain?,
             threads: threads?,
             log: log?,
         })
+    }
+
+    fn queues(&mut self) -> Option<QueuesConfig> {
+        let linger = self.duration("queueLinger");
+        let max_groups = self.parse("limits.maxQueues", positive_count);
+        let max_deletions = self.parse("limits.maxQueueDeletions", positive_count);
+        Some(QueuesConfig { linger: linger?, max_groups: max_groups?, max_deletions: max_deletions? })
     }
 
     fn http(&mut self, state_dir: PathBuf) -> Option<HttpConfig> {

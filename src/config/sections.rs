@@ -23,6 +23,7 @@ pub struct Config {
     pub lend_identity: LendIdentity,
     pub informer: InformerConfig,
     pub reads: ReadsConfig,
+    pub queues: QueuesConfig,
     pub window: WindowConfig,
     pub drain: DrainConfig,
     /// Threads of the traffic runtime; `None`: as many as the process may use processors.
@@ -81,6 +82,16 @@ pub enum Then {
     Forward,
     /// 429 with Retry-After.
     Refuse,
+}
+
+/// The work queues of gRPC clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuesConfig {
+    /// How long one is kept without workers.
+    pub linger: Duration,
+    pub max_groups: usize,
+    /// Per selection.
+    pub max_deletions: usize,
 }
 
 /// The sliding window of events, per informer.

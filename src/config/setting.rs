@@ -154,6 +154,7 @@ pub const SETTINGS: &[Setting] = &[
         "whether gets and lists over 128 KiB are compressed for clients that accept gzip, as by the apiserver",
     ),
     one("idleTimeout", "duration", "10m", "an informer without readers for this long is stopped"),
+    one("queueLinger", "duration", "5m", "a work queue without workers is kept for this long"),
     one("window.minAge", "duration", "75s", "events younger than this are kept while the two maxima allow"),
     one("window.maxEvents", "count", "102400", "events kept per informer at most"),
     one("window.maxBytes", "size", "128Mi", "memory of the events kept per informer at most"),
@@ -162,6 +163,18 @@ pub const SETTINGS: &[Setting] = &[
     one("limits.maxConnections", "count", "10000", "connections served at once; one more is closed at once"),
     one("limits.compressedBytes", "size", "64Mi", "compressed lists kept for the next client that asks for the same"),
     one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),
+    one(
+        "limits.maxQueues",
+        "count",
+        "100",
+        "groups of workers with a work queue at once; the worker of one more is refused",
+    ),
+    one(
+        "limits.maxQueueDeletions",
+        "count",
+        "100000",
+        "deletions of one selection that no worker has handled yet; one more ends the group, which begins anew",
+    ),
     one(
         "limits.headerTimeout",
         "duration",

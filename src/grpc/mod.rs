@@ -4,6 +4,7 @@
 //! apiserver from here: what the caches cannot answer is refused with a reason ([`status`] has the table).
 
 mod access;
+mod cache;
 mod conflate;
 mod convert;
 mod deadline;
@@ -13,6 +14,7 @@ mod list;
 mod metrics;
 mod objects;
 pub mod pb;
+mod queue;
 mod render;
 mod server;
 mod status;
@@ -21,7 +23,14 @@ mod terms;
 mod token;
 mod watch;
 
+use std::pin::Pin;
+
 pub use access::Caller;
+pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;
+pub use queue::{GroupStats, Groups, QueueConfig};
 pub use server::{Grpc, GrpcParts};
+
+/// The answers of a call, one after the other.
+type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;

@@ -12,12 +12,16 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
+use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects};
 use super::pb;
+use super::pb::v1::cache_server::CacheServer;
 use super::pb::v1::objects_server::ObjectsServer;
+use super::pb::v1::queue_server::QueueServer;
+use super::queue::{Groups, Queue};
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
@@ -30,6 +34,8 @@ type Routed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 pub struct GrpcParts {
     pub reads: Reads,
     pub cluster: Arc<dyn Cluster>,
+    pub groups: Groups,
+    pub informers: Arc<dyn Introspect>,
     pub readiness: Registry,
     pub drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
@@ -49,7 +55,7 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts { reads, cluster, readiness, drain, drain_spread, metrics } = parts;
+        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, metrics } = parts;
         let objects = ObjectsServer::new(Objects {
             reads: reads.clone(),
             cluster,
@@ -59,7 +65,17 @@ impl Grpc {
         })
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-        let mut routes = vec![(name(&objects), BoxCloneSyncService::new(objects))];
+        let queue = QueueServer::new(Queue { groups })
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let cache = CacheServer::new(Cache { informers, drain: drain.clone() })
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let mut routes = vec![
+            (name(&objects), BoxCloneSyncService::new(objects)),
+            (name(&queue), BoxCloneSyncService::new(queue)),
+            (name(&cache), BoxCloneSyncService::new(cache)),
+        ];
         let services = routes.iter().map(|(name, _)| *name).collect();
         let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });
         routes.push((name(&health), BoxCloneSyncService::new(health)));

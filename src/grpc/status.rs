@@ -10,6 +10,7 @@ use tonic::{Code, Status};
 use super::pb::v1::{Failure, KubernetesStatus};
 use crate::meta::{self, Gvr, errors};
 use crate::reads::{ForwardReason, Refusal};
+use crate::workqueue::Full;
 
 const DOMAIN: &str = "informerd.io";
 
@@ -69,6 +70,27 @@ impl Error {
 
     pub(super) fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Code::Unimplemented, "UNIMPLEMENTED", message)
+    }
+
+    /// Of a work queue: the workers of the group named other selections.
+    pub(super) fn selections_differ(group: &str, workers: usize) -> Self {
+        let message = format!("the {workers} workers of group {group:?} have named other selections");
+        Self::new(Code::FailedPrecondition, "SELECTIONS_DIFFER", message)
+    }
+
+    /// A bound of this informerd, which may have room again later.
+    pub(super) fn too_many(message: impl Into<String>) -> Self {
+        Self::new(Code::ResourceExhausted, "TOO_MANY", message).after(Duration::from_secs(10))
+    }
+
+    /// A work queue that is given up.
+    pub(super) fn overflow(full: Full) -> Self {
+        let message = format!("{full}; the queue begins anew with every object");
+        Self::new(Code::ResourceExhausted, "QUEUE_OVERFLOW", message).after(Duration::from_secs(1))
+    }
+
+    pub(super) fn no_informer(gvr: &Gvr) -> Self {
+        Self::new(Code::NotFound, "NO_INFORMER", format!("no informer of {} runs", gvr.group_resource()))
     }
 
     fn after(self, retry: Duration) -> Self {

@@ -1,0 +1,125 @@
+//! The command line of `informerd get` and `informerd watch`, which take no settings of the daemon.
+
+use std::fmt::Display;
+
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+
+use super::{EXIT_USAGE, Exit};
+use crate::client::{Address, Ask, Output};
+
+pub(super) fn get() -> Clap {
+    command("get", "Print what the cache of a running informerd holds of a resource")
+}
+
+pub(super) fn watch() -> Clap {
+    command("watch", "Print what the cache of a running informerd holds of a resource, and then every change")
+}
+
+fn command(name: &'static str, about: &'static str) -> Clap {
+    let value = |name: &'static str, form: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(form).help(help)
+    };
+    Clap::new(name)
+        .about(about)
+        .arg(
+            Arg::new("what")
+                .value_name("RESOURCE")
+                .required(true)
+                .help("such as pods, deployments.apps or deployments.v1.apps"),
+        )
+        .arg(Arg::new("name").value_name("NAME").help("only the object of this name"))
+        .arg(value("namespace", "name", "only this namespace, instead of all").short('n'))
+        .arg(
+            Arg::new("all-namespaces")
+                .long("all-namespaces")
+                .short('A')
+                .action(ArgAction::SetTrue)
+                .conflicts_with("namespace")
+                .help("all namespaces, as without it"),
+        )
+        .arg(value("selector", "labels", "label selector, such as app=web").short('l'))
+        .arg(value("field-selector", "fields", "field selector, such as spec.nodeName=node-1"))
+        .arg(value("output", "json|name|key", "what a line says of an object [default: key]").short('o'))
+        .arg(
+            value(
+                "address",
+                "address",
+                "the informerd: http://ADDRESS:PORT or unix:///PATH [default: http://127.0.0.1:8001]",
+            )
+            .env("INFORMERD_ADDRESS"),
+        )
+}
+
+pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let wrong = |flag: &str, error: &dyn Display| Exit { code: EXIT_USAGE, text: format!("--{flag}: {error}\n") };
+    let address = text("address").unwrap_or_else(|| "http://127.0.0.1:8001".to_owned());
+    let address: Address = address.parse().map_err(|error: String| wrong("address", &error))?;
+    let output = text("output").map_or(Ok(Output::Key), |text| text.parse());
+    let output = output.map_err(|error: String| wrong("output", &error))?;
+    let mut resource = text("what").unwrap_or_default();
+    let mut name = text("name");
+    // As kubectl takes it: pods/web-1.
+    if let Some((kind, of)) = resource.clone().split_once('/') {
+        if name.is_some() || kind.is_empty() || of.is_empty() {
+            return Err(Exit { code: EXIT_USAGE, text: format!("{resource:?} names no resource\n") });
+        }
+        name = Some(of.to_owned());
+        kind.clone_into(&mut resource);
+    }
+    Ok(Ask {
+        address,
+        resource,
+        name,
+        namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
+        labels: text("selector").unwrap_or_default(),
+        fields: text("field-selector").unwrap_or_default(),
+        output,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, parse};
+    use super::*;
+
+    fn asked(line: &str) -> Result<Ask, u8> {
+        match parse(std::iter::once("informerd").chain(line.split_whitespace())).map_err(|exit| exit.code)?.command {
+            Command::Get(ask) | Command::Watch(ask) => Ok(ask),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn asks() {
+        let ask = asked("watch pods -n default -l app=x -o json --address unix:///s").unwrap();
+        assert_eq!(
+            (ask.resource.as_str(), ask.namespace.as_deref(), ask.labels.as_str()),
+            ("pods", Some("default"), "app=x")
+        );
+        assert_eq!((ask.output, ask.address), (Output::Json, "unix:///s".parse().unwrap()));
+        let ask = asked("get deployments.apps web --field-selector a=b --address http://localhost:1").unwrap();
+        assert_eq!(
+            (ask.resource.as_str(), ask.name.as_deref(), ask.fields.as_str()),
+            ("deployments.apps", Some("web"), "a=b")
+        );
+        assert_eq!((ask.output, ask.namespace), (Output::Key, None));
+        assert_eq!(asked("get pods/web").unwrap().name.as_deref(), Some("web"));
+    }
+
+    #[test]
+    fn mistakes() {
+        for line in [
+            "get",
+            "watch pods -o yaml",
+            "watch pods --address localhost",
+            "get pods a b",
+            "get pods/",
+            "get pods/a b",
+            "get pods -A -n x",
+            "get pods --listen http://127.0.0.1:1",
+        ] {
+            assert_eq!(asked(line), Err(EXIT_USAGE), "{line}");
+        }
+    }
+}

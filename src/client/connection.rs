@@ -1,0 +1,155 @@
+//! One HTTP/2 connection to the daemon, for gRPC and for the discovery documents.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tonic::body::Body;
+use tower::Service;
+
+use super::LARGEST_MESSAGE;
+use crate::grpc::pb::v1::objects_client::ObjectsClient;
+use crate::lifecycle;
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// A daemon that answers no ping for this long is gone.
+const SILENCE: Duration = Duration::from_secs(20);
+/// An object may be larger than the window of a stream's first bytes.
+const WINDOW: u32 = 4 << 20;
+
+/// Where the daemon listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Host and port.
+    Http(String),
+    Unix(PathBuf),
+}
+
+/// An open connection. It ends when it is dropped.
+#[derive(Clone)]
+pub(super) struct Connection {
+    sender: SendRequest<Body>,
+    origin: Uri,
+}
+
+// === impl Address ===
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
+            return Ok(Self::Unix(path.into()));
+        }
+        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let authority = bare.trim_end_matches('/');
+        let known = authority.parse::<http::uri::Authority>().ok().filter(|authority| authority.port_u16().is_some());
+        match known {
+            Some(authority) => Ok(Self::Http(authority.to_string())),
+            None => Err(format!("{text:?} is no address: want http://ADDRESS:PORT or unix:///PATH")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(authority) => write!(f, "http://{authority}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub(super) async fn open(address: &Address) -> io::Result<Self> {
+        let opening = async {
+            match address {
+                Address::Http(authority) => {
+                    let stream = TcpStream::connect(authority).await?;
+                    stream.set_nodelay(true)?;
+                    Self::handshake(stream, authority).await
+                }
+                Address::Unix(path) => Self::handshake(UnixStream::connect(path).await?, "localhost").await,
+            }
+        };
+        timeout(CONNECT, opening).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn handshake<S>(stream: S, authority: &str) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(SILENCE)
+            .keep_alive_timeout(SILENCE)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        lifecycle::spawn("connection", async move {
+            // The calls on it say what went wrong.
+            connection.await.ok();
+        });
+        let origin = Uri::builder().scheme("http").authority(authority).path_and_query("/").build();
+        Ok(Self { sender, origin: origin.map_err(io::Error::other)? })
+    }
+
+    pub(super) fn objects(&self) -> ObjectsClient<Self> {
+        ObjectsClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
+    }
+
+    /// A document of the apiserver, by way of the daemon.
+    pub(super) async fn document(&mut self, path: &str, accept: &str) -> io::Result<Response<Incoming>> {
+        let authority = self.origin.authority().map_or("localhost", |authority| authority.as_str());
+        let request = Request::get(format!("http://{authority}{path}")).header("accept", accept).body(Body::empty());
+        let request = request.map_err(io::Error::other)?;
+        self.sender.ready().await.map_err(io::Error::other)?;
+        self.sender.send_request(request).await.map_err(io::Error::other)
+    }
+}
+
+impl Service<Request<Body>> for Connection {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.sender.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.sender.send_request(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let http = |authority: &str| Ok(Address::Http(authority.to_owned()));
+        assert_eq!("http://127.0.0.1:8001".parse(), http("127.0.0.1:8001"));
+        assert_eq!("http://localhost:1/".parse(), http("localhost:1"));
+        assert_eq!("[::1]:8001".parse(), http("[::1]:8001"));
+        assert_eq!("unix:///run/i.sock".parse(), Ok(Address::Unix("/run/i.sock".into())));
+        for bad in ["", "localhost", "https://localhost:1", "unix://x", "http://localhost:x", "http://a:1/path"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `informerd get` and `informerd watch`: a look at the cache of a running informerd, by its gRPC API.
+
+mod connection;
+mod print;
+mod resolve;
+mod seen;
+mod watch;
+
+use std::io::{self, Write};
+
+use tonic::{Code, Status};
+
+pub use connection::Address;
+pub use print::Output;
+
+use crate::grpc::pb::v1;
+use connection::Connection;
+use print::Printer;
+use resolve::Named;
+
+/// A message holds at most one object more than its bound: 1 MiB and an object of the apiserver's largest.
+const LARGEST_MESSAGE: usize = 64 << 20;
+
+/// What is asked of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub address: Address,
+    /// As kubectl takes it: `pods`, `po`, `deployments.apps`, `deployments.v1.apps`.
+    pub resource: String,
+    pub name: Option<String>,
+    /// `None` for all namespaces.
+    pub namespace: Option<String>,
+    pub labels: String,
+    pub fields: String,
+    pub output: Output,
+}
+
+/// Why there is no answer, in one line.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Said(String),
+    /// Nobody reads what is printed.
+    Gone,
+}
+
+/// Prints the objects that there are.
+///
+/// # Errors
+/// One line for people.
+pub async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), String> {
+    said(try_get(ask, out).await)
+}
+
+/// Prints the objects that there are, and then every change, until it is interrupted.
+///
+/// # Errors
+/// One line for people. A lost connection is none.
+pub async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), String> {
+    said(watch::run(ask, out, err).await)
+}
+
+fn said(result: Result<(), Failure>) -> Result<(), String> {
+    match result {
+        Ok(()) | Err(Failure::Gone) => Ok(()),
+        Err(Failure::Said(line)) => Err(line),
+    }
+}
+
+async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let (connection, named) = begin(ask).await?;
+    let mut printer = Printer::new(ask.output, &named, out);
+    let mut client = connection.objects();
+    if let (Some(name), true) = (&ask.name, ask.namespace.is_some() || !named.namespaced) {
+        let request = v1::GetRequest {
+            resource: Some(named.resource.clone()),
+            namespace: ask.namespace.clone().unwrap_or_default(),
+            name: name.clone(),
+            ..Default::default()
+        };
+        let answer = client.get(request).await.map_err(|status| Failure::of(&status))?.into_inner();
+        printer.object(&answer.object.unwrap_or_default())?;
+        return printer.flush();
+    }
+    let request = v1::ListRequest { selection: Some(selection(ask, &named)), consistency: None };
+    let mut chunks = client.list(request).await.map_err(|status| Failure::of(&status))?.into_inner();
+    let mut found = 0;
+    while let Some(chunk) = chunks.message().await.map_err(|status| Failure::of(&status))? {
+        if let Some(v1::list_response::Part::Chunk(chunk)) = chunk.part {
+            found += chunk.objects.len();
+            chunk.objects.iter().try_for_each(|object| printer.object(object))?;
+        }
+    }
+    printer.flush()?;
+    match &ask.name {
+        Some(name) if found == 0 => Err(Failure::Said(format!("there is no {} named {name:?}", named.short()))),
+        _ => Ok(()),
+    }
+}
+
+async fn begin(ask: &Ask) -> Result<(Connection, Named), Failure> {
+    let mut connection = Connection::open(&ask.address).await.map_err(|error| {
+        Failure::Said(format!(
+            "there is no informerd at {} ({error}); is it running? --address names another",
+            ask.address
+        ))
+    })?;
+    let named = resolve::resolve(&mut connection, &ask.resource).await?;
+    if ask.namespace.is_some() && !named.namespaced {
+        return Err(Failure::Said(format!("{} have no namespaces", named.short())));
+    }
+    Ok((connection, named))
+}
+
+fn selection(ask: &Ask, named: &Named) -> v1::Selection {
+    let filter = v1::Filter {
+        namespace: ask.namespace.clone().unwrap_or_default(),
+        names: ask.name.iter().cloned().collect(),
+        label_selector: ask.labels.clone(),
+        field_selector: ask.fields.clone(),
+        ..Default::default()
+    };
+    v1::Selection {
+        resource: Some(named.resource.clone()),
+        filters: vec![filter],
+        // Only what is printed has to be sent.
+        shape: if ask.output == Output::Json { v1::Shape::Full } else { v1::Shape::MetadataOnly }.into(),
+        ..Default::default()
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn of(status: &Status) -> Self {
+        let message = status.message();
+        Self::Said(match status.code() {
+            Code::Unknown | Code::Internal | Code::Unavailable if message.is_empty() => "the call failed".to_owned(),
+            _ => message.replace('\n', " "),
+        })
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Gone,
+            _ => Self::Said(format!("writing: {error}")),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Objects and changes as lines.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use super::Failure;
+use super::resolve::Named;
+use crate::grpc::pb::v1;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The object as JSON; of a watch, `{"type":…,"object":…}` as the apiserver frames it.
+    Json,
+    /// `pod/web-1`.
+    Name,
+    /// `default/web-1`.
+    Key,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+pub(super) struct Printer<'a> {
+    output: Output,
+    named: &'a Named,
+    out: &'a mut (dyn Write + Send),
+}
+
+// === impl Output ===
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "json" => Ok(Self::Json),
+            "name" => Ok(Self::Name),
+            "key" => Ok(Self::Key),
+            _ => Err(format!("{text:?} is no output: want json, name or key")),
+        }
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+// === impl Printer ===
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(output: Output, named: &'a Named, out: &'a mut (dyn Write + Send)) -> Self {
+        Self { output, named, out }
+    }
+
+    /// An object of a list.
+    pub(super) fn object(&mut self, object: &v1::Object) -> Result<(), Failure> {
+        match (self.output, &object.key) {
+            (Output::Json, _) => self.out.write_all(&object.object)?,
+            (_, Some(key)) => self.out.write_all(self.line(key).as_bytes())?,
+            (_, None) => return Ok(()),
+        }
+        self.out.write_all(b"\n").map_err(Failure::from)
+    }
+
+    /// A change of a watch. `object` is empty where its last state is not known.
+    pub(super) fn change(&mut self, change: Change, key: &v1::Key, object: &[u8]) -> Result<(), Failure> {
+        let kind = change.as_str();
+        if self.output != Output::Json {
+            return writeln!(self.out, "{kind:<8} {} {}", self.line(key), key.resource_version).map_err(Failure::from);
+        }
+        write!(self.out, "{{\"type\":\"{kind}\",\"object\":")?;
+        if object.is_empty() {
+            let v1::Key { namespace, name, uid, .. } = key;
+            let metadata = serde_json::json!({"namespace": namespace, "name": name, "uid": uid});
+            write!(self.out, "{}", serde_json::json!({"metadata": metadata}))?;
+        } else {
+            self.out.write_all(object)?;
+        }
+        self.out.write_all(b"}\n").map_err(Failure::from)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(Failure::from)
+    }
+
+    fn line(&self, key: &v1::Key) -> String {
+        match (self.output, key.namespace.as_str()) {
+            (Output::Name, _) => self.named.object(&key.name),
+            (_, "") => key.name.clone(),
+            (_, namespace) => format!("{namespace}/{}", key.name),
+        }
+    }
+}

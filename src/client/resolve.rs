@@ -1,0 +1,197 @@
+//! Which resource is meant, as kubectl resolves it: by discovery.
+
+use std::io;
+
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+
+use super::Failure;
+use super::connection::Connection;
+use crate::grpc::pb::v1;
+
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// Clusters with thousands of definitions have some MiB.
+const LARGEST: usize = 64 << 20;
+
+/// A resource as discovery names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) resource: v1::Resource,
+    /// `pod`; the plural name where there is none.
+    pub(super) singular: String,
+    pub(super) namespaced: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Groups {
+    #[serde(default)]
+    items: Vec<Group>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: Metadata,
+    /// The preferred one first.
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    resources: Vec<Resource>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    singular_resource: String,
+    #[serde(default)]
+    short_names: Vec<String>,
+    #[serde(default)]
+    scope: String,
+}
+
+/// Asks discovery what a name stands for.
+pub(super) async fn resolve(connection: &mut Connection, text: &str) -> Result<Named, Failure> {
+    let mut groups = Vec::new();
+    for path in ["/api", "/apis"] {
+        let failed = |error: io::Error| Failure::Said(format!("discovery failed: {error}"));
+        let answer = connection.document(path, ACCEPT).await.map_err(failed)?;
+        if !answer.status().is_success() {
+            let status = answer.status();
+            return Err(Failure::Said(format!("the apiserver cannot say what {text:?} is: GET {path} gave {status}")));
+        }
+        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+        let body = body.map_err(|error| failed(io::Error::other(error)))?.to_bytes();
+        let found: Groups = serde_json::from_slice(&body).map_err(|error| failed(error.into()))?;
+        groups.extend(found.items);
+    }
+    find(&groups, &text.to_lowercase()).ok_or_else(|| {
+        Failure::Said(format!("the cluster has no resource {text:?}; a group is named as in deployments.apps"))
+    })
+}
+
+/// `resource`, `resource.group` or `resource.version.group`; the core group's name is empty.
+fn find(groups: &[Group], text: &str) -> Option<Named> {
+    let (name, rest) = text.split_once('.').map_or((text, None), |(name, rest)| (name, Some(rest)));
+    let versioned = rest.and_then(|rest| rest.split_once('.'));
+    // As with kubectl, a version that exists is meant as such.
+    if let Some(found) = versioned.and_then(|(version, group)| search(groups, name, Some(version), Some(group))) {
+        return Some(found);
+    }
+    search(groups, name, None, rest)
+}
+
+/// The first that fits: plural names, then singular ones, then short ones.
+fn search(groups: &[Group], name: &str, version: Option<&str>, group: Option<&str>) -> Option<Named> {
+    let groups = || groups.iter().filter(|of| group.is_none_or(|group| of.metadata.name == group));
+    let all = || {
+        groups()
+            .flat_map(|group| group.versions.iter().map(move |version| (group, version)))
+            .filter(|(_, of)| version.is_none_or(|version| of.version == version))
+    };
+    let kinds: [fn(&Resource, &str) -> bool; 3] = [
+        |resource, name| resource.resource == name,
+        |resource, name| resource.singular_resource == name,
+        |resource, name| resource.short_names.iter().any(|short| short == name),
+    ];
+    kinds.iter().find_map(|is| {
+        all().find_map(|(group, version)| {
+            version.resources.iter().find(|resource| is(resource, name)).map(|found| Named::new(group, version, found))
+        })
+    })
+}
+
+// === impl Named ===
+
+impl Named {
+    fn new(group: &Group, version: &Version, resource: &Resource) -> Self {
+        let singular =
+            if resource.singular_resource.is_empty() { &resource.resource } else { &resource.singular_resource };
+        Self {
+            resource: v1::Resource {
+                group: group.metadata.name.clone(),
+                version: version.version.clone(),
+                resource: resource.resource.clone(),
+            },
+            singular: singular.clone(),
+            namespaced: resource.scope == "Namespaced",
+        }
+    }
+
+    /// `pods`, `deployments.apps`.
+    pub(super) fn short(&self) -> String {
+        with_group(&self.resource.resource, &self.resource.group)
+    }
+
+    /// `pod/web-1`, `deployment.apps/web`: as `kubectl -o name` says it.
+    pub(super) fn object(&self, name: &str) -> String {
+        format!("{}/{name}", with_group(&self.singular, &self.resource.group))
+    }
+}
+
+fn with_group(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str, versions: &[&str], resources: &[(&str, &str, &str)]) -> Group {
+        let resource = |(plural, singular, short): &(&str, &str, &str)| Resource {
+            resource: (*plural).to_owned(),
+            singular_resource: (*singular).to_owned(),
+            short_names: vec![(*short).to_owned()],
+            scope: "Namespaced".to_owned(),
+        };
+        let version = |version: &&str| Version {
+            version: (*version).to_owned(),
+            resources: resources.iter().map(resource).collect(),
+        };
+        Group { metadata: Metadata { name: name.to_owned() }, versions: versions.iter().map(version).collect() }
+    }
+
+    #[test]
+    fn names_as_kubectl_takes_them() {
+        let groups = [
+            group("", &["v1"], &[("pods", "pod", "po"), ("events", "event", "ev")]),
+            group("apps", &["v1", "v1beta1"], &[("deployments", "deployment", "deploy")]),
+            group("events.k8s.io", &["v1"], &[("events", "event", "ev")]),
+        ];
+        for (text, expected) in [
+            ("pods", "/v1/pods"),
+            ("pod", "/v1/pods"),
+            ("po", "/v1/pods"),
+            ("pods.v1.", "/v1/pods"),
+            ("deployments", "apps/v1/deployments"),
+            ("deploy.apps", "apps/v1/deployments"),
+            ("deployments.v1beta1.apps", "apps/v1beta1/deployments"),
+            ("events", "/v1/events"),
+            ("events.events.k8s.io", "events.k8s.io/v1/events"),
+            ("events.v1.events.k8s.io", "events.k8s.io/v1/events"),
+        ] {
+            let Named { resource, .. } = find(&groups, text).unwrap_or_else(|| panic!("{text}"));
+            let v1::Resource { group, version, resource } = resource;
+            assert_eq!(format!("{group}/{version}/{resource}"), expected, "{text}");
+        }
+        for text in ["", "x", "pods.apps", "pods.v2.", "deployments.v2.apps", "."] {
+            assert_eq!(find(&groups, text), None, "{text}");
+        }
+        let named = find(&groups, "deploy").unwrap();
+        assert_eq!((named.short().as_str(), named.object("web").as_str()), ("deployments.apps", "deployment.apps/web"));
+    }
+}

@@ -1,0 +1,146 @@
+//! `informerd watch`: goes on where it was when the connection, or the daemon, comes back.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tonic::{Code, Status};
+
+use super::connection::Connection;
+use super::print::{Change, Printer};
+use super::resolve::Named;
+use super::seen::Seen;
+use super::{Ask, Failure, begin, selection};
+use crate::grpc::pb::v1;
+use crate::grpc::pb::v1::watch_response::Frame;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+struct Watch<'a> {
+    printer: Printer<'a>,
+    seen: Seen,
+    token: Bytes,
+    /// Until the next attempt; short again once a frame came.
+    pause: Duration,
+}
+
+/// How a stream ended, when the watch is to go on.
+enum Again {
+    /// In order, with a time to wait.
+    After(Duration),
+    Lost(String),
+}
+
+pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let (mut connection, named) = begin(ask).await?;
+    let printer = Printer::new(ask.output, &named, out);
+    let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), pause: SHORTEST_PAUSE };
+    let mut told = false;
+    loop {
+        match watch.follow(&connection, ask, &named).await? {
+            Again::After(pause) => tokio::time::sleep(pause).await,
+            Again::Lost(why) => {
+                if !std::mem::replace(&mut told, true) {
+                    // Standard error may be closed, too; the lines on standard output count.
+                    writeln!(err, "informerd: connection lost ({why}), trying again").ok();
+                }
+                tokio::time::sleep(watch.pause).await;
+                watch.pause = (watch.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        match Connection::open(&ask.address).await {
+            Ok(opened) => {
+                connection = opened;
+                told = false;
+            }
+            // The next call on the old one says so again.
+            Err(error) => tracing::debug!(%error, "not connected"),
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl Watch<'_> {
+    /// One call.
+    async fn follow(&mut self, connection: &Connection, ask: &Ask, named: &Named) -> Result<Again, Failure> {
+        let start = (!self.token.is_empty()).then(|| v1::watch_request::Start::ResumeToken(self.token.clone()));
+        let request = v1::WatchRequest { selection: Some(selection(ask, named)), start, ..Default::default() };
+        let mut frames = match connection.objects().watch(request).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) => return self.failed(&status),
+        };
+        loop {
+            match frames.message().await {
+                Ok(None) => return Ok(Again::Lost("it ended".to_owned())),
+                Ok(Some(frame)) => {
+                    self.pause = SHORTEST_PAUSE;
+                    if let Some(again) = self.frame(frame)? {
+                        return Ok(again);
+                    }
+                }
+                Err(status) => return self.failed(&status),
+            }
+        }
+    }
+
+    fn frame(&mut self, response: v1::WatchResponse) -> Result<Option<Again>, Failure> {
+        match response.frame {
+            Some(Frame::Started(started)) if !started.resumed => self.seen.begin(),
+            Some(Frame::Reset(_)) => self.seen.begin(),
+            Some(Frame::Events(events)) => events.events.iter().try_for_each(|event| self.event(event))?,
+            Some(Frame::SnapshotEnd(_)) => {
+                for key in self.seen.end() {
+                    self.printer.change(Change::Deleted, &key, b"")?;
+                }
+            }
+            Some(Frame::Goodbye(goodbye)) => {
+                let pause = goodbye.retry_after.and_then(|wait| Duration::try_from(wait).ok()).unwrap_or_default();
+                self.token = response.resume_token;
+                return Ok(Some(Again::After(pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE))));
+            }
+            Some(Frame::Started(_) | Frame::Bookmark(_)) | None => {}
+        }
+        self.printer.flush()?;
+        // Not before its events are printed.
+        self.token = response.resume_token;
+        Ok(None)
+    }
+
+    fn event(&mut self, event: &v1::Event) -> Result<(), Failure> {
+        let Some(key) = &event.key else { return Ok(()) };
+        if event.r#type == v1::event::Type::Deleted as i32 {
+            // What came twice over a reconnect is printed once.
+            return if self.seen.remove(key) {
+                self.printer.change(Change::Deleted, key, &event.object)
+            } else {
+                Ok(())
+            };
+        }
+        for (change, of) in self.seen.put(key) {
+            let object = if change == Change::Deleted { &[][..] } else { &event.object };
+            self.printer.change(change, &of, object)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is worth another try.
+    fn failed(&mut self, status: &Status) -> Result<Again, Failure> {
+        let why = status.message().replace('\n', " ");
+        match status.code() {
+            Code::Unavailable
+            | Code::Unknown
+            | Code::Cancelled
+            | Code::Internal
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted => Ok(Again::Lost(why)),
+            // Another cluster is behind the address now.
+            Code::InvalidArgument | Code::OutOfRange if !self.token.is_empty() => {
+                self.token = Bytes::new();
+                Ok(Again::Lost(why))
+            }
+            _ => Err(Failure::of(status)),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One group: a queue, what its keys stand for, and who works on it.
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::super::pb::v1;
+use super::super::render::{self, Rendering};
+use super::super::status::Error;
+use super::request::Wanted;
+use crate::meta::{Gvr, ObjectKey};
+use crate::reads::{Selection, Source};
+use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
+
+/// What is in a queue: an object of one of the group's selections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct QueueKey {
+    /// Its place among the selections.
+    selection: usize,
+    object: ObjectKey,
+}
+
+/// A group of workers with their queue.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) feeds: Vec<Feed>,
+    pub(super) queue: WorkQueue<QueueKey>,
+    /// Workers that are there.
+    pub(super) workers: watch::Sender<usize>,
+    /// All of the first state is queued.
+    pub(super) synced: watch::Sender<bool>,
+    /// Why the group is over.
+    pub(super) end: watch::Sender<Option<Error>>,
+}
+
+/// One selection of a group.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) selection: Selection,
+    rendering: Rendering,
+    identity: Vec<u8>,
+    level: Mutex<Level>,
+    /// Whose objects these are; a relist may come from another informer.
+    source: Mutex<Source>,
+}
+
+/// A group's numbers at one moment.
+#[derive(Clone, Debug)]
+pub struct GroupStats {
+    pub name: String,
+    pub queue: QueueStats,
+    pub objects: usize,
+    /// Deletions that wait to be handled.
+    pub deletions: usize,
+}
+
+// === impl Group ===
+
+impl Group {
+    pub(super) fn new(name: String, wanted: Vec<Wanted>, sources: Vec<Source>, max_deleted: usize) -> Self {
+        let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
+            selection: wanted.selection,
+            rendering: wanted.rendering,
+            identity: wanted.identity,
+            level: Mutex::new(Level::new(max_deleted)),
+            source: Mutex::new(source),
+        });
+        Self {
+            name,
+            feeds: feeds.collect(),
+            queue: WorkQueue::new(Default::default()),
+            workers: watch::Sender::new(0),
+            synced: watch::Sender::new(false),
+            end: watch::Sender::new(None),
+        }
+    }
+
+    pub(super) fn is_of(&self, wanted: &[Wanted]) -> bool {
+        self.feeds.len() == wanted.len() && self.feeds.iter().zip(wanted).all(|(feed, w)| feed.identity == w.identity)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Ends the group with the error that its workers get. Only the first counts.
+    pub(super) fn finish(&self, error: Error) {
+        self.end.send_if_modified(|end| {
+            let first = end.is_none();
+            end.get_or_insert(error);
+            first
+        });
+    }
+
+    /// Takes changes of a selection in, and queues what is new.
+    ///
+    /// # Errors
+    /// More deletions wait than may.
+    pub(super) fn change<T>(
+        &self,
+        selection: usize,
+        change: impl FnOnce(&mut Level, &mut dyn FnMut(&ObjectKey, Why)) -> Result<T, Full>,
+    ) -> Result<T, Full> {
+        let mut level = self.feeds[selection].level.lock();
+        // Under the lock of the level: whoever takes the key sees the change.
+        change(&mut level, &mut |object, why| {
+            self.queue.add(&QueueKey { selection, object: object.clone() }, why);
+        })
+    }
+
+    /// The source of a new whole state.
+    pub(super) fn set_source(&self, selection: usize, source: Source) {
+        *self.feeds[selection].source.lock() = source;
+    }
+
+    pub(super) fn note_synced(&self) {
+        if self.feeds.iter().all(|feed| feed.level.lock().is_synced()) {
+            self.synced.send_replace(true);
+        }
+    }
+
+    /// Queues every object.
+    pub(super) fn resync(&self) {
+        for (selection, feed) in self.feeds.iter().enumerate() {
+            for object in feed.level.lock().keys() {
+                self.queue.add(&QueueKey { selection, object: object.clone() }, Why::RESYNC);
+            }
+        }
+    }
+
+    /// The key that a worker names.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if it names no selection of the group.
+    pub(super) fn key(&self, item: Option<&v1::ItemRef>) -> Result<QueueKey, Error> {
+        let Some(item) = item else { return Err(Error::invalid("the request names no item")) };
+        let selection = match &item.resource {
+            None if self.feeds.len() == 1 => Some(0),
+            None => None,
+            Some(resource) => {
+                let gvr = Gvr::new(&resource.group, &resource.version, &resource.resource);
+                self.feeds.iter().position(|feed| feed.selection.gvr == gvr)
+            }
+        };
+        let Some(selection) = selection else {
+            return Err(Error::invalid("the item's resource is none of the group's selections"));
+        };
+        Ok(QueueKey { selection, object: ObjectKey::new(&item.namespace, &item.name) })
+    }
+
+    pub(super) fn is_selected(&self, key: &QueueKey) -> bool {
+        self.feeds[key.selection].level.lock().contains(&key.object)
+    }
+
+    pub(super) fn handled(&self, key: &QueueKey, shown: &Deleted) {
+        self.feeds[key.selection].level.lock().handled(shown);
+    }
+
+    /// A key as its worker gets it; `None` if there is nothing of it any more.
+    pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Option<(v1::Item, Option<Deleted>)> {
+        let key = &handed.key;
+        let feed = &self.feeds[key.selection];
+        let State { object, deleted } = feed.level.lock().state(&key.object);
+        if object.is_none() && deleted.is_none() {
+            return None;
+        }
+        let source = feed.source.lock().clone();
+        let gvr = &feed.selection.gvr;
+        let resource = v1::Resource {
+            group: gvr.group.to_string(),
+            version: gvr.version.to_string(),
+            resource: gvr.resource.to_string(),
+        };
+        let (namespace, name) = (key.object.namespace().to_owned(), key.object.name().to_owned());
+        let last = deleted.as_ref().map(|deleted| v1::Object {
+            key: Some(render::key(&deleted.object, deleted.rv)),
+            object: feed.rendering.bytes(&source.form, &deleted.object, Some(deleted.rv)),
+            partial: feed.rendering.is_partial(),
+        });
+        let item = v1::Item {
+            r#ref: Some(v1::ItemRef { resource: Some(resource), namespace, name }),
+            object: object.map(|object| feed.rendering.object(&source.form, &object)),
+            deleted: last,
+            encoding: render::encoding(source.encoding()).into(),
+            attempt: handed.attempt,
+            why: why(handed.why),
+        };
+        Some((item, deleted))
+    }
+
+    pub(super) fn stats(&self) -> GroupStats {
+        let (mut objects, mut deletions) = (0, 0);
+        for feed in &self.feeds {
+            let level = feed.level.lock();
+            objects += level.objects();
+            deletions += level.deletions();
+        }
+        GroupStats { name: self.name.clone(), queue: self.queue.stats(), objects, deletions }
+    }
+}
+
+fn why(why: Why) -> Vec<i32> {
+    let all = [
+        (Why::INITIAL, v1::Why::Initial),
+        (Why::ADDED, v1::Why::Added),
+        (Why::MODIFIED, v1::Why::Modified),
+        (Why::DELETED, v1::Why::Deleted),
+        (Why::RETRY, v1::Why::Retry),
+        (Why::AFTER, v1::Why::After),
+        (Why::RESYNC, v1::Why::Resync),
+        (Why::RETURNED, v1::Why::Returned),
+    ];
+    all.into_iter().filter(|(one, _)| why.contains(*one)).map(|(_, one)| one.into()).collect()
+}

@@ -1,0 +1,188 @@
+//! All groups by name: made by their first worker, kept for a while after their last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::super::status::Error;
+use super::feed;
+use super::group::{Group, GroupStats, QueueKey};
+use super::request::{Join, Wanted};
+use crate::lifecycle::{self, drain::DrainWatch};
+use crate::reads::{OpenWatch, Reads};
+use crate::workqueue::Worker;
+
+/// Workers of one group. Each wakes the others at most once a key.
+const MAX_WORKERS: usize = 1000;
+
+/// Bounds of the queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// How long a group without workers is kept, with its failures, delays and unhandled deletions.
+    pub linger: Duration,
+    /// Groups at once; the worker of one more is refused.
+    pub max_groups: usize,
+    /// Deletions of one selection that wait to be handled. One more ends the group: its workers come back to a new queue
+    /// with every object, as after a restart.
+    pub max_deletions: usize,
+}
+
+/// The groups. Cloning shares them.
+#[derive(Clone)]
+pub struct Groups {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: QueueConfig,
+    reads: Reads,
+    drain: DrainWatch,
+    groups: Mutex<HashMap<String, Arc<Group>>>,
+}
+
+/// A worker in its group. Dropping it gives its keys back.
+pub(super) struct Member {
+    pub(super) group: Arc<Group>,
+    pub(super) worker: Worker<QueueKey>,
+    pub(super) drain: DrainWatch,
+}
+
+// === impl Groups ===
+
+impl Groups {
+    pub fn new(config: QueueConfig, reads: Reads, drain: DrainWatch) -> Self {
+        Self { inner: Arc::new(Inner { config, reads, drain, groups: Mutex::default() }) }
+    }
+
+    /// Joins a group, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION if the group's workers named other selections, RESOURCE_EXHAUSTED at a bound, and whatever a
+    /// watch of the selections would be refused with.
+    pub(super) async fn join(&self, join: Join) -> Result<Member, Error> {
+        if let Some(member) = self.existing(&join)? {
+            return Ok(member);
+        }
+        let mut watches = Vec::with_capacity(join.wanted.len());
+        for Wanted { selection, .. } in &join.wanted {
+            let watch = feed::open(&self.inner.reads, selection).await;
+            watches.push(watch.map_err(|refusal| Error::refusal(&selection.gvr, refusal))?);
+        }
+        self.make(join, watches)
+    }
+
+    pub fn stats(&self) -> Vec<GroupStats> {
+        let groups: Vec<_> = self.inner.groups.lock().values().cloned().collect();
+        let mut stats: Vec<_> = groups.iter().map(|group| group.stats()).collect();
+        stats.sort_by(|a, b| a.name.cmp(&b.name));
+        stats
+    }
+
+    fn existing(&self, join: &Join) -> Result<Option<Member>, Error> {
+        self.member(&mut self.inner.groups.lock(), join)
+    }
+
+    /// A place in the group of this name; `None` if there is none to be had, and none in the way.
+    fn member(&self, groups: &mut HashMap<String, Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
+        let Some(group) = groups.get(&join.group).cloned() else { return Ok(None) };
+        let workers = *group.workers.borrow();
+        if group.is_over() {
+            groups.remove(&join.group);
+            return Ok(None);
+        }
+        if !group.is_of(&join.wanted) {
+            if workers > 0 {
+                return Err(Error::selections_differ(&join.group, workers));
+            }
+            // Nobody works on it, so nobody is surprised.
+            groups.remove(&join.group);
+            group.finish(Error::selections_differ(&join.group, 0));
+            return Ok(None);
+        }
+        if workers >= MAX_WORKERS {
+            return Err(Error::too_many(format!("group {:?} has {MAX_WORKERS} workers", join.group)));
+        }
+        Ok(Some(self.enter(group, join.capacity)))
+    }
+
+    fn make(&self, join: Join, watches: Vec<OpenWatch>) -> Result<Member, Error> {
+        let mut groups = self.inner.groups.lock();
+        // Somebody else may have been faster.
+        if let Some(member) = self.member(&mut groups, &join)? {
+            return Ok(member);
+        }
+        let QueueConfig { max_groups, max_deletions, .. } = self.inner.config;
+        if groups.len() >= max_groups {
+            return Err(Error::too_many(format!("there are {max_groups} groups already")));
+        }
+        let sources = watches.iter().map(|watch| watch.source.clone()).collect();
+        let group = Arc::new(Group::new(join.group.clone(), join.wanted, sources, max_deletions));
+        groups.insert(join.group, Arc::clone(&group));
+        let member = self.enter(Arc::clone(&group), join.capacity);
+        for (place, watch) in watches.into_iter().enumerate() {
+            lifecycle::spawn("queue feed", feed::run(Arc::clone(&group), place, self.inner.reads.clone(), watch));
+        }
+        lifecycle::spawn("queue group", self.clone().tend(group));
+        Ok(member)
+    }
+
+    fn enter(&self, group: Arc<Group>, capacity: usize) -> Member {
+        group.workers.send_modify(|workers| *workers += 1);
+        let worker = group.queue.join(capacity);
+        Member { group, worker, drain: self.inner.drain.clone() }
+    }
+
+    /// Lives as long as the group: takes it away when it is over, or when nobody has worked on it for a while.
+    async fn tend(self, group: Arc<Group>) {
+        tokio::select! {
+            () = self.abandoned(&group) => {}
+            () = self.inner.drain.draining() => {
+                // Each worker leaves when it has answered for what it holds.
+                group.queue.drain();
+                let mut workers = group.workers.subscribe();
+                tokio::select! {
+                    _ = workers.wait_for(|workers| *workers == 0) => {}
+                    () = self.inner.drain.forced() => {}
+                }
+            }
+        }
+        let mut groups = self.inner.groups.lock();
+        if groups.get(&group.name).is_some_and(|there| Arc::ptr_eq(there, &group)) {
+            groups.remove(&group.name);
+        }
+        // The feeds end with it.
+        group.finish(Error::draining());
+    }
+
+    /// Waits until a group is over, or has been without workers for too long, which makes it be over.
+    async fn abandoned(&self, group: &Group) {
+        let mut workers = group.workers.subscribe();
+        let mut end = group.end.subscribe();
+        loop {
+            tokio::select! {
+                _ = workers.wait_for(|workers| *workers == 0) => {}
+                _ = end.wait_for(Option::is_some) => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(self.inner.config.linger) => {}
+                _ = workers.wait_for(|workers| *workers > 0) => continue,
+                _ = end.wait_for(Option::is_some) => return,
+            }
+            // Under the lock, so that nobody joins meanwhile; whoever comes next makes a new one.
+            let _groups = self.inner.groups.lock();
+            if *group.workers.borrow() == 0 {
+                return group.finish(Error::draining());
+            }
+        }
+    }
+}
+
+// === impl Member ===
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.group.workers.send_modify(|workers| *workers -= 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! `informerd.v1.Queue`: a controller's work queue as a service. The queue itself is the room `workqueue`; here it is fed
+//! from the caches, and its workers are streams.
+
+mod feed;
+mod group;
+mod groups;
+mod request;
+mod session;
+
+use tonic::{Request, Response, Status, Streaming};
+
+pub use group::GroupStats;
+pub use groups::{Groups, QueueConfig};
+
+use super::Streamed;
+use super::access::{self, Verb};
+use super::pb::v1::queue_server::Queue as QueueService;
+use super::pb::v1::work_request::Action;
+use super::pb::v1::{WorkRequest, WorkResponse};
+use super::status::Error;
+
+/// The service.
+pub(super) struct Queue {
+    pub(super) groups: Groups,
+}
+
+#[tonic::async_trait]
+impl QueueService for Queue {
+    type WorkStream = Streamed<WorkResponse>;
+
+    async fn work(&self, request: Request<Streaming<WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
+        let caller = access::authenticate(&request)?;
+        let mut requests = request.into_inner();
+        let first = requests.message().await?.and_then(|request| request.action);
+        let Some(Action::Join(join)) = first else {
+            return Err(Error::invalid("the first request of a worker is join").into());
+        };
+        let join = request::join(&join)?;
+        for wanted in &join.wanted {
+            access::authorize(&caller, Verb::Watch, &wanted.selection).await?;
+        }
+        let member = self.groups.join(join).await?;
+        Ok(Response::new(session::start(member, requests)))
+    }
+}

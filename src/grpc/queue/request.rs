@@ -1,0 +1,105 @@
+//! What workers ask, with the bounds of it.
+
+use prost::Message;
+
+use super::super::convert;
+use super::super::pb::v1;
+use super::super::render::Rendering;
+use super::super::status::Error;
+use crate::reads::Selection;
+
+const MAX_GROUP: usize = 128;
+const MAX_SELECTIONS: usize = 16;
+/// Keys in one worker's hands.
+const MAX_CAPACITY: u32 = 10_000;
+
+/// A worker that wants to join.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) group: String,
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) capacity: usize,
+}
+
+/// One selection of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) selection: Selection,
+    pub(super) rendering: Rendering,
+    /// Equal for selections that are the same, whatever the order of their alternatives.
+    pub(super) identity: Vec<u8>,
+}
+
+/// # Errors
+/// INVALID_ARGUMENT with one sentence.
+pub(super) fn join(join: &v1::JoinGroup) -> Result<Join, Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
+    if join.group.is_empty() || join.group.len() > MAX_GROUP || !join.group.bytes().all(plain) {
+        let form = format!("a group's name is 1 to {MAX_GROUP} letters, digits, '.', '-', '_' and '/'");
+        return Err(Error::invalid(form));
+    }
+    if join.selections.is_empty() || join.selections.len() > MAX_SELECTIONS {
+        return Err(Error::invalid(format!("a group has 1 to {MAX_SELECTIONS} selections")));
+    }
+    let mut wanted = join.selections.iter().map(self::wanted).collect::<Result<Vec<_>, _>>()?;
+    wanted.sort_by(|a, b| a.selection.gvr.cmp(&b.selection.gvr));
+    if wanted.windows(2).any(|pair| pair[0].selection.gvr == pair[1].selection.gvr) {
+        return Err(Error::invalid("two selections of a group are of one resource: use one with several filters"));
+    }
+    Ok(Join { group: join.group.clone(), wanted, capacity: capacity(join.capacity.max(1))? })
+}
+
+pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
+    match usize::try_from(keys) {
+        Ok(capacity) if keys <= MAX_CAPACITY => Ok(capacity),
+        _ => Err(Error::invalid(format!("a worker takes at most {MAX_CAPACITY} keys at once"))),
+    }
+}
+
+fn wanted(selection: &v1::Selection) -> Result<Wanted, Error> {
+    let (parsed, rendering) = convert::selection(Some(selection))?;
+    let mut canonical = selection.clone();
+    canonical.filters.sort_by_cached_key(Message::encode_to_vec);
+    Ok(Wanted { selection: parsed, rendering, identity: canonical.encode_to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(resource: &str, namespaces: &[&str]) -> v1::Selection {
+        let filter = |namespace: &&str| v1::Filter { namespace: (*namespace).to_owned(), ..Default::default() };
+        v1::Selection {
+            resource: Some(v1::Resource { group: String::new(), version: "v1".into(), resource: resource.into() }),
+            filters: namespaces.iter().map(filter).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn parsed(group: &str, selections: Vec<v1::Selection>, capacity: u32) -> Result<Join, Error> {
+        join(&v1::JoinGroup { group: group.to_owned(), selections, capacity })
+    }
+
+    #[test]
+    fn the_order_of_selections_and_filters_means_nothing() {
+        let one = vec![selection("pods", &["a", "b"]), selection("nodes", &[])];
+        let other = vec![selection("nodes", &[]), selection("pods", &["b", "a"])];
+        let identities = |join: Join| join.wanted.into_iter().map(|wanted| wanted.identity).collect::<Vec<_>>();
+        let (one, other) = (parsed("g", one, 0).unwrap(), parsed("g", other, 5).unwrap());
+        assert_eq!((one.capacity, other.capacity), (1, 5));
+        assert_eq!(identities(one), identities(other));
+    }
+
+    #[test]
+    fn bounds() {
+        let pods = || vec![selection("pods", &[])];
+        for group in ["", "a b", "ä", &"x".repeat(129)] {
+            assert!(parsed(group, pods(), 1).is_err(), "{group:?}");
+        }
+        assert!(parsed("team-a/web_1.x", pods(), 10_000).is_ok());
+        assert!(parsed("g", pods(), 10_001).is_err());
+        assert!(parsed("g", vec![], 1).is_err());
+        assert!(parsed("g", [pods(), pods()].concat(), 1).is_err(), "twice the same resource");
+        assert!(parsed("g", vec![v1::Selection::default()], 1).is_err());
+    }
+}

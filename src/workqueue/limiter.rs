@@ -1,0 +1,92 @@
+//! When a key that failed is tried again: client-go's `DefaultTypedControllerRateLimiter`.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The longer of two delays: one for the key, which doubles with each failure, and one from a bucket that all retries
+/// share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimiterConfig {
+    /// After the first failure; doubled by each further one.
+    pub base: Duration,
+    /// No key waits longer than this for its own failures.
+    pub cap: Duration,
+    /// Retries a second of all keys together.
+    pub rate: f64,
+    /// Retries at once before the rate counts.
+    pub burst: f64,
+}
+
+/// Tokens may be owed: whoever comes later waits longer, as with Go's `rate.Limiter.Reserve`.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+// === impl LimiterConfig ===
+
+impl Default for LimiterConfig {
+    fn default() -> Self {
+        Self { base: Duration::from_millis(5), cap: Duration::from_secs(1000), rate: 10.0, burst: 100.0 }
+    }
+}
+
+impl LimiterConfig {
+    /// The delay of a key that has failed `failures` times before this one.
+    pub(super) fn of_key(&self, failures: u32) -> Duration {
+        let doubled = 1u32.checked_shl(failures).and_then(|times| self.base.checked_mul(times));
+        doubled.map_or(self.cap, |delay| delay.min(self.cap))
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    pub(super) fn new(config: &LimiterConfig, now: Instant) -> Self {
+        Self { tokens: config.burst, at: now }
+    }
+
+    /// Takes one token; how long until it is there.
+    pub(super) fn reserve(&mut self, config: &LimiterConfig, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        self.tokens = (self.tokens + elapsed * config.rate).min(config.burst) - 1.0;
+        if self.tokens >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-self.tokens / config.rate).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keys_own_delay_doubles_up_to_the_cap() {
+        let config = LimiterConfig::default();
+        let delays: Vec<u128> = (0..5).map(|failures| config.of_key(failures).as_millis()).collect();
+        assert_eq!(delays, [5, 10, 20, 40, 80]);
+        assert_eq!(config.of_key(17), Duration::from_millis(5 << 17));
+        for failures in [18, 31, 32, 33, u32::MAX] {
+            assert_eq!(config.of_key(failures), Duration::from_secs(1000), "{failures}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bucket_gives_a_burst_and_then_its_rate() {
+        let config = LimiterConfig::default();
+        let mut bucket = Bucket::new(&config, Instant::now());
+        for _ in 0..100 {
+            assert_eq!(bucket.reserve(&config, Instant::now()), Duration::ZERO);
+        }
+        let owed: Vec<u128> =
+            (0..3).map(|_| bucket.reserve(&config, Instant::now()).as_secs_f64()).map(|s| (s * 1e3) as u128).collect();
+        assert_eq!(owed, [100, 200, 300]);
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(bucket.reserve(&config, Instant::now()), Duration::ZERO);
+        assert!((bucket.tokens - 99.0).abs() < 1e-9, "never more than the burst: {}", bucket.tokens);
+    }
+}

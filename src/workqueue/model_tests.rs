@@ -1,0 +1,386 @@
+//! The queue against a model, under random actions of feeders and workers, and the cases that have names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::time::{Instant, advance};
+
+use super::{Handed, LimiterConfig, NotHeld, Outcome, Why, WorkQueue, Worker};
+
+type Key = u8;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Add(Key),
+    AddAfter(Key, u64),
+    Join(usize),
+    /// The worker with this number, modulo how many there are.
+    Leave(usize),
+    Take(usize),
+    /// Of that worker's keys the one with this number.
+    Answer(usize, usize, Outcome),
+    Forget(usize, usize),
+    Credit(usize, usize),
+    Advance(u64),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Done),
+        2 => Just(Outcome::Retry),
+        1 => (0u64..50).prop_map(|ms| Outcome::After(Duration::from_millis(ms))),
+    ];
+    let action = prop_oneof![
+        6 => (0u8..12).prop_map(Action::Add),
+        1 => (0u8..12, 0u64..50).prop_map(|(key, ms)| Action::AddAfter(key, ms)),
+        1 => (1usize..4).prop_map(Action::Join),
+        1 => any::<usize>().prop_map(Action::Leave),
+        8 => any::<usize>().prop_map(Action::Take),
+        6 => (any::<usize>(), any::<usize>(), outcome).prop_map(|(w, k, outcome)| Action::Answer(w, k, outcome)),
+        1 => (any::<usize>(), any::<usize>()).prop_map(|(w, k)| Action::Forget(w, k)),
+        1 => (any::<usize>(), 0usize..4).prop_map(|(w, credit)| Action::Credit(w, credit)),
+        3 => (0u64..30).prop_map(Action::Advance),
+    ];
+    proptest::collection::vec(action, 1..200)
+}
+
+/// What must be true of each key, without any order.
+#[derive(Default)]
+struct Model {
+    /// To be handed out (again).
+    pending: BTreeSet<Key>,
+    /// Not before these times; several, of which the earliest counts.
+    due: BTreeMap<Key, Instant>,
+    held: BTreeMap<Key, usize>,
+    failures: BTreeMap<Key, u32>,
+    retries: u32,
+}
+
+struct World {
+    queue: WorkQueue<Key>,
+    workers: Vec<(usize, Worker<Key>, usize)>,
+    joined: usize,
+    model: Model,
+    taken: u64,
+}
+
+// === impl Model ===
+
+impl Model {
+    fn later(&mut self, key: Key, delay: Duration) {
+        if delay.is_zero() {
+            self.pending.insert(key);
+            return;
+        }
+        let at = Instant::now() + delay;
+        let due = self.due.entry(key).or_insert(at);
+        *due = (*due).min(at);
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let ready: Vec<Key> = self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
+        for key in ready {
+            self.due.remove(&key);
+            self.pending.insert(key);
+        }
+    }
+
+    fn own_delay(&mut self, key: Key) -> Duration {
+        let failures = self.failures.entry(key).or_default();
+        *failures += 1;
+        Duration::from_millis(5 * (1 << (*failures - 1))).min(Duration::from_secs(1000))
+    }
+}
+
+// === impl World ===
+
+impl World {
+    fn new() -> Self {
+        // Without the bucket, so that the model can tell every time; it has tests of its own.
+        let limiter = LimiterConfig { burst: 1e9, ..LimiterConfig::default() };
+        Self { queue: WorkQueue::new(limiter), workers: vec![], joined: 0, model: Model::default(), taken: 0 }
+    }
+
+    async fn act(&mut self, action: Action) {
+        let count = self.workers.len().max(1);
+        match action {
+            Action::Add(key) => {
+                self.queue.add(&key, Why::MODIFIED);
+                self.model.pending.insert(key);
+            }
+            Action::AddAfter(key, ms) => {
+                self.queue.add_after(&key, Duration::from_millis(ms), Why::AFTER);
+                self.model.later(key, Duration::from_millis(ms));
+            }
+            Action::Join(credit) => {
+                self.joined += 1;
+                self.workers.push((self.joined, self.queue.join(credit), credit));
+            }
+            Action::Leave(n) if !self.workers.is_empty() => {
+                let (id, worker, _) = self.workers.swap_remove(n % count);
+                drop(worker);
+                let held: Vec<Key> = self.model.held.iter().filter(|(_, w)| **w == id).map(|(key, _)| *key).collect();
+                for key in held {
+                    self.model.held.remove(&key);
+                    let delay = self.model.own_delay(key);
+                    self.model.later(key, delay);
+                }
+            }
+            Action::Take(n) => self.take(n % count),
+            Action::Answer(n, k, outcome) => self.answer(n % count, k, outcome),
+            Action::Forget(n, k) => {
+                let Some((id, worker, _)) = self.workers.get(n % count) else { return };
+                let mine: Vec<Key> = self.model.held.iter().filter(|(_, w)| *w == id).map(|(key, _)| *key).collect();
+                if let Some(key) = mine.get(k % mine.len().max(1)) {
+                    worker.forget(key).unwrap();
+                    self.model.failures.remove(key);
+                }
+            }
+            Action::Credit(n, credit) => {
+                if let Some((_, worker, had)) = self.workers.get_mut(n % count) {
+                    worker.set_credit(credit);
+                    *had = credit;
+                }
+            }
+            Action::Advance(ms) => advance(Duration::from_millis(ms)).await,
+            Action::Leave(_) => {}
+        }
+        self.model.tick();
+    }
+
+    fn take(&mut self, n: usize) {
+        self.model.tick();
+        let Some((id, worker, _)) = self.workers.get(n) else { return };
+        let Some(Handed { key, attempt, why }) = worker.try_next() else { return };
+        self.taken += 1;
+        assert!(self.model.pending.remove(&key), "key {key} was not to be handed out");
+        assert_eq!(self.model.held.insert(key, *id), None, "key {key} is in two hands");
+        assert_eq!(attempt, self.model.failures.get(&key).copied().unwrap_or(0) + 1);
+        assert_ne!(why, Why::default());
+    }
+
+    fn answer(&mut self, n: usize, k: usize, outcome: Outcome) {
+        let Some((id, worker, _)) = self.workers.get(n) else { return };
+        let other = self.model.held.iter().find(|(_, w)| *w != id).map(|(key, _)| *key);
+        if let Some(other) = other {
+            assert_eq!(worker.answer(&other, outcome), Err(NotHeld));
+        }
+        let mine: Vec<Key> = self.model.held.iter().filter(|(_, w)| *w == id).map(|(key, _)| *key).collect();
+        let Some(key) = mine.get(k % mine.len().max(1)).copied() else { return };
+        worker.answer(&key, outcome).unwrap();
+        self.model.held.remove(&key);
+        match outcome {
+            Outcome::Done => drop(self.model.failures.remove(&key)),
+            Outcome::Retry => {
+                self.model.retries += 1;
+                let delay = self.model.own_delay(key);
+                self.model.later(key, delay);
+            }
+            Outcome::After(delay) => {
+                self.model.failures.remove(&key);
+                self.model.later(key, delay);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let stats = self.queue.stats();
+        let waiting = self.model.pending.iter().filter(|key| !self.model.held.contains_key(key)).count();
+        assert_eq!((stats.depth, stats.held, stats.delayed), (waiting, self.model.held.len(), self.model.due.len()));
+        assert_eq!(stats.queue_duration.count(), self.taken);
+    }
+
+    /// Nothing is lost: with all workers gone, one new worker gets everything that was still to be handed out.
+    async fn drain(mut self) {
+        while !self.workers.is_empty() {
+            self.act(Action::Leave(0)).await;
+        }
+        self.act(Action::Join(100)).await;
+        self.act(Action::Advance(3_000_000)).await;
+        for _ in 0..20 {
+            self.take(0);
+        }
+        assert!(self.model.pending.is_empty(), "lost: {:?}", self.model.pending);
+        while !self.model.held.is_empty() {
+            self.answer(0, 0, Outcome::Done);
+        }
+        self.check();
+        assert_eq!(self.queue.stats().depth, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_as_its_model(actions in actions()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new();
+            world.act(Action::Join(2)).await;
+            for action in actions {
+                world.act(action).await;
+                world.check();
+            }
+            world.drain().await;
+        });
+    }
+}
+
+fn queue() -> WorkQueue<Key> {
+    WorkQueue::new(LimiterConfig::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_while_it_is_processed_comes_once_more() {
+    let queue = queue();
+    let worker = queue.join(10);
+    queue.add(&1, Why::ADDED);
+    queue.add(&1, Why::MODIFIED);
+    let first = worker.next().await.unwrap();
+    assert!(first.why.contains(Why::ADDED) && first.why.contains(Why::MODIFIED));
+    for _ in 0..3 {
+        queue.add(&1, Why::MODIFIED);
+    }
+    assert_eq!(worker.try_next(), None, "it is in a hand");
+    worker.answer(&1, Outcome::Done).unwrap();
+    assert_eq!(worker.next().await.map(|handed| (handed.key, handed.attempt)), Some((1, 1)));
+    worker.answer(&1, Outcome::Done).unwrap();
+    assert_eq!(worker.try_next(), None);
+    assert_eq!(queue.stats().adds, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_back_off_and_success_forgets() {
+    let queue = queue();
+    let worker = queue.join(1);
+    queue.add(&1, Why::ADDED);
+    let mut waits = vec![];
+    for attempt in 1..=4 {
+        let before = Instant::now();
+        assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(attempt));
+        waits.push(before.elapsed().as_millis());
+        worker.answer(&1, Outcome::Retry).unwrap();
+    }
+    // The timer of the runtime goes by milliseconds, and rounds up.
+    assert!(waits.iter().zip([0, 5, 10, 20]).all(|(waited, own)| *waited == own || *waited == own + 1), "{waits:?}");
+    worker.next().await.unwrap();
+    worker.forget(&1).unwrap();
+    worker.answer(&1, Outcome::Retry).unwrap();
+    assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(2));
+    worker.answer(&1, Outcome::Done).unwrap();
+    queue.add(&1, Why::MODIFIED);
+    assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(1));
+    assert_eq!(queue.stats().retries, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_many_keys_share_a_bucket() {
+    let queue: WorkQueue<u16> = WorkQueue::new(LimiterConfig::default());
+    let worker = queue.join(1000);
+    for key in 0..200 {
+        queue.add(&key, Why::ADDED);
+    }
+    for _ in 0..200 {
+        let key = worker.next().await.unwrap().key;
+        worker.answer(&key, Outcome::Retry).unwrap();
+    }
+    advance(Duration::from_millis(50)).await;
+    assert_eq!(queue.stats().depth, 100, "the burst");
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(queue.stats().depth, 150, "ten a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_go_to_the_worker_with_the_fewest() {
+    let queue = queue();
+    let (busy, idle, third) = (queue.join(10), queue.join(10), queue.join(10));
+    for key in 0..9 {
+        queue.add(&key, Why::ADDED);
+    }
+    let counts = [&busy, &idle, &third].map(|worker| std::iter::from_fn(|| worker.try_next()).count());
+    assert_eq!(counts, [3, 3, 3]);
+    idle.answer(&1, Outcome::Done).unwrap();
+    queue.add(&9, Why::ADDED);
+    assert_eq!((busy.try_next(), third.try_next()), (None, None));
+    assert_eq!(idle.try_next().map(|handed| handed.key), Some(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn credit_bounds_what_is_in_hand() {
+    let queue = queue();
+    let worker = queue.join(2);
+    for key in 0..5 {
+        queue.add(&key, Why::ADDED);
+    }
+    assert_eq!(std::iter::from_fn(|| worker.try_next()).count(), 2);
+    worker.answer(&0, Outcome::Done).unwrap();
+    assert_eq!(worker.try_next().map(|handed| handed.key), Some(2));
+    worker.set_credit(4);
+    assert_eq!(std::iter::from_fn(|| worker.try_next()).count(), 2);
+    worker.set_credit(0);
+    worker.answer(&1, Outcome::Done).unwrap();
+    queue.add(&7, Why::ADDED);
+    assert_eq!(worker.try_next(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vanished_worker_gives_its_keys_back() {
+    let queue = queue();
+    let (first, second) = (queue.join(2), queue.join(0));
+    for key in 0..2 {
+        queue.add(&key, Why::ADDED);
+    }
+    assert_eq!(first.next().await.unwrap().key, 0, "0 is in its hands, 1 on its way to it");
+    drop(first);
+    second.set_credit(10);
+    assert_eq!(second.next().await.map(|handed| (handed.key, handed.attempt)), Some((1, 1)));
+    assert_eq!(second.try_next(), None);
+    let returned = second.next().await.unwrap();
+    assert_eq!((returned.key, returned.attempt), (0, 2));
+    assert!(returned.why.contains(Why::RETURNED));
+    assert_eq!(queue.stats().returned, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_time_counts_also_for_those_who_sleep() {
+    let queue = queue();
+    let worker = queue.join(1);
+    queue.add_after(&1, Duration::from_secs(100), Why::AFTER);
+    let start = Instant::now();
+    let feed = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.add_after(&1, Duration::from_secs(2), Why::AFTER);
+    };
+    let (handed, ()) = tokio::join!(worker.next(), feed);
+    assert_eq!((handed.map(|handed| handed.key), start.elapsed().as_secs()), (Some(1), 3));
+    worker.answer(&1, Outcome::Done).unwrap();
+    advance(Duration::from_secs(200)).await;
+    assert_eq!(worker.try_next(), None, "only the earliest");
+    queue.add_after(&2, Duration::MAX, Why::AFTER);
+    assert_eq!(queue.stats().delayed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_hands_nothing_out_and_ends_when_all_is_answered() {
+    let queue = queue();
+    let (worker, other) = (queue.join(1), queue.join(1));
+    for key in 0..4 {
+        queue.add(&key, Why::ADDED);
+    }
+    let key = worker.next().await.unwrap().key;
+    queue.drain();
+    assert_eq!(other.next().await, None);
+    queue.add(&9, Why::ADDED);
+    let work = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        worker.answer(&key, Outcome::Done).unwrap();
+        assert_eq!(worker.next().await, None);
+    };
+    let start = Instant::now();
+    tokio::join!(queue.drained(), work);
+    assert_eq!(start.elapsed().as_secs(), 3);
+    queue.drained().await;
+    assert_eq!(queue.stats().depth, 4, "what nobody had stays");
+}

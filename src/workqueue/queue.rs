@@ -1,0 +1,172 @@
+//! The queue as workers use it: shared, and waited for.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::core::{Core, Handed, NotHeld, Outcome, Taken, Why, WorkerId};
+use super::limiter::LimiterConfig;
+use super::metrics::QueueStats;
+
+/// A queue of keys for a group of workers. Cloning shares it.
+///
+/// It drops nothing: it is as long as there are distinct keys, so whoever feeds it bounds it. No call waits but
+/// [`Worker::next`] and [`WorkQueue::drained`].
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    core: Arc<Mutex<Core<K>>>,
+    workers: Arc<AtomicU64>,
+}
+
+/// One worker's place. When it is dropped, the keys it holds go back to the queue.
+#[derive(Debug)]
+pub struct Worker<K: Clone + Eq + Hash + Ord> {
+    queue: WorkQueue<K>,
+    id: WorkerId,
+    notify: Arc<Notify>,
+}
+
+// === impl WorkQueue ===
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone(), workers: self.workers.clone() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+    pub fn new(limiter: LimiterConfig) -> Self {
+        let core = Core::new(limiter, Instant::now());
+        Self { core: Arc::new(Mutex::new(core)), workers: Arc::default() }
+    }
+
+    /// Queues a key unless it waits already; one in a worker's hands comes again once it is answered.
+    pub fn add(&self, key: &K, why: Why) {
+        self.core.lock().add(key, why, Instant::now());
+    }
+
+    /// Queues a key at a later time, at most a year from now; of several times the earliest counts.
+    pub fn add_after(&self, key: &K, delay: Duration, why: Why) {
+        self.core.lock().add_after(key, delay, why, Instant::now());
+    }
+
+    /// A new worker that takes up to `credit` keys at once. Of the workers that would take a key, the one with the
+    /// fewest gets it.
+    pub fn join(&self, credit: usize) -> Worker<K> {
+        let id = self.workers.fetch_add(1, Ordering::Relaxed);
+        let notify = Arc::<Notify>::default();
+        self.core.lock().join(id, credit, notify.clone());
+        Worker { queue: self.clone(), id, notify }
+    }
+
+    /// From now on nothing is handed out; a worker's end comes when it has answered for all that it holds.
+    pub fn drain(&self) {
+        self.core.lock().drain();
+    }
+
+    /// Waits until nothing is in anybody's hands.
+    pub async fn drained(&self) {
+        let idle = self.core.lock().idle.clone();
+        loop {
+            let told = idle.notified();
+            tokio::pin!(told);
+            // Before the look: what is told after it is not missed.
+            told.as_mut().enable();
+            if self.core.lock().held() == 0 {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    pub fn stats(&self) -> QueueStats {
+        let mut core = self.core.lock();
+        let now = Instant::now();
+        core.advance(now);
+        core.stats(now)
+    }
+}
+
+// === impl Worker ===
+
+impl<K: Clone + Eq + Hash + Ord> Worker<K> {
+    /// The next key, which is in this worker's hands from then on; `None` once the queue drains and this worker holds
+    /// nothing. Dropping the future loses nothing.
+    pub async fn next(&self) -> Option<Handed<K>> {
+        loop {
+            let wake = match self.take() {
+                Taken::Key(handed) => return Some(handed),
+                Taken::Ended => return None,
+                Taken::Nothing(wake) => wake,
+            };
+            match wake {
+                Some(at) => tokio::select! {
+                    () = self.notify.notified() => {}
+                    () = sleep_until(at) => {}
+                },
+                None => self.notify.notified().await,
+            }
+        }
+    }
+
+    /// The next key if there is one now.
+    pub fn try_next(&self) -> Option<Handed<K>> {
+        match self.take() {
+            Taken::Key(handed) => Some(handed),
+            Taken::Nothing(_) | Taken::Ended => None,
+        }
+    }
+
+    /// Gives a key back with what became of it.
+    ///
+    /// # Errors
+    /// This worker does not hold the key.
+    pub fn answer(&self, key: &K, outcome: Outcome) -> Result<(), NotHeld> {
+        self.queue.core.lock().answer(self.id, key, outcome, Instant::now())
+    }
+
+    /// Forgets the failures of a key that this worker holds, and keeps.
+    ///
+    /// # Errors
+    /// This worker does not hold the key.
+    pub fn forget(&self, key: &K) -> Result<(), NotHeld> {
+        let mut core = self.queue.core.lock();
+        if !core.holds(self.id, key) {
+            return Err(NotHeld);
+        }
+        core.forget(key);
+        Ok(())
+    }
+
+    /// Whether the key is in this worker's hands.
+    pub fn holds(&self, key: &K) -> bool {
+        self.queue.core.lock().holds(self.id, key)
+    }
+
+    /// How many keys it takes at once from now on.
+    pub fn set_credit(&self, credit: usize) {
+        self.queue.core.lock().set_credit(self.id, credit);
+    }
+
+    pub fn queue(&self) -> &WorkQueue<K> {
+        &self.queue
+    }
+
+    fn take(&self) -> Taken<K> {
+        let mut core = self.queue.core.lock();
+        let now = Instant::now();
+        core.advance(now);
+        core.take(self.id, now)
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Drop for Worker<K> {
+    fn drop(&mut self) {
+        self.queue.core.lock().leave(self.id, Instant::now());
+    }
+}
