@@ -133,6 +133,8 @@ fn parse_rv(text: &str) -> Result<Option<ResourceVersion>, ForwardReason> {
         // "00" parses to zero but is not the literal the apiserver compares with: its own business.
         Some(ResourceVersion::ZERO) if text != "0" => Err(ForwardReason::Invalid),
         Some(ResourceVersion::ZERO) => Ok(None),
+        // Etcd counts in 63 bits; what it makes of more is its own business, too.
+        Some(rv) if i64::try_from(rv.0).is_err() => Err(ForwardReason::Invalid),
         Some(rv) => Ok(Some(rv)),
         None => Err(ForwardReason::Invalid),
     }

@@ -88,16 +88,17 @@ pub fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec
         let at = bodies.0.iter().zip(&bodies.1).position(|(a, b)| a != b);
         let at = at.unwrap_or_else(|| bodies.0.len().min(bodies.1.len()));
         found.push(Difference::Body { at, lengths: (direct.body.len(), through.body.len()) });
-    } else if framing_differs(direct, through, still) && !is_bare(ask, direct) {
+    } else if framing_differs(direct, through) && !is_bare(ask, direct) {
         found.push(Difference::Framing(direct.framing, through.framing));
     }
     found
 }
 
 /// The lengths of bodies that were compared with something left out of them may differ.
-fn framing_differs(direct: &Answer, through: &Answer, still: bool) -> bool {
+fn framing_differs(direct: &Answer, through: &Answer) -> bool {
     match (direct.framing, through.framing) {
-        (Framing::Length(a), Framing::Length(b)) => a != b && (still || direct.body.len() == through.body.len()),
+        // Bodies that are equal but for what is left out of them have the lengths that they have.
+        (Framing::Length(a), Framing::Length(b)) => a != b && direct.body.len() == through.body.len(),
         (a, b) => a != b,
     }
 }

@@ -174,16 +174,20 @@ pub fn plan(seed: u64, n: u64) -> Plan {
         query.push(twice);
     }
     shuffle(rng, &mut query);
-    // A stream must end; that of a spoiled deadline would last for half an hour.
-    let endless = streams && !query.iter().any(|part| part == "timeoutSeconds=1");
-    let mut target = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
-    if streams && endless {
-        target = format!(
-            "{}{}timeoutSeconds=1",
-            target.replace("timeoutSeconds=-1", "x=-1"),
-            if query.is_empty() { "?" } else { "&" }
-        );
+    if streams {
+        // A stream must end, that of a spoiled deadline would last for half an hour; but not before it began, which is
+        // a race of the server's own, as is a deadline within a wait for a revision.
+        query.retain(|part| !part.starts_with("timeoutSeconds=-"));
+        let waits = query.iter().any(|part| part.contains("{next}") || part.contains("{far}"));
+        if waits {
+            query.retain(|part| !part.starts_with("timeoutSeconds="));
+        }
+        let last = if waits { "timeoutSeconds=5" } else { "timeoutSeconds=1" };
+        if !query.iter().any(|part| part == last) {
+            query.push(last.to_owned());
+        }
     }
+    let mut target = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
     if rng.in_1000(8) {
         target = format!("http://{{authority}}{target}");
     }
