@@ -3,6 +3,9 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
+#[path = "docs/metrics.rs"]
+mod metrics;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;

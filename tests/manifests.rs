@@ -5,6 +5,8 @@
 
 #[path = "judge/cluster.rs"]
 mod cluster;
+#[path = "manifests/delegated.rs"]
+mod delegated;
 #[path = "manifests/image.rs"]
 mod image;
 #[path = "manifests/isolated.rs"]
@@ -35,4 +37,25 @@ fn a_sidecar_gates_serves_and_ends() {
 #[test]
 fn every_overlay_is_accepted_without_a_warning() {
     isolated("every_overlay_is_accepted_without_a_warning", built(), objects::are_accepted());
+}
+
+#[test]
+fn components_fit_into_a_kustomization() {
+    isolated("components_fit_into_a_kustomization", built(), objects::components_render());
+}
+
+#[test]
+fn a_node_agent_serves_its_node() {
+    isolated("a_node_agent_serves_its_node", built(), delegated::a_node_agent_serves_its_node());
+}
+
+#[test]
+fn the_tier_serves_unmodified_programs() {
+    let before = async {
+        for client in ["go", "python", "node"] {
+            delegated::prepared(client).await;
+        }
+        built().await
+    };
+    isolated("the_tier_serves_unmodified_programs", before, delegated::the_tier_serves_unmodified_programs());
 }

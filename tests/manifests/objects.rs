@@ -7,17 +7,28 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 
-pub const NAMESPACES: &[(&str, &str)] = &[("sidecar", "informerd-example")];
+const NAMESPACES: &[(&str, &str)] =
+    &[("sidecar", "informerd-example"), ("node-agent", "informerd-node-agent"), ("tier", "informerd-tier")];
+/// Components with objects that a cluster only knows with somebody else's definitions.
+const FOREIGN: &[&str] = &["cert-manager", "pod-monitor", "prometheus-rule", "dashboard"];
 
-pub fn overlay(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/overlays").join(name)
+pub fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
 /// Applies an overlay as README says; panics unless everything is accepted without a warning.
 pub async fn apply(cluster: &Cluster, name: &str) -> String {
-    let overlay = overlay(name).display().to_string();
-    let output = cluster.kubectl(cluster.admin(), ["apply", "--server-side", "--kustomize", &overlay]).await;
-    accepted(name, &output)
+    apply_directory(cluster, &manifests().join("overlays").join(name)).await
+}
+
+pub async fn apply_example(cluster: &Cluster, name: &str) -> String {
+    apply_directory(cluster, &manifests().join("examples").join(name)).await
+}
+
+async fn apply_directory(cluster: &Cluster, directory: &Path) -> String {
+    let directory = directory.display().to_string();
+    let output = cluster.kubectl(cluster.admin(), ["apply", "--server-side", "--kustomize", &directory]).await;
+    accepted(&directory, &output)
 }
 
 fn accepted(what: &str, output: &Output) -> String {
@@ -54,7 +65,7 @@ pub async fn are_accepted() {
         let first = apply(&cluster, name).await;
         assert!(first.lines().count() > 5 && first.lines().all(|line| line.ends_with("serverside-applied")), "{first}");
         // What the server made of it is what was asked for: nothing was dropped, nothing changes when it is applied again.
-        let overlay = overlay(name).display().to_string();
+        let overlay = manifests().join("overlays").join(name).display().to_string();
         let diff = cluster.kubectl(cluster.admin(), ["diff", "--server-side", "--kustomize", &overlay]).await;
         assert_eq!(accepted(name, &diff), "", "{name} differs from what the apiserver has");
         let pods = get(&cluster, &["deployments,daemonsets", "--namespace", namespace]).await;
@@ -62,6 +73,28 @@ pub async fn are_accepted() {
             hardened(workload);
         }
     }
+}
+
+/// Components are taken into a kustomization of one's own, with an overlay.
+pub async fn components_render() {
+    let cluster = Cluster::start().await;
+    let mut foreign = Vec::new();
+    for component in FOREIGN {
+        let directory = tempfile::tempdir().expect("a directory");
+        // kustomize wants relative paths below one root.
+        std::process::Command::new("cp").arg("-r").arg(manifests()).arg(directory.path()).status().expect("cp runs");
+        let text = format!(
+            "resources: [manifests/overlays/tier]\ncomponents: [manifests/components/{component}]\n\
+             images: [{{name: informerd, newName: registry.example.com/informerd, newTag: v9}}]\n"
+        );
+        std::fs::write(directory.path().join("kustomization.yaml"), text).expect("written");
+        let rendered = cluster.kubectl_ok(["kustomize", &directory.path().display().to_string()]).await;
+        assert!(rendered.contains("image: registry.example.com/informerd:v9"), "{component}: {rendered}");
+        foreign.push(rendered);
+    }
+    assert!(foreign[0].contains("- informerd.informerd-tier.svc\n  - informerd.informerd-tier.svc.cluster.local"));
+    assert!(foreign[1].contains("kind: PodMonitor") && foreign[2].contains("kind: PrometheusRule"));
+    assert!(foreign[3].contains("grafana_dashboard: \"1\""));
 }
 
 /// What every workload of ours has, whatever it is for.

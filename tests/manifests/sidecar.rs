@@ -93,7 +93,7 @@ pub fn stands_alone(daemon: &Process) {
 }
 
 async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
-    create_pod(cluster, "one").await;
+    create_pod(cluster, NAMESPACE, "one").await;
     let local = |metrics: &str| {
         let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).expect("the counter")
@@ -111,11 +111,11 @@ async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
     assert_eq!(probes.get("/debug/caches").await.status, 404);
 }
 
-pub async fn create_pod(cluster: &Cluster, name: &str) {
+pub async fn create_pod(cluster: &Cluster, namespace: &str, name: &str) {
     let security = r#"{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}"#;
     cluster
         .apply(&format!(
-            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"{NAMESPACE}"}},"spec":{{"containers":[{{"name":"a","image":"a","securityContext":{security}}}]}}}}"#
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"containers":[{{"name":"a","image":"a","securityContext":{security}}}]}}}}"#
         ))
         .await;
 }
@@ -169,6 +169,6 @@ async fn the_program_beside_it_sees_a_pod_come(cluster: &Cluster, pod: &Pod) {
     let mut program = pod.container("app").start_program(&kubectl).await;
     let mut lines = BufReader::new(program.child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("pod/one"), "{}", program.log());
-    create_pod(cluster, "two").await;
+    create_pod(cluster, NAMESPACE, "two").await;
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("pod/two"), "{}", program.log());
 }

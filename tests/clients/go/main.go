@@ -50,7 +50,7 @@ var (
 )
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the server")
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the server; without it, the in-cluster configuration")
 	resource := flag.String("resource", "", "GROUP/VERSION/RESOURCE, or VERSION/RESOURCE of the core group")
 	namespace := flag.String("namespace", "", "only this namespace")
 	labels := flag.String("label-selector", "", "only objects with these labels")

@@ -18,7 +18,8 @@ const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 const keyOf = ({ metadata }) => (metadata.namespace ? `${metadata.namespace}/${metadata.name}` : metadata.name);
 
 const config = new k8s.KubeConfig();
-config.loadFromFile(options.kubeconfig);
+if (options.kubeconfig) config.loadFromFile(options.kubeconfig);
+else config.loadFromCluster();
 const core = config.makeApiClient(k8s.CoreV1Api);
 const listOf = {
     'v1/pods': () =>

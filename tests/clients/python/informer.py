@@ -100,14 +100,17 @@ def shared_informer(out, list_function, arguments):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--kubeconfig", help="without it, the in-cluster configuration")
     parser.add_argument("--resource", choices=sorted(LISTS), required=True)
     parser.add_argument("--namespace")
     parser.add_argument("--label-selector")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
 
-    kubernetes.config.load_kube_config(options.kubeconfig)
+    if options.kubeconfig:
+        kubernetes.config.load_kube_config(options.kubeconfig)
+    else:
+        kubernetes.config.load_incluster_config()
     api, noun = LISTS[options.resource]
     scope = f"list_namespaced_{noun}" if options.namespace else f"list_{noun}_for_all_namespaces"
     arguments = {"namespace": options.namespace, "label_selector": options.label_selector}
