@@ -22,5 +22,7 @@ mod services;
 mod support;
 #[path = "grpc/syncs.rs"]
 mod syncs;
+#[path = "grpc/transport.rs"]
+mod transport;
 #[path = "grpc/watches.rs"]
 mod watches;

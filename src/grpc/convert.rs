@@ -10,6 +10,8 @@ use crate::reads::plan::Freshness;
 use crate::reads::{At, Filter, IndexKey, Selection};
 
 const MAX_FILTERS: usize = 256;
+/// More are authorized as all of them.
+const MAX_NAMESPACES: usize = 64;
 /// Names and index values of one selection.
 const MAX_VALUES: usize = 4096;
 
@@ -40,7 +42,14 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
     if selection.filters.len() > MAX_FILTERS || selection.filters.iter().map(values).sum::<usize>() > MAX_VALUES {
         return Err(Error::invalid(format!("a selection has at most {MAX_FILTERS} filters and {MAX_VALUES} values")));
     }
-    let filters = selection.filters.iter().map(filter).collect::<Result<_, _>>()?;
+    let mut filters = Vec::with_capacity(selection.filters.len());
+    for filter in selection.filters.iter().map(filter) {
+        by_namespace(filter?, &mut filters);
+    }
+    // What asks for nothing selects everything, and is authorized as that.
+    if filters.is_empty() {
+        filters.push(Filter::default());
+    }
     let rendering = Rendering::new(selection.shape, selection.mask.as_ref(), &selection.drop)?;
     let encoding = encoding(selection.encoding, &rendering)?;
     Ok((Selection { gvr, filters, encoding }, rendering))
@@ -55,6 +64,20 @@ fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
         field_selector: filter.field_selector.clone(),
         index,
     })
+}
+
+/// A filter with a few namespaces is one for each: so it is authorized, too.
+fn by_namespace(filter: Filter, into: &mut Vec<Filter>) {
+    let of = filter.index.iter().position(|(key, _)| *key == IndexKey::Namespace);
+    match of.map(|at| filter.index[at].1.len()) {
+        Some(count) if count <= MAX_NAMESPACES && filter.namespace.is_none() => {}
+        _ => return into.push(filter),
+    }
+    let mut rest = filter;
+    let namespaces = of.map_or_else(Vec::new, |at| rest.index.remove(at).1);
+    for namespace in namespaces {
+        into.push(Filter { namespace: Some(namespace.into()), ..rest.clone() });
+    }
 }
 
 fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
@@ -122,5 +145,39 @@ pub(super) fn span(duration: Option<&prost_types::Duration>, name: &str) -> Resu
     match (seconds, nanos) {
         (Ok(seconds), Some(nanos)) => Ok(Some(Duration::new(seconds, nanos))),
         _ => Err(Error::invalid(format!("{name} is no duration, or negative"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected(filters: Vec<v1::Filter>) -> Vec<Filter> {
+        let resource = Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "pods".into() });
+        selection(Some(&v1::Selection { resource, filters, ..Default::default() })).unwrap().0.filters
+    }
+
+    fn namespaces(values: &[&str]) -> v1::Filter {
+        let key = Some(v1::index_term::Key::Index(v1::Index::Namespace.into()));
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let index = vec![v1::IndexTerm { key, values }];
+        v1::Filter { label_selector: "a=b".into(), index, ..Default::default() }
+    }
+
+    #[test]
+    fn nothing_asked_is_everything() {
+        assert_eq!(selected(vec![]), [Filter::default()]);
+    }
+
+    #[test]
+    fn each_namespace_stands_for_itself() {
+        let of =
+            |name: &str| Filter { namespace: Some(name.into()), label_selector: "a=b".into(), ..Filter::default() };
+        assert_eq!(selected(vec![namespaces(&["x", "y"])]), [of("x"), of("y")]);
+        let narrowed = v1::Filter { namespace: "z".into(), ..namespaces(&["x"]) };
+        assert_eq!(selected(vec![narrowed])[0].index.len(), 1, "both must hold");
+        let many: Vec<_> = (0..65).map(|n| n.to_string()).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        assert_eq!(selected(vec![namespaces(&many)]).len(), 1);
     }
 }

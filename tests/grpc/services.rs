@@ -1,11 +1,8 @@
 //! What surrounds the reads: health, reflection, deadlines, compression, what is not there.
 
-use std::time::Duration;
-
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::{Effect, Fault, Server};
-use prost::Message;
+use informerd::sim::Server;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;
@@ -87,20 +84,4 @@ async fn rest_and_grpc_share_a_port() {
     let headers = [("content-type", "application/grpc"), ("te", "trailers")];
     let answer = http.request(http::Method::POST, "/informerd.v1.Objects/Nothing", &headers, "").await;
     assert_eq!(answer.headers["grpc-status"], "12");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_ends_at_its_deadline() {
-    // Discovery answers, lists do not.
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "notSynced: {wait: 20s}\n").await;
-    through.ready().await;
-    server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(60))).on("configmaps"));
-    let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() }.encode_to_vec();
-    let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
-    // A client of tonic would end the call by itself.
-    let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", "300m")];
-    let http = Http::http2(&through.url);
-    let answer = http.request_bytes(http::Method::POST, "/informerd.v1.Objects/List", &headers, body.into()).await;
-    assert_eq!(answer.headers["grpc-status"], "4");
 }
