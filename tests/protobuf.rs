@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use cluster::Cluster;
 use http::Method;
-use informerd::codec::ListDecoder;
-use informerd::codec::json::ListMeta;
+use informerd::codec::json::{ListMeta, WatchFrame};
+use informerd::codec::{ListDecoder, WatchDecoder};
 use informerd::meta::{Encoding, FieldTable};
 use informerd::upstream::client::ConfigSource;
 use support::Through;
@@ -294,15 +294,19 @@ async fn selectable_fields_are_found_in_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_are_equal_frame_for_frame() {
     let world = world("").await;
-    for (collection, value) in
-        [("/api/v1/namespaces/a/configmaps", "data"), ("/apis/apps/v1/namespaces/a/deployments", "spec")]
-    {
-        let now = world.settle(collection).await;
+    for (collection, kind, value) in [
+        ("/api/v1/namespaces/a/configmaps", "", "data"),
+        ("/apis/apps/v1/namespaces/a/deployments", "", "spec"),
+        ("/apis/stable.example.com/v1/namespaces/a/crontabs", "CronTab", "spec"),
+    ] {
+        let custom = !kind.is_empty();
+        let now = if custom { rv(&world.through.json(collection).await) } else { world.settle(collection).await };
         let mut pairs = Vec::new();
         for selection in
             ["", "&labelSelector=app%3Dx", "&fieldSelector=metadata.name%3Done", "&labelSelector=app%3Dx,never"]
         {
-            for accept in [FULL.to_owned(), GO.to_owned(), partial("", "v1"), partial("", "v1beta1")] {
+            let full = [FULL, GO].into_iter().filter(|_| !custom).map(str::to_owned);
+            for accept in full.chain([partial("", "v1"), partial("", "v1beta1")]) {
                 let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=8{selection}");
                 let headers = [("accept", accept.as_str())];
                 let direct = world.direct.watch_as(&path, &headers).await;
@@ -319,11 +323,18 @@ async fn watches_are_equal_frame_for_frame() {
             assert!(answer.status.is_success(), "{}", answer.text());
         }
         let object = world.direct.json(&format!("{collection}/two")).await;
+        // What keeps it from being deleted.
+        let patch = r#"{"metadata":{"finalizers":null}}"#;
+        let headers = [("content-type", "application/merge-patch+json")];
+        world.direct.request(Method::PATCH, &format!("{collection}/one"), &headers, patch).await;
         for name in ["one", "two"] {
             let answer = world.direct.request(Method::DELETE, &format!("{collection}/{name}"), &[], "").await;
             assert!(answer.status.is_success(), "{}", answer.text());
         }
-        let again = serde_json::json!({"metadata": {"name": "two", "labels": {"app": "x"}}, value: object[value]});
+        let mut again = serde_json::json!({"metadata": {"name": "two", "labels": {"app": "x"}}, value: object[value]});
+        if custom {
+            (again["apiVersion"], again["kind"]) = ("stable.example.com/v1".into(), kind.into());
+        }
         let headers = [("content-type", "application/json")];
         let answer = world.direct.request(Method::POST, collection, &headers, &again.to_string()).await;
         assert!(answer.status.is_success(), "{}", answer.text());
@@ -354,10 +365,11 @@ fn without_revision(frame: &[u8]) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn initial_events_and_bookmarks_are_equal() {
     let world = world("").await;
-    for collection in world.types().await.iter().filter(|kind| !kind.custom).map(|kind| kind.path.as_str()) {
+    for Type { path: collection, custom, .. } in &world.types().await {
         let now = rv(&world.direct.json(collection).await);
         let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-        for accept in [FULL.to_owned(), partial("", "v1"), partial("", "v1beta1")] {
+        let full = (!custom).then(|| FULL.to_owned());
+        for accept in full.into_iter().chain([partial("", "v1"), partial("", "v1beta1")]) {
             let path = format!("{collection}?{query}&resourceVersion={now}&timeoutSeconds=20");
             let mut streams = Vec::new();
             for client in [&world.direct, &world.through] {
@@ -435,9 +447,26 @@ async fn custom_resources_are_answered_as_the_apiserver_does() {
     {
         world.compare(&format!("{crontabs}?{exact}"), accept).await;
     }
-    for accept in [GO, FULL, &partial("", "v1")] {
+    for accept in [GO, FULL, &partial("", "v1"), &partial("", "v1beta1")] {
         world.compare(&format!("{crontabs}/one?resourceVersion=0"), accept).await;
     }
+    // Whatever ObjectMeta can hold.
+    let owner =
+        r#"{"apiVersion":"v1","kind":"ConfigMap","name":"one","uid":"u","controller":true,"blockOwnerDeletion":false}"#;
+    let patch = format!(r#"{{"metadata":{{"ownerReferences":[{owner}],"labels":{{"b":"","a":"1"}}}}}}"#);
+    let headers = [("content-type", "application/merge-patch+json")];
+    let answer = world.direct.request(Method::PATCH, &format!("{crontabs}/one"), &headers, &patch).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    // It has a finalizer, so it stays, with a time of its deletion.
+    let answer = world.direct.request(Method::DELETE, &format!("{crontabs}/one"), &[], "").await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let deleted = rv(&world.direct.json(&format!("{crontabs}/one")).await);
+    let before = world.served();
+    world.get(&format!("{crontabs}?resourceVersion={deleted}"), &partial("List", "v1")).await;
+    for accept in [&partial("", "v1"), &partial("", "v1beta1")] {
+        world.compare(&format!("{crontabs}/one?resourceVersion={deleted}"), accept).await;
+    }
+    assert_eq!(world.served() - before, 3);
     assert_eq!(world.informers()["crontabs.stable.example.com"], (1, 0));
 }
 
@@ -459,4 +488,56 @@ async fn the_setting_decides() {
     }
     let informers = world.informers();
     assert_eq!((informers["configmaps"], informers["pods"], informers["services"]), ((1, 0), (1, 0), (0, 1)));
+}
+
+/// What one encoding has shown, the other does not go behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_never_go_back_from_one_encoding_to_the_other() {
+    let world = world("consistentReads: { get: cache, list: cache, watch: cache }\n").await;
+    let collection = "/api/v1/namespaces/a/configmaps";
+    world.settle(collection).await;
+    world.through.json(&format!("{collection}?resourceVersion=0")).await;
+    assert_eq!(world.informers()["configmaps"], (1, 1));
+    let path = format!("{collection}?watch=1&resourceVersion=0");
+    let mut json = world.through.watch(&path).await;
+    let mut protobuf = world.through.watch_as(&path, &[("accept", FULL)]).await;
+    let initial = rv(&json.next().await.unwrap().unwrap()["object"]);
+    assert!(initial > 0);
+    let rv_of = |frame: &[u8]| {
+        let mut decoder = WatchDecoder::new(Encoding::Protobuf, 16 << 20, FieldTable::default());
+        decoder.push(frame.to_vec().into());
+        match decoder.next().unwrap() {
+            Some(WatchFrame::Event { object, .. }) => object.rv.get(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for n in 0..40 {
+        let body = format!(r#"{{"metadata":{{"name":"w-{n}"}}}}"#);
+        let headers = [("content-type", "application/json")];
+        // Written past informerd: it knows of it only what its watches tell.
+        let created = world.direct.request(Method::POST, collection, &headers, &body).await;
+        let written = rv(&created.json());
+        let object = format!("{collection}/w-{n}?resourceVersion=0");
+        if n % 2 == 0 {
+            while rv(&json.next().await.unwrap().unwrap()["object"]) < written {}
+            let list = world.get(&format!("{collection}?resourceVersion=0"), FULL).await;
+            assert!(list_meta(&list).rv.get() >= written, "{n}");
+            assert_eq!(world.get(&object, FULL).await.status, 200, "{n}");
+        } else {
+            while rv_of(&protobuf.next_frame().await.unwrap().unwrap()) < written {}
+            let list = world.through.json(&format!("{collection}?resourceVersion=0")).await;
+            assert!(rv(&list) >= written, "{n}");
+            assert_eq!(world.through.get(&object).await.status, 200, "{n}");
+        }
+    }
+    // Own writes are read in both.
+    for n in 0..10 {
+        let body = format!(r#"{{"metadata":{{"name":"own-{n}"}}}}"#);
+        let headers = [("content-type", "application/json")];
+        let created = world.through.request(Method::POST, collection, &headers, &body).await;
+        assert_eq!(created.status, 201, "{}", created.text());
+        for accept in [FULL, "application/json"] {
+            assert_eq!(world.get(&format!("{collection}/own-{n}"), accept).await.status, 200, "{n} {accept}");
+        }
+    }
 }

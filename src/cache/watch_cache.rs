@@ -115,6 +115,15 @@ impl WatchCache {
         self.shared.confirm(snapshot, rv, generation)
     }
 
+    /// Two revisions of one moment: nothing happened after the first, up to and with the second, up to which this cache
+    /// is complete. `None` unless ready.
+    pub fn quiet_since(&self) -> Option<(ResourceVersion, ResourceVersion)> {
+        let state = self.shared.state.lock();
+        state.current.as_ref()?;
+        let last = state.history.newest().unwrap_or_default().max(state.history.floor());
+        Some((last, self.shared.ready.rv()))
+    }
+
     /// The newest state that is known, `None` unless ready. Takes no lock.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.snapshot()

@@ -54,6 +54,14 @@ impl Form {
         }
     }
 
+    /// The form in which the metadata of these objects is written in protobuf, whichever encoding they are kept in.
+    pub fn metadata_in_protobuf(self: &Arc<Self>) -> Arc<Self> {
+        match &**self {
+            Self::Json(form) => form.metadata_in_protobuf(),
+            Self::Protobuf(_) => Arc::clone(self),
+        }
+    }
+
     /// How kind and apiVersion stand in the objects.
     pub fn style(&self) -> Style {
         match self {
@@ -117,7 +125,7 @@ impl Form {
     pub fn item_len(&self, object: &Object, shape: Shape) -> u64 {
         match self {
             Self::Json(_) => 0,
-            Self::Protobuf(_) => protobuf::item_len(object, shape),
+            Self::Protobuf(form) => protobuf::item_len(form, object, shape),
         }
     }
 
@@ -125,7 +133,7 @@ impl Form {
     pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_item(form, object, shape, last),
-            Self::Protobuf(_) => protobuf::list_item(object, shape),
+            Self::Protobuf(form) => protobuf::list_item(form, object, shape),
         }
     }
 

@@ -264,7 +264,8 @@ impl Factory {
             return Coverage::None(NoCoverage::TooMany);
         }
         let informer = self.start(key.clone(), resource.clone());
-        informers.insert(key, informer.clone());
+        informers.insert(key.clone(), informer.clone());
+        link(&informers, &key);
         Coverage::By(informer)
     }
 
@@ -314,6 +315,7 @@ impl Factory {
         let mut informers = self.inner.informers.lock();
         if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
             informers.remove(&informer.key);
+            link(&informers, &informer.key);
         }
         let gvr = &informer.key.gvr;
         if !informers.keys().any(|key| key.gvr == *gvr) {
@@ -351,6 +353,14 @@ impl Factory {
             }
         }
         sure
+    }
+}
+
+/// Makes the informers of the same objects as this one's known to each other.
+fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
+    for informer in informers.values().filter(|informer| informer.key == *key || informer.is_sibling_of(key)) {
+        let siblings = informers.values().filter(|other| other.is_sibling_of(&informer.key));
+        informer.set_siblings(siblings.map(Arc::downgrade).collect());
     }
 }
 

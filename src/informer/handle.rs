@@ -1,16 +1,17 @@
 //! One running informer.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
-use crate::upstream::progress::ProgressProbe;
+use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::Handle;
 
 /// What part of a resource an informer holds: everything, or one namespace, or what one selector matches.
@@ -39,6 +40,8 @@ pub struct Informer {
     pub probe: ProgressProbe,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
+    /// Those of the same objects, in another encoding or of another version of the type.
+    siblings: ArcSwap<Vec<Weak<Self>>>,
     /// A proof for nobody in particular is under way.
     advancing: AtomicBool,
     /// Milliseconds from `started` to the last request.
@@ -76,6 +79,7 @@ impl Informer {
             probe,
             pinned,
             stop: CancellationToken::new(),
+            siblings: ArcSwap::default(),
             advancing: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
             started: Instant::now(),
@@ -105,6 +109,38 @@ impl Informer {
     /// When the apiserver last said anything about this resource: an event, a bookmark, or an answer to a question.
     pub fn heard(&self) -> Option<Instant> {
         self.reflector.last_heard().max(self.probe.last_heard())
+    }
+
+    /// Whether both hold the same objects, in whichever encoding and version.
+    pub(super) fn is_sibling_of(&self, other: &InformerKey) -> bool {
+        let (key, gvr) = (&self.key, &self.key.gvr);
+        gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope == other.scope && key != other
+    }
+
+    pub(super) fn set_siblings(&self, siblings: Vec<Weak<Self>>) {
+        self.siblings.store(Arc::new(siblings));
+    }
+
+    /// The newest revision that the readers of these objects may have been shown by an informer of theirs in another
+    /// encoding. Zero without one.
+    pub fn newest_elsewhere(&self) -> ResourceVersion {
+        let siblings = self.siblings.load();
+        let revisions = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
+        revisions.max().unwrap_or_default()
+    }
+
+    /// Where another informer of these objects knows that nothing has happened for a while, this one need not find it
+    /// out for itself. What has happened before is waited for.
+    pub async fn learn_from_siblings(&self, deadline: Instant) {
+        let siblings: Vec<_> = self.siblings.load().iter().filter_map(Weak::upgrade).collect();
+        for sibling in siblings {
+            if let Some((from, to)) = sibling.cache.quiet_since()
+                && self.cache.resource_version() < to
+                && self.cache.wait_for(from, deadline).await.is_ok()
+            {
+                self.probe.claim(Progress { from, to });
+            }
+        }
     }
 
     /// Started by configuration, and never stopped for idleness.

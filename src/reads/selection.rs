@@ -60,7 +60,7 @@ impl Reads {
         let floor = self.floors().of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr);
         let (encoding, shape) = (selection.encoding, Shape::Full);
-        Ok(Resolved { resource, encoding, shape, json_fallback: None, predicate, floor, modes })
+        Ok(Resolved { resource, encoding, shape, json_fallback: None, converted: false, predicate, floor, modes })
     }
 }
 

@@ -92,6 +92,8 @@ pub(super) struct Resolved {
     pub(super) shape: Shape,
     /// In which shape it may be answered in JSON if the apiserver does not speak the encoding for this type.
     pub(super) json_fallback: Option<Shape>,
+    /// The metadata of objects that are kept in JSON is to be written in protobuf.
+    pub(super) converted: bool,
     pub(super) predicate: Predicate,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
@@ -170,9 +172,9 @@ impl Reads {
         let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors.of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr);
-        let Format { encoding, shape, json_fallback } =
-            answered_as(request.format, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
-        Ok(Resolved { resource, encoding, shape, json_fallback, predicate, floor, modes })
+        let answered = answered_as(request.format, &resource, modes.protobuf);
+        let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
+        Ok(Resolved { resource, encoding, shape, json_fallback, converted, predicate, floor, modes })
     }
 
     /// The informer that covers the request, once it is synced; one of JSON if the apiserver does not speak the encoding.
@@ -190,6 +192,7 @@ impl Reads {
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
             if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
+                let form = if read.converted { form.metadata_in_protobuf() } else { form };
                 return Ok((informer, form, waited));
             }
             waited = Waited::Sync;
@@ -220,7 +223,7 @@ impl Reads {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
         };
-        let mut need = shown.max(asked);
+        let mut need = shown.max(asked).max(informer.newest_elsewhere());
         let mut store = None;
         if freshness == Freshness::Consistent || floor.uncovered().is_some() {
             let answers = floor.uncovered();
@@ -242,8 +245,10 @@ impl Reads {
                 let waited = if store.is_some() { Waited::Freshness } else { Waited::Nothing };
                 return Ok((snapshot, waited));
             }
-            // Most waits are for an event that is on its way; only then is the apiserver asked.
+            // Most waits are for an event that is on its way, or for nothing, as an informer of another encoding knows;
+            // only then is the apiserver asked.
             let soon = deadline.min(Instant::now() + Duration::from_millis(20));
+            informer.learn_from_siblings(soon).await;
             if let Ok(snapshot) = informer.cache.wait_for(need, soon).await {
                 if store.is_some() {
                     informer.probe.keeps_up();
@@ -322,24 +327,25 @@ impl Reads {
     }
 }
 
-/// The encoding and the shape of the answer; `None` if no cache holds what the apiserver would answer.
-fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<Format> {
+/// The encoding of the cache and the shape of the answer, and whether metadata is converted to protobuf; `None` if no
+/// cache holds what the apiserver would answer.
+fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
     let json = || format.json_fallback.map(Format::json);
+    let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
         (Encoding::Json, ..) => Some(format),
         (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
         (Encoding::Protobuf, ProtobufReads::Json, _) => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::BuiltIn | Origin::Unknown) => Some(format),
         // There are no messages of them but their metadata, which the apiserver makes of JSON.
+        (Encoding::Protobuf, ProtobufReads::Serve, Origin::Custom { .. }) if format.shape == Shape::Full => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::Custom { .. }) => {
-            if format.shape == Shape::Full {
-                json()
-            } else {
-                None
-            }
+            converted = true;
+            Some(Format::json(format.shape))
         }
     };
-    answered.filter(|answered| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))
+    let answered = answered.filter(|answered| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))?;
+    Some((answered, converted))
 }
 
 /// The apiserver makes a PartialObjectMetadata of its internal object. Of these types that lacks some annotations, which

@@ -204,6 +204,11 @@ impl ProgressProbe {
         }
     }
 
+    /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.
+    pub fn claim(&self, proved: Progress) {
+        self.claims.try_send(proved).ok();
+    }
+
     /// Waits until the cache has everything up to `rv`, proving it where no event does. The store must have reached
     /// `rv` already, which [`Self::current_revision`] tells.
     ///

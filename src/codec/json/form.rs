@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::codec::Shape;
+use crate::codec::{self, Shape, protobuf};
 use crate::meta::EventType;
 
 use super::ordered::Ordered;
@@ -42,6 +42,7 @@ pub struct Form {
     /// What stands before the members of a stripped item in a watch frame, by event type.
     frame_prefixes: [Bytes; 3],
     ordered: Ordered,
+    metadata_in_protobuf: Arc<codec::Form>,
 }
 
 // === impl Form ===
@@ -62,7 +63,17 @@ impl Form {
             frame_prefixes: [frame(EventType::Added), frame(EventType::Modified), frame(EventType::Deleted)],
             body_prefix: body.into(),
             ordered: Ordered::default(),
+            metadata_in_protobuf: Arc::new(codec::Form::Protobuf(protobuf::Form::of_json(
+                api_version,
+                kind,
+                list_kind,
+            ))),
         }
+    }
+
+    /// The form in which the metadata of these objects is written in protobuf.
+    pub fn metadata_in_protobuf(&self) -> Arc<codec::Form> {
+        Arc::clone(&self.metadata_in_protobuf)
     }
 
     /// Begins a GET body; the item follows without its opening brace.

@@ -14,6 +14,8 @@ pub struct Form {
     pub list_kind: Arc<str>,
     object: Leads,
     list: Leads,
+    /// The objects are kept in JSON: of those only the partial shapes can be written.
+    of_json: bool,
 }
 
 /// By shape.
@@ -30,7 +32,17 @@ impl Form {
             list_kind: list_kind.into(),
             object: Leads::new(api_version, kind, "PartialObjectMetadata"),
             list: Leads::new(api_version, list_kind, "PartialObjectMetadataList"),
+            of_json: false,
         }
+    }
+
+    /// The form in which the metadata of objects is written that are kept in JSON.
+    pub fn of_json(api_version: &str, kind: &str, list_kind: &str) -> Self {
+        Self { of_json: true, ..Self::new(api_version, kind, list_kind) }
+    }
+
+    pub(super) fn is_of_json(&self) -> bool {
+        self.of_json
     }
 
     pub(super) fn object_lead(&self, shape: Shape) -> &Lead {

@@ -9,6 +9,7 @@ mod fields;
 mod form;
 mod item;
 mod list_decoder;
+mod metadata;
 mod status;
 mod watch_decoder;
 mod wire;

@@ -60,11 +60,11 @@ fn listed(pods: &[oracle::Pod], metadata: oracle::ListMeta, shape: Shape) -> Vec
 }
 
 fn written_list(objects: &[Object], mut meta: ListMetaOut, shape: Shape) -> Vec<u8> {
-    meta.items_len = objects.iter().map(|object| item_len(object, shape)).sum();
+    meta.items_len = objects.iter().map(|object| item_len(&form(), object, shape)).sum();
     let mut out = list_head(&form(), shape, &meta).to_vec();
     for object in objects {
-        let item = list_item(object, shape);
-        assert_eq!(item.len() as u64, item_len(object, shape));
+        let item = list_item(&form(), object, shape);
+        assert_eq!(item.len() as u64, item_len(&form(), object, shape));
         out.extend_from_slice(&item.into_bytes());
     }
     out.extend_from_slice(&list_tail(shape, &meta));
@@ -228,6 +228,31 @@ fn bookmarks() {
         let written = bookmark_frame(&form(), template.as_ref(), ResourceVersion(9), false, Shape::Full);
         assert_eq!(written, frame("BOOKMARK", shaped(&bare, Shape::Full)));
     }
+}
+
+/// What the apiserver makes of a custom resource is what another implementation makes of its metadata.
+#[test]
+fn metadata_of_json() {
+    let json = br#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"annotations":{"z":"<\u00e9> \u2028","a":""},
+        "creationTimestamp":"2026-01-02T03:04:05Z","generation":2,"labels":{"b":"2","a":"1"},"managedFields":null,
+        "name":"one","namespace":"a","resourceVersion":"99","uid":"uid-one"},"spec":{}}"#;
+    let object = crate::codec::json::parse_item(json, &FieldTable::default()).unwrap().0;
+    let mut metadata = metadata("a", "one", 99, &[("a", "1"), ("b", "2")]);
+    metadata.generation = Some(2);
+    metadata.creation_timestamp = Some(oracle::Time { seconds: Some(1_767_323_045), nanos: Some(0) });
+    metadata.annotations = [("a".into(), String::new()), ("z".into(), "<é> \u{2028}".into())].into();
+    let form = Form::of_json("stable.example.com/v1", "CronTab", "CronTabList");
+    for rv in [None, Some(ResourceVersion(1000))] {
+        metadata.resource_version = text(&rv.map_or(99, |rv| rv.0).to_string());
+        let pod = oracle::Pod { metadata: Some(metadata.clone()), ..Default::default() };
+        for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
+            assert_eq!(object_bytes(&form, &object, rv, shape).into_bytes(), shaped(&pod, shape));
+            let written = event_frame(&form, EventType::Deleted, &object, rv, shape).into_bytes();
+            assert_eq!(written, frame("DELETED", shaped(&pod, shape)));
+        }
+    }
+    let item = list_item(&form, &object, Shape::PartialObjectMetadata);
+    assert_eq!(item.len() as u64, item_len(&form, &object, Shape::PartialObjectMetadata));
 }
 
 fn oracle_status(status: &Status) -> oracle::Status {

@@ -8,6 +8,7 @@ use crate::meta::{EventType, Object, ResourceVersion};
 use super::envelope::{Lead, TAIL};
 use super::form::Form;
 use super::item::with_resource_version;
+use super::metadata::from_json;
 use super::wire::{field_len, put_bytes, put_header, put_number};
 
 /// Field number of `raw` in an envelope and of `items` in a list: an object is kept with this tag and its length in
@@ -17,7 +18,7 @@ const RAW: u8 = 2;
 /// An object in its envelope, as the body of a GET. `rv_override` replaces the object's resourceVersion.
 pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
     let lead = form.object_lead(shape).bytes();
-    let message = Message::new(object, rv_override, shape);
+    let message = Message::new(form, object, rv_override, shape);
     if message.is_kept() {
         let mut out = Slices::from(lead);
         message.append(Vec::new(), &mut out);
@@ -29,9 +30,11 @@ pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVe
 }
 
 /// Length of an item as [`list_item`] writes it.
-pub fn item_len(object: &Object, shape: Shape) -> u64 {
-    let raw = object.raw();
-    if shape == Shape::Full { raw.framed().len() as u64 } else { field_len(raw.metadata_range().end as u64) }
+pub fn item_len(form: &Form, object: &Object, shape: Shape) -> u64 {
+    match shape {
+        Shape::Full => object.raw().framed().len() as u64,
+        _ => field_len(metadata(form, object).len() as u64),
+    }
 }
 
 /// Everything before the first item. The envelope tells the length of what it holds: `meta.items_len` is that of all
@@ -49,11 +52,11 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
 }
 
 /// One item.
-pub fn list_item(object: &Object, shape: Shape) -> Slices {
+pub fn list_item(form: &Form, object: &Object, shape: Shape) -> Slices {
     if shape == Shape::Full {
         return Slices::from(object.raw().framed());
     }
-    let metadata = metadata(object);
+    let metadata = metadata(form, object);
     let mut header = Vec::with_capacity(11);
     put_header(&mut header, if metadata_first(shape) { 2 } else { 1 }, metadata.len() as u64);
     let mut out = Slices::from(Bytes::from(header));
@@ -81,7 +84,7 @@ pub fn event_frame(
     rv_override: Option<ResourceVersion>,
     shape: Shape,
 ) -> Slices {
-    let message = Message::new(object, rv_override, shape);
+    let message = Message::new(form, object, rv_override, shape);
     let head = frame_head(kind.as_str(), form.object_lead(shape), message.len as u64);
     let mut out = Slices::new();
     message.append(head, &mut out);
@@ -122,8 +125,12 @@ struct Message<'o> {
 // === impl Message ===
 
 impl<'o> Message<'o> {
-    fn new(object: &'o Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
+    fn new(form: &Form, object: &'o Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
         let (raw, full) = (object.raw(), shape == Shape::Full);
+        if form.is_of_json() {
+            let message = from_json(object, rv_override);
+            return Self { object, shape, len: message.len(), beginning: Some(message) };
+        }
         let Some(rv) = rv_override else {
             let len = if full { raw.len() } else { raw.metadata_range().end };
             return Self { object, shape, beginning: None, len };
@@ -156,7 +163,7 @@ impl<'o> Message<'o> {
                 }
                 None => {
                     out.push(head.into());
-                    out.push(metadata(self.object));
+                    out.push(raw.slice(0..self.len));
                 }
             }
         }
@@ -165,7 +172,10 @@ impl<'o> Message<'o> {
 }
 
 /// The message of a PartialObjectMetadata: of the object, its metadata field.
-fn metadata(object: &Object) -> Bytes {
+fn metadata(form: &Form, object: &Object) -> Bytes {
+    if form.is_of_json() {
+        return from_json(object, None).into();
+    }
     let raw = object.raw();
     raw.slice(0..raw.metadata_range().end)
 }
