@@ -122,7 +122,10 @@ fn lint_message(message: &DescriptorProto, wrong: &mut Vec<String>) {
     message.oneof_decl.iter().for_each(|oneof| snake(oneof.name(), wrong));
     message.enum_type.iter().for_each(|of| lint_enum(of, wrong));
     // The entries of maps are named by the compiler.
-    let own = message.nested_type.iter().filter(|nested| !nested.options.as_ref().is_some_and(|o| o.map_entry()));
+    let own = message
+        .nested_type
+        .iter()
+        .filter(|nested| !nested.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry));
     own.for_each(|nested| lint_message(nested, wrong));
 }
 

@@ -4,6 +4,8 @@
 
 #[path = "judge/cluster.rs"]
 mod cluster;
+#[path = "protobuf/policy.rs"]
+mod policy;
 #[path = "judge/process.rs"]
 mod process;
 mod support;
@@ -429,115 +431,6 @@ async fn errors_are_equal() {
             let text = String::from_utf8_lossy(&frame).into_owned();
             assert!(text.contains("ERROR") && text.contains("Expired") && text.contains("too old"), "{text}");
             assert_eq!(through.next_frame().await.unwrap(), None, "nothing follows an error");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_are_answered_as_the_apiserver_does() {
-    let world = world("").await;
-    let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
-    let now = rv(&world.direct.json(crontabs).await);
-    let answer = world.get(&format!("{crontabs}?resourceVersion={now}"), GO).await;
-    assert_eq!(answer.headers["content-type"], "application/json");
-    let now = rv(&answer.json());
-    let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
-    for accept in
-        [GO, FULL, "application/vnd.kubernetes.protobuf, */*", &partial("List", "v1"), &partial("List", "v1beta1")]
-    {
-        world.compare(&format!("{crontabs}?{exact}"), accept).await;
-    }
-    for accept in [GO, FULL, &partial("", "v1"), &partial("", "v1beta1")] {
-        world.compare(&format!("{crontabs}/one?resourceVersion=0"), accept).await;
-    }
-    // Whatever ObjectMeta can hold.
-    let owner =
-        r#"{"apiVersion":"v1","kind":"ConfigMap","name":"one","uid":"u","controller":true,"blockOwnerDeletion":false}"#;
-    let patch = format!(r#"{{"metadata":{{"ownerReferences":[{owner}],"labels":{{"b":"","a":"1"}}}}}}"#);
-    let headers = [("content-type", "application/merge-patch+json")];
-    let answer = world.direct.request(Method::PATCH, &format!("{crontabs}/one"), &headers, &patch).await;
-    assert!(answer.status.is_success(), "{}", answer.text());
-    // It has a finalizer, so it stays, with a time of its deletion.
-    let answer = world.direct.request(Method::DELETE, &format!("{crontabs}/one"), &[], "").await;
-    assert!(answer.status.is_success(), "{}", answer.text());
-    let deleted = rv(&world.direct.json(&format!("{crontabs}/one")).await);
-    let before = world.served();
-    world.get(&format!("{crontabs}?resourceVersion={deleted}"), &partial("List", "v1")).await;
-    for accept in [&partial("", "v1"), &partial("", "v1beta1")] {
-        world.compare(&format!("{crontabs}/one?resourceVersion={deleted}"), accept).await;
-    }
-    assert_eq!(world.served() - before, 3);
-    assert_eq!(world.informers()["crontabs.stable.example.com"], (1, 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_setting_decides() {
-    let yaml = "resources: [{resource: configmaps, protobuf: json}, {resource: pods, protobuf: forward}]\n";
-    let world = world(yaml).await;
-    for (collection, accept, media, served) in [
-        ("/api/v1/configmaps", GO, "application/json", 1),
-        ("/api/v1/configmaps", FULL, FULL, 0),
-        ("/api/v1/pods", GO, FULL, 0),
-        ("/api/v1/pods", "application/json", "application/json", 1),
-        ("/api/v1/services", GO, FULL, 1),
-    ] {
-        let before = world.served();
-        let answer = world.get(&format!("{collection}?resourceVersion=0"), accept).await;
-        assert_eq!(answer.headers["content-type"], media, "{collection} {accept}");
-        assert_eq!(world.served() - before, served, "{collection} {accept}");
-    }
-    let informers = world.informers();
-    assert_eq!((informers["configmaps"], informers["pods"], informers["services"]), ((1, 0), (1, 0), (0, 1)));
-}
-
-/// What one encoding has shown, the other does not go behind.
-#[tokio::test(flavor = "multi_thread")]
-async fn revisions_never_go_back_from_one_encoding_to_the_other() {
-    let world = world("consistentReads: { get: cache, list: cache, watch: cache }\n").await;
-    let collection = "/api/v1/namespaces/a/configmaps";
-    world.settle(collection).await;
-    world.through.json(&format!("{collection}?resourceVersion=0")).await;
-    assert_eq!(world.informers()["configmaps"], (1, 1));
-    let path = format!("{collection}?watch=1&resourceVersion=0");
-    let mut json = world.through.watch(&path).await;
-    let mut protobuf = world.through.watch_as(&path, &[("accept", FULL)]).await;
-    let initial = rv(&json.next().await.unwrap().unwrap()["object"]);
-    assert!(initial > 0);
-    let rv_of = |frame: &[u8]| {
-        let mut decoder = WatchDecoder::new(Encoding::Protobuf, 16 << 20, FieldTable::default());
-        decoder.push(frame.to_vec().into());
-        match decoder.next().unwrap() {
-            Some(WatchFrame::Event { object, .. }) => object.rv.get(),
-            other => panic!("{other:?}"),
-        }
-    };
-    for n in 0..40 {
-        let body = format!(r#"{{"metadata":{{"name":"w-{n}"}}}}"#);
-        let headers = [("content-type", "application/json")];
-        // Written past informerd: it knows of it only what its watches tell.
-        let created = world.direct.request(Method::POST, collection, &headers, &body).await;
-        let written = rv(&created.json());
-        let object = format!("{collection}/w-{n}?resourceVersion=0");
-        if n % 2 == 0 {
-            while rv(&json.next().await.unwrap().unwrap()["object"]) < written {}
-            let list = world.get(&format!("{collection}?resourceVersion=0"), FULL).await;
-            assert!(list_meta(&list).rv.get() >= written, "{n}");
-            assert_eq!(world.get(&object, FULL).await.status, 200, "{n}");
-        } else {
-            while rv_of(&protobuf.next_frame().await.unwrap().unwrap()) < written {}
-            let list = world.through.json(&format!("{collection}?resourceVersion=0")).await;
-            assert!(rv(&list) >= written, "{n}");
-            assert_eq!(world.through.get(&object).await.status, 200, "{n}");
-        }
-    }
-    // Own writes are read in both.
-    for n in 0..10 {
-        let body = format!(r#"{{"metadata":{{"name":"own-{n}"}}}}"#);
-        let headers = [("content-type", "application/json")];
-        let created = world.through.request(Method::POST, collection, &headers, &body).await;
-        assert_eq!(created.status, 201, "{}", created.text());
-        for accept in [FULL, "application/json"] {
-            assert_eq!(world.get(&format!("{collection}/own-{n}"), accept).await.status, 200, "{n} {accept}");
         }
     }
 }
