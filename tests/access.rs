@@ -9,8 +9,22 @@ mod cluster;
 mod process;
 mod support;
 
+#[path = "access/audit.rs"]
+mod audit;
+#[path = "access/certificates.rs"]
+mod certificates;
+#[path = "access/crowd.rs"]
+mod crowd;
+#[path = "access/faulty.rs"]
+mod faulty;
+#[path = "access/forwarding.rs"]
+mod forwarding;
+#[path = "access/grpc.rs"]
+mod grpc;
 #[path = "access/matrix.rs"]
 mod matrix;
+#[path = "access/reviews.rs"]
+mod reviews;
 #[path = "access/revocation.rs"]
 mod revocation;
 #[path = "access/world.rs"]

@@ -146,6 +146,8 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_denied", "Reads refused with 403", |m| load(&m.denied)),
     ("auth_unauthenticated", "Reads refused with 401", |m| load(&m.unauthenticated)),
     ("auth_undecided", "Reads left to the apiserver because nothing could be decided", |m| load(&m.undecided)),
+    ("audit_events", "Audit events written", |m| load(&m.audit_events)),
+    ("audit_dropped", "Audit events that found no room or could not be written", |m| load(&m.audit_dropped)),
     ("auth_flushes", "Changes of rights that ended decisions", |m| load(&m.flushes)),
     ("auth_streams_revoked", "Open streams ended because the right was gone", |m| load(&m.streams_revoked)),
 ];

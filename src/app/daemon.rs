@@ -13,6 +13,7 @@ use super::queues::Queues;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
+use crate::auth::audit::Audit;
 use crate::auth::{Access, Mode};
 use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
@@ -74,6 +75,11 @@ impl Daemon {
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
         let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
 
+        let audit = match &config.audit {
+            Some(audit) => Audit::start(audit, access.metrics(), fatal)?,
+            None => Audit::off(),
+        };
+
         let latches = Latches {
             apiserver: Some(readiness.latch("apiserver")),
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
@@ -111,6 +117,7 @@ impl Daemon {
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
                 access: access.clone(),
+                audit,
                 reads: Arc::new(reads.clone()),
                 forward,
                 drain: drain.clone(),

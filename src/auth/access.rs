@@ -49,8 +49,8 @@ pub enum Verdict {
     /// It may be answered from a cache.
     Allowed(Grant),
     /// The apiserver would refuse it with this Status. `forward`: the client's own credentials may take it there all the
-    /// same, for who cannot say the Status as the apiserver would.
-    Refused { status: Box<Status>, forward: bool },
+    /// same, for who cannot say the Status as the apiserver would. `user`: who it is, if that is known.
+    Refused { status: Box<Status>, forward: bool, user: Option<Arc<UserInfo>> },
     /// Only the apiserver can decide: it goes there with the client's own credentials and nothing of ours. Who cannot
     /// forward refuses with this Status.
     Forward(Box<Status>),
@@ -148,7 +148,7 @@ impl Access {
 
     /// Whether a read may be answered here. To be asked before anything is looked up, so that no answer tells what
     /// exists.
-    pub async fn check(&self, caller: &Caller<'_>, wish: Attributes) -> Verdict {
+    pub async fn check(&self, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
         let verdict = match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => Verdict::Allowed(Grant { held: None }),
             (Mode::Delegated, Some(delegated)) => delegated.check(caller, wish).await,
@@ -180,29 +180,31 @@ impl Access {
 // === impl Delegated ===
 
 impl Delegated {
-    async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: Attributes) -> Verdict {
+    async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
         if impersonates(caller.headers) || bearer::is_ambiguous(caller.headers) {
             return self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await;
         }
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
             // Whether its token may go anywhere is for `pass` to say.
-            Ok(Who::Invalid) => Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true },
+            Ok(Who::Invalid) => {
+                Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true, user: None }
+            }
             Ok(Who::Nobody) => match self.anonymous {
                 Anonymous::Refuse => refused(errors::unauthorized()),
                 Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
             },
             Ok(Who::User(known, source)) => {
                 let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
-                let wish = Arc::new(wish);
-                match self.authorizer.authorize(&user, &wish).await {
+                match self.authorizer.authorize(&user, wish).await {
                     Ok(decision) if decision.allowed => {
+                        let wish = Arc::clone(wish);
                         let held = Held { access: Arc::clone(self), source, known, user, wish, decision };
                         Verdict::Allowed(Grant { held: Some(held) })
                     }
                     Ok(decision) => {
-                        let status = Box::new(forbidden(&user, &wish, &decision.reason));
-                        Verdict::Refused { status, forward: matches!(source, Source::Token(_)) }
+                        let status = Box::new(forbidden(&user, wish, &decision.reason));
+                        Verdict::Refused { status, forward: matches!(source, Source::Token(_)), user: Some(user) }
                     }
                     Err(error) => self.leave(caller, &unavailable(&error)).await,
                 }
@@ -214,7 +216,7 @@ impl Delegated {
     async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
         match self.pass(caller).await {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
-            Err(status) => Verdict::Refused { status, forward: false },
+            Err(status) => Verdict::Refused { status, forward: false, user: None },
         }
     }
 
@@ -270,7 +272,7 @@ impl fmt::Debug for Grant {
 }
 
 fn refused(status: Status) -> Verdict {
-    Verdict::Refused { status: Box::new(status), forward: false }
+    Verdict::Refused { status: Box::new(status), forward: false, user: None }
 }
 
 fn impersonates(headers: &HeaderMap) -> bool {

@@ -31,6 +31,10 @@ pub struct AuthMetrics {
     pub flushes: AtomicU64,
     /// Open streams ended because the right to them was gone.
     pub streams_revoked: AtomicU64,
+    /// Audit events written.
+    pub audit_events: AtomicU64,
+    /// Audit events that found no room, or could not be written.
+    pub audit_dropped: AtomicU64,
     /// Watches for changed rights that are open and up to date.
     pub watches_live: AtomicU64,
 }

@@ -7,6 +7,7 @@
 
 mod access;
 mod attributes;
+pub mod audit;
 mod authenticator;
 mod authorizer;
 mod bearer;
@@ -25,6 +26,8 @@ pub use access::{Access, Caller, Grant, Mode, StartError, Verdict};
 pub use attributes::{Attributes, Requirement};
 pub use authenticator::{Authenticator, Who};
 pub use authorizer::{Authorizer, Decision};
+pub use bearer::token as bearer_token;
+pub use certificate::user as certificate_user;
 pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use lease::Lease;
 pub use metrics::AuthMetrics;

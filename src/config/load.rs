@@ -18,6 +18,7 @@ use super::sections::{
 };
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
+use crate::auth::audit::{AuditConfig, AuditSink, Policy};
 use crate::auth::{AuthConfig, Mode};
 use crate::http::{CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
@@ -81,6 +82,7 @@ impl Loader<'_> {
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
         let auth = self.auth();
+        let audit = self.audit();
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
             text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
@@ -114,6 +116,7 @@ impl Loader<'_> {
                 http
             })?,
             auth: auth?,
+            audit,
             admin: crate::admin::Config { listen: admin?, probes },
             state_dir,
             lend_identity,
@@ -196,6 +199,25 @@ impl Loader<'_> {
             max_reviews: max_reviews?,
             ..AuthConfig::default()
         })
+    }
+
+    fn audit(&mut self) -> Option<AuditConfig> {
+        let max_size = self.parse("audit.maxSize", |text| {
+            parse_size(text)
+                .and_then(|size| if size >= 1 << 20 { Ok(size) } else { Err(format!("{text} is less than 1Mi")) })
+        });
+        let max_files = self.parse("audit.maxFiles", parse_count);
+        let source = self.source;
+        let policy = self.optional("audit.policyFile", |path| {
+            let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
+            Policy::parse(&text).map_err(|error| format!("{path}: {error}"))
+        });
+        let (_, log) = self.one("audit.log")?;
+        let sink = match log.as_str() {
+            "stdout" => AuditSink::Stdout,
+            path => AuditSink::File { path: path.into(), max_size: max_size?, max_files: max_files? },
+        };
+        Some(AuditConfig { sink, policy: policy.unwrap_or_default() })
     }
 
     fn admin(&mut self) -> Option<SocketAddr> {

@@ -16,6 +16,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// How delegated listeners tell their clients apart.
     pub auth: crate::auth::AuthConfig,
+    /// `None`: no audit log.
+    pub audit: Option<crate::auth::audit::AuditConfig>,
     pub admin: crate::admin::Config,
     /// What must outlive the process: the self-issued CA.
     pub state_dir: PathBuf,

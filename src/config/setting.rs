@@ -114,6 +114,15 @@ pub const SETTINGS: &[Setting] = &[
     ),
     one("authorization.denyTtl", "duration", "30s", "how long a denied access is remembered"),
     one("authorization.maxReviews", "count", "32", "reviews under way at once; more wait"),
+    one(
+        "audit.log",
+        "path|stdout",
+        "",
+        "where an audit event is written for every HTTP read that is answered here, one JSON line each; without it none are",
+    ),
+    one("audit.policyFile", "path", "", "audit.k8s.io/v1 Policy that says what is written; without it everything is"),
+    one("audit.maxSize", "size", "100Mi", "a file of the audit log that has grown to this is put aside"),
+    one("audit.maxFiles", "count", "10", "files of the audit log put aside that are kept"),
     Setting {
         key: "resources",
         kind: Kind::Rules,

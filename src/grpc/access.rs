@@ -61,13 +61,13 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
         for name in names {
             let namespace = filter.namespace.as_deref().unwrap_or_default();
             let (labels, fields) = (&filter.label_selector, &filter.field_selector);
-            let wish = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
+            let wish = Arc::new(Attributes::read(verb, &selection.gvr, namespace, name, labels, fields));
             let asking = auth::Caller {
                 mode: caller.mode,
                 certificates: caller.certificates.as_ref(),
                 headers: &caller.headers,
             };
-            match caller.access.check(&asking, wish).await {
+            match caller.access.check(&asking, &wish).await {
                 Verdict::Allowed(grant) => grants.push(grant),
                 // Nothing is forwarded from here.
                 Verdict::Refused { status, .. } | Verdict::Forward(status) => return Err(Error::status(*status).into()),

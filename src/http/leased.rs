@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::read::{EventSource, WatcherEvent};
 use crate::auth::Lease;
+use crate::auth::audit::Entry;
 
 /// The events of a watch, as long as its client may see them. The lease is asked before every event: what happened
 /// after the right was gone is not told.
@@ -13,13 +14,15 @@ pub struct Leased {
     events: Box<dyn EventSource>,
     /// `None` once the right is gone.
     lease: Option<Lease>,
+    /// Tells of the end when it is dropped.
+    _told: Option<Entry>,
 }
 
 // === impl Leased ===
 
 impl Leased {
-    pub fn new(events: Box<dyn EventSource>, lease: Lease) -> Self {
-        Self { events, lease: Some(lease) }
+    pub fn new(events: Box<dyn EventSource>, lease: Lease, told: Option<Entry>) -> Self {
+        Self { events, lease: Some(lease), _told: told }
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -26,7 +26,8 @@ use super::read::{
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
-use crate::auth::{Access, Attributes, Grant, Lease, Mode, Verdict};
+use crate::auth::audit::{self, Audit, Entry};
+use crate::auth::{Access, Attributes, Grant, Lease, Mode, UserInfo, Verdict};
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -42,6 +43,7 @@ pub struct Service {
 struct Inner {
     guard: Guard,
     access: Access,
+    audit: Audit,
     reads: Arc<dyn ReadHandler>,
     forward: Forward,
     drain: DrainWatch,
@@ -58,6 +60,8 @@ pub struct ServiceParts {
     pub guard: Guard,
     /// Who may read what.
     pub access: Access,
+    /// Who read what.
+    pub audit: Audit,
     pub reads: Arc<dyn ReadHandler>,
     pub forward: Forward,
     pub drain: DrainWatch,
@@ -99,6 +103,7 @@ impl Service {
             inner: Arc::new(Inner {
                 guard: parts.guard,
                 access: parts.access,
+                audit: parts.audit,
                 reads: parts.reads,
                 forward: parts.forward,
                 drain: parts.drain,
@@ -143,8 +148,10 @@ impl Inner {
             return self.refuse(&draining(), Encoding::Json, audit_id);
         }
         let (answered, plan) = match read::parse(&head, &info) {
-            Parsed::Read(read) => match self.authorize(&head, &info, connection).await {
-                Ok(Some(grant)) => self.read(*read, info.verb, grant, &self.taken(&head), &audit_id).await,
+            Parsed::Read(read) => match self.authorize(&head, &info, connection, &audit_id).await {
+                Ok(Some((grant, entry))) => {
+                    self.read(*read, info.verb, grant, entry, &self.taken(&head), &audit_id).await
+                }
                 Ok(None) => {
                     self.reads.forwarded(ForwardReason::Unauthorized);
                     (None, Plan::Forwarded(Some(ForwardReason::Unauthorized)))
@@ -173,21 +180,43 @@ impl Inner {
         Taken { gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers), short: framing::short(head.version) }
     }
 
-    /// The right to a read; `None` where only the apiserver can decide.
+    /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
     async fn authorize(
         &self,
         head: &Parts,
         info: &RequestInfo,
         connection: &Connection,
-    ) -> Result<Option<Grant>, Box<Status>> {
+        audit_id: &HeaderValue,
+    ) -> Result<Option<(Grant, Option<Entry>)>, Box<Status>> {
         let query = head.uri.query().unwrap_or_default();
-        let wish = Attributes::of(head.method.as_str(), head.uri.path(), query, info);
-        match self.access.check(&connection.caller(&head.headers), wish).await {
-            Verdict::Allowed(grant) => Ok(Some(grant)),
+        let wish = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
+        let begin = |user: Option<&UserInfo>| {
+            let text = |value: Option<&HeaderValue>| {
+                String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
+            };
+            self.audit.begin(|| audit::Request {
+                audit_id: text(Some(audit_id)),
+                uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+                wish: &wish,
+                user,
+                source: connection.peer.map(|peer| peer.ip()),
+                user_agent: text(head.headers.get(USER_AGENT)),
+            })
+        };
+        match self.access.check(&connection.caller(&head.headers), &wish).await {
+            Verdict::Allowed(grant) => {
+                let entry = begin(grant.user());
+                Ok(Some((grant, entry)))
+            }
             Verdict::Forward(_) => Ok(None),
             // In another encoding than ours the apiserver says it itself.
             Verdict::Refused { forward: true, .. } if !read::takes_compact_errors(head, info) => Ok(None),
-            Verdict::Refused { status, .. } => Err(status),
+            Verdict::Refused { status, user, .. } => {
+                if let Some(entry) = begin(user.as_deref().or(Some(&UserInfo::default()))) {
+                    entry.refuse(&status);
+                }
+                Err(status)
+            }
         }
     }
 
@@ -197,6 +226,7 @@ impl Inner {
         request: ReadRequest,
         verb: Verb,
         grant: Grant,
+        mut entry: Option<Entry>,
         taken: &Taken,
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
@@ -206,15 +236,28 @@ impl Inner {
         let outcome = match verb {
             Verb::Get => self.reads.get(request).await.map(|answer| self.object(answer, taken)).await,
             Verb::List => self.reads.list(request).await.map(|answer| self.list(answer, taken)).await,
-            _ => self.reads.watch(request).await.map(|answer| async { self.watch(answer, grant.lease()) }).await,
+            _ => {
+                let answer = self.reads.watch(request).await;
+                let opened = |answer| async {
+                    let told = entry.take().map(Entry::start);
+                    self.watch(answer, grant.lease(), told)
+                };
+                answer.map(opened).await
+            }
         };
         let (mut response, plan) = match outcome {
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
             Outcome::Refuse(status) => {
+                if let Some(entry) = entry {
+                    entry.refuse(&status);
+                }
                 (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
             Outcome::Serve(Answered { media_type, body, gzip }, served) => {
                 self.metrics.requests_served.inc();
+                if let Some(entry) = entry {
+                    entry.complete(200);
+                }
                 let mut response = Response::new(body);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
@@ -290,8 +333,8 @@ impl Inner {
         ListBody::new(Slices::new(), Rest::Compressed(compressed, 0), &self.leashes, &self.metrics).boxed_unsync()
     }
 
-    fn watch(&self, mut answer: WatchAnswer, lease: Lease) -> Answered {
-        answer.events = Box::new(Leased::new(answer.events, lease));
+    fn watch(&self, mut answer: WatchAnswer, lease: Lease, told: Option<Entry>) -> Answered {
+        answer.events = Box::new(Leased::new(answer.events, lease, told));
         let media_type = media_type(&answer.form, true);
         let body = WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync();
         Answered { media_type, body, gzip: false }

@@ -152,6 +152,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let parts = ServiceParts {
         guard: Guard::default(),
         access: Access::trusting(),
+        audit: Audit::off(),
         reads: Arc::clone(&cached) as _,
         forward: Forward::new(lend, upstream, Arc::new(Nobody)),
         drain: watch.clone(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use http::Method;
+use informerd::http::ListenAddr;
 use informerd::upstream::client::ConfigSource;
 
 use crate::cluster::Cluster;
@@ -106,7 +107,13 @@ impl World {
         Self::on(cluster, yaml).await
     }
 
-    pub async fn on(cluster: Cluster, yaml: &str) -> Self {
+    async fn on(cluster: Cluster, yaml: &str) -> Self {
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        Self::between(cluster, source, yaml).await
+    }
+
+    /// With a daemon that reaches the cluster by another way.
+    pub async fn between(cluster: Cluster, source: ConfigSource, yaml: &str) -> Self {
         cluster.apply(FIXTURES).await;
         let mut manifests = String::new();
         for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("b", "one", "x")] {
@@ -118,7 +125,6 @@ impl World {
             ));
         }
         cluster.apply(&manifests).await;
-        let source = ConfigSource::kubeconfig(cluster.admin());
         let daemon = Through::start(source, &format!("{LISTEN}{yaml}")).await;
         daemon.ready().await;
         let ca = daemon.daemon.ca_file.clone().unwrap();
@@ -151,6 +157,23 @@ impl World {
         }
     }
 
+    /// The listener that trusts.
+    pub fn trusting(&self) -> Client {
+        let ListenAddr::Http(address) = &self.daemon.daemon.listen[1] else { panic!("http") };
+        Client::new(&format!("http://{address}"))
+    }
+
+    /// Until a right that was given a moment ago has come to where it is asked for.
+    pub async fn allowed(&self, client: &Client, target: &str) {
+        for _ in 0..1200 {
+            if client.get(target).await.status == 200 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        panic!("never allowed: {target}");
+    }
+
     pub fn admin(&self) -> Client {
         self.direct(Some("admin-token"))
     }
@@ -164,7 +187,7 @@ impl World {
     pub async fn warm(&self, collections: &[&str]) {
         for collection in collections {
             let now = crate::support::client::rv(&self.admin().json(collection).await);
-            self.through(Some("admin-token")).json(&format!("{collection}?resourceVersion={now}")).await;
+            self.trusting().json(&format!("{collection}?resourceVersion={now}")).await;
         }
     }
 

@@ -11,8 +11,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 #[derive(Clone)]
@@ -61,6 +61,21 @@ impl Client {
         let connector = connector(Some(ca)).https_only().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
         Self { base: base.to_owned(), token: None, inner }
+    }
+
+    /// HTTP/2 over TLS, with a client certificate, and a bearer token beside it.
+    pub fn tls_certificate(base: &str, ca: &Path, certificate: &Path, key: &Path, token: Option<&str>) -> Self {
+        let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(key).unwrap();
+        let config = trust(Some(ca)).with_client_auth_cert(chain, key).unwrap();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
+        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Self { base: base.to_owned(), token: token.map(str::to_owned), inner }
+    }
+
+    /// The same connection for somebody else.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
     /// HTTP/1.1 over TLS.
@@ -128,17 +143,19 @@ impl Client {
 }
 
 fn connector(ca: Option<&Path>) -> HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes> {
+    HttpsConnectorBuilder::new().with_tls_config(trust(ca).with_no_client_auth())
+}
+
+fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in ca.into_iter().flat_map(|path| CertificateDer::pem_file_iter(path).unwrap()) {
         roots.add(certificate.unwrap()).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
+    rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    HttpsConnectorBuilder::new().with_tls_config(config)
 }
 
 impl Answer {

@@ -1,0 +1,150 @@
+//! Where lines go: a file that is rotated, or standard output. Reads never wait for it: what finds no room is dropped, and
+//! counted.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::fs;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::Event;
+use crate::auth::metrics::{AuthMetrics, count};
+use crate::lifecycle::{Fatal, spawn_supervised};
+
+/// Lines that may wait to be written. A line is about a kilobyte.
+const MAX_WAITING: usize = 8192;
+const BATCH: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditSink {
+    Stdout,
+    File {
+        path: PathBuf,
+        /// A file that has grown to this many bytes is put aside.
+        max_size: u64,
+        /// Files put aside that are kept: `PATH.1` is the newest.
+        max_files: usize,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("audit log, {path}: {error}", path = path.display())]
+pub struct SinkError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+pub(super) struct Sink {
+    lines: mpsc::Sender<Vec<u8>>,
+    metrics: Arc<AuthMetrics>,
+}
+
+enum Writer {
+    Stdout(fs::File),
+    File { file: Option<fs::File>, path: PathBuf, size: u64, max_size: u64, max_files: usize },
+}
+
+// === impl Sink ===
+
+impl Sink {
+    pub(super) fn start(to: &AuditSink, metrics: Arc<AuthMetrics>, fatal: &Fatal) -> Result<Self, SinkError> {
+        let writer = match to {
+            AuditSink::Stdout => {
+                let failed = |error| SinkError { path: "/dev/stdout".into(), error };
+                let own = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+                Writer::Stdout(fs::File::from_std(own.into()))
+            }
+            AuditSink::File { path, max_size, max_files } => {
+                let failed = |error| SinkError { path: path.clone(), error };
+                let file = open(path).map_err(failed)?;
+                let size = file.metadata().map_err(failed)?.len();
+                let file = Some(fs::File::from_std(file));
+                Writer::File { file, path: path.clone(), size, max_size: *max_size, max_files: *max_files }
+            }
+        };
+        let (lines, waiting) = mpsc::channel(MAX_WAITING);
+        spawn_supervised("audit", write(writer, waiting, Arc::clone(&metrics)), fatal);
+        Ok(Self { lines, metrics })
+    }
+
+    pub(super) fn write(&self, event: &Event) {
+        let Ok(mut line) = serde_json::to_vec(event) else { return count(&self.metrics.audit_dropped) };
+        line.push(b'\n');
+        if self.lines.try_send(line).is_err() {
+            count(&self.metrics.audit_dropped);
+        }
+    }
+}
+
+/// Writes what comes, until nobody can send any more.
+async fn write(mut writer: Writer, mut lines: mpsc::Receiver<Vec<u8>>, metrics: Arc<AuthMetrics>) {
+    let mut batch = Vec::new();
+    let mut failing = false;
+    while lines.recv_many(&mut batch, BATCH).await > 0 {
+        let count = batch.len() as u64;
+        let joined: Vec<u8> = batch.drain(..).flatten().collect();
+        let result = writer.write(&joined).await;
+        let counter = if result.is_ok() { &metrics.audit_events } else { &metrics.audit_dropped };
+        counter.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        match result {
+            Ok(()) if std::mem::take(&mut failing) => tracing::info!("the audit log is written again"),
+            Err(error) if !std::mem::replace(&mut failing, true) => {
+                tracing::error!(%error, "the audit log cannot be written");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Only the daemon's user may read who read what.
+fn open(path: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+// === impl Writer ===
+
+impl Writer {
+    async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let out: &mut (dyn AsyncWrite + Send + Unpin) = match self {
+            Self::Stdout(stdout) => stdout,
+            Self::File { file, path, size, max_size, max_files } => {
+                if *size > 0 && *size + lines.len() as u64 > *max_size {
+                    *file = None;
+                    put_aside(path, *max_files).await?;
+                    *size = 0;
+                }
+                let file = match file {
+                    Some(file) => file,
+                    closed => {
+                        let opened = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&*path).await?;
+                        closed.insert(opened)
+                    }
+                };
+                *size += lines.len() as u64;
+                file
+            }
+        };
+        out.write_all(lines).await?;
+        out.flush().await
+    }
+}
+
+/// `PATH` becomes `PATH.1`, that `PATH.2`, and the last one goes.
+async fn put_aside(path: &Path, max_files: usize) -> io::Result<()> {
+    let numbered = |n: usize| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{n}"));
+        PathBuf::from(name)
+    };
+    for n in (1..max_files).rev() {
+        match fs::rename(numbered(n), numbered(n + 1)).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    if max_files == 0 { fs::remove_file(path).await } else { fs::rename(path, numbered(1)).await }
+}

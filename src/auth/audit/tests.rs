@@ -1,0 +1,182 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::*;
+use crate::meta::{RequestInfo, errors};
+
+fn wish(target: &str) -> Attributes {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Attributes::of("GET", path, query, &RequestInfo::parse("GET", path, query))
+}
+
+fn user() -> UserInfo {
+    UserInfo { username: "u".into(), groups: vec!["g".into()], ..UserInfo::default() }
+}
+
+fn request<'a>(uri: &str, wish: &'a Attributes, user: &'a UserInfo) -> Request<'a> {
+    Request {
+        audit_id: "id".into(),
+        uri: uri.into(),
+        wish,
+        user: Some(user),
+        source: Some([10, 0, 0, 1].into()),
+        user_agent: "kubectl".into(),
+    }
+}
+
+fn rules(rules: &str) -> Policy {
+    Policy::parse(&format!("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{rules}]\n")).unwrap()
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    for (policy, target, written) in [
+        ("{level: Metadata}", "/api/v1/pods", true),
+        ("{level: None}", "/api/v1/pods", false),
+        ("{level: None, users: [other]}, {level: Request}", "/api/v1/pods", true),
+        ("{level: Metadata, users: [other]}", "/api/v1/pods", false),
+        ("{level: Metadata, userGroups: [x, g]}", "/api/v1/pods", true),
+        ("{level: Metadata, verbs: [watch]}", "/api/v1/pods", false),
+        ("{level: Metadata, verbs: [watch]}", "/api/v1/pods?watch=1", true),
+        ("{level: Metadata, resources: [{group: ''}]}", "/api/v1/pods", true),
+        ("{level: Metadata, resources: [{group: apps}]}", "/api/v1/pods", false),
+        ("{level: Metadata, resources: [{group: '', resources: [secrets, pods]}]}", "/api/v1/pods", true),
+        ("{level: Metadata, resources: [{group: '', resources: ['*']}]}", "/api/v1/pods", true),
+        ("{level: Metadata, resources: [{group: '', resources: ['pods/*']}]}", "/api/v1/namespaces/a/pods/p/log", true),
+        ("{level: Metadata, resources: [{group: '', resources: ['*/log']}]}", "/api/v1/namespaces/a/pods/p/log", true),
+        ("{level: Metadata, resources: [{group: '', resources: ['*/log']}]}", "/api/v1/namespaces/a/pods/p", false),
+        ("{level: Metadata, resources: [{group: '', resources: [pods]}]}", "/api/v1/namespaces/a/pods/p/log", false),
+        (
+            "{level: Metadata, resources: [{group: '', resources: [pods], resourceNames: [p]}]}",
+            "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p",
+            true,
+        ),
+        ("{level: Metadata, namespaces: [a]}", "/api/v1/namespaces/a/pods", true),
+        ("{level: Metadata, namespaces: [a]}", "/api/v1/pods", false),
+        ("{level: Metadata, namespaces: ['']}", "/api/v1/nodes", true),
+        ("{level: Metadata, nonResourceURLs: ['/x*']}", "/api/v1/pods", false),
+        ("{level: Metadata, nonResourceURLs: ['/x*']}", "/x/y", true),
+        ("{level: Metadata, nonResourceURLs: ['/x']}", "/x/y", false),
+    ] {
+        assert_eq!(rules(policy).decide(&user(), &wish(target)).is_some(), written, "{policy} {target}");
+    }
+}
+
+#[test]
+fn what_is_no_policy() {
+    for text in [
+        "",
+        "[]",
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: []\n",
+        "kind: Policy\napiVersion: audit.k8s.io/v1beta1\nrules: [{level: None}]\n",
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{verbs: [get]}]\n",
+        "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: Everything}]\n",
+    ] {
+        assert!(Policy::parse(text).is_err(), "{text}");
+    }
+}
+
+struct Log {
+    audit: Audit,
+    metrics: Arc<AuthMetrics>,
+    directory: tempfile::TempDir,
+}
+
+fn log(policy: Policy, max_size: u64, max_files: usize) -> Log {
+    let directory = tempfile::tempdir().unwrap();
+    let metrics = Arc::<AuthMetrics>::default();
+    let sink = AuditSink::File { path: directory.path().join("audit.log"), max_size, max_files };
+    let audit = Audit::start(&AuditConfig { sink, policy }, &metrics, &Fatal::new()).unwrap();
+    Log { audit, metrics, directory }
+}
+
+impl Log {
+    async fn lines(&self, wanted: u64) -> Vec<serde_json::Value> {
+        while self.metrics.audit_events.load(Ordering::Relaxed) < wanted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let text = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_the_apiservers() {
+    let log = log(Policy::default(), 1 << 20, 1);
+    let (user, list) = (user(), wish("/apis/apps/v1/namespaces/a/deployments?limit=1"));
+    log.audit.begin(|| request("/apis/apps/v1/namespaces/a/deployments?limit=1", &list, &user)).unwrap().complete(200);
+    log.lines(1).await;
+    let text = std::fs::read_to_string(log.directory.path().join("audit.log")).unwrap();
+    let (head, rest) = text.split_once(r#""requestReceivedTimestamp":""#).unwrap();
+    assert_eq!(
+        head,
+        r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments?limit=1","verb":"list","user":{"username":"u","groups":["g"]},"sourceIPs":["10.0.0.1"],"userAgent":"kubectl","objectRef":{"resource":"deployments","namespace":"a","apiGroup":"apps","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"#
+    );
+    let (time, rest) = rest.split_once('"').unwrap();
+    assert!(time.len() == 27 && time.ends_with('Z') && time.as_bytes()[19] == b'.', "{time}");
+    assert!(
+        rest.ends_with(
+            "\"annotations\":{\"authorization.k8s.io/decision\":\"allow\",\"authorization.k8s.io/reason\":\"\"}}\n"
+        ),
+        "{rest}"
+    );
+}
+
+#[tokio::test]
+async fn refusals_and_streams() {
+    let log = log(Policy::default(), 1 << 20, 1);
+    let (user, pods) = (user(), wish("/api/v1/pods?watch=1"));
+    let status = errors::forbidden(&pods.gvr(), "", "no");
+    log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().refuse(&status);
+    let stream = log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().start();
+    let lines = log.lines(2).await;
+    assert_eq!(lines[0]["responseStatus"]["code"], 403);
+    assert_eq!(lines[0]["annotations"]["authorization.k8s.io/decision"], "forbid");
+    assert_eq!((&lines[1]["stage"], &lines[1]["verb"]), (&"ResponseStarted".into(), &"watch".into()));
+    drop(stream);
+    let lines = log.lines(3).await;
+    assert_eq!(lines[2]["stage"], "ResponseComplete");
+    let unknown = Request { user: None, ..request("/api/v1/pods", &pods, &user) };
+    log.audit.begin(|| unknown).unwrap().complete(200);
+    assert_eq!(log.lines(4).await[3]["user"]["username"], "system:unsecured");
+}
+
+#[tokio::test]
+async fn stages_can_be_left_out() {
+    let policy = "kind: Policy\napiVersion: audit.k8s.io/v1\nomitStages: [RequestReceived]\nrules: [{level: Metadata, omitStages: [ResponseStarted]}]\n";
+    let log = log(Policy::parse(policy).unwrap(), 1 << 20, 1);
+    let (user, pods) = (user(), wish("/api/v1/pods?watch=1"));
+    drop(log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().start());
+    let lines = log.lines(1).await;
+    assert_eq!((lines.len(), &lines[0]["stage"]), (1, &"ResponseComplete".into()));
+}
+
+#[tokio::test]
+async fn files_are_rotated_and_bounded() {
+    let log = log(Policy::default(), 2000, 2);
+    let (user, pods) = (user(), wish("/api/v1/pods"));
+    for n in 1..=20 {
+        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+        log.lines(n).await;
+    }
+    let mut names: Vec<_> =
+        std::fs::read_dir(log.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+    for name in names {
+        assert!(std::fs::metadata(log.directory.path().join(name)).unwrap().len() <= 2000);
+    }
+    assert_eq!(log.metrics.audit_dropped.load(Ordering::Relaxed), 0);
+}
+
+/// The writer runs on this one thread, so it has no turn before all of them were offered.
+#[tokio::test]
+async fn what_finds_no_room_is_dropped_and_nobody_waits() {
+    let log = log(Policy::default(), 1 << 30, 1);
+    let (user, pods) = (user(), wish("/api/v1/pods"));
+    for _ in 0..10_000 {
+        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+    }
+    assert_eq!(log.metrics.audit_dropped.load(Ordering::Relaxed), 10_000 - 8192);
+    assert_eq!(log.lines(8192).await.len(), 8192);
+}

@@ -1,0 +1,146 @@
+//! Clients with certificates: the user is the common name, and what cannot be answered here is refused.
+
+use std::path::{Path, PathBuf};
+
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+
+use crate::cluster::Cluster;
+use crate::support::client::Client;
+use crate::support::eventually;
+use crate::world::World;
+
+struct Authority {
+    key: KeyPair,
+    params: CertificateParams,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { key, params, pem }
+    }
+
+    /// The files of a certificate and its key.
+    fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        let key = KeyPair::generate().unwrap();
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let (file, key_file) = (directory.join(format!("{user}.crt")), directory.join(format!("{user}.key")));
+        std::fs::write(&file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        (file, key_file)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_ca_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new("ours"), Authority::new("other"));
+    let bundle = directory.path().join("ca.crt");
+    std::fs::write(&bundle, &authority.pem).unwrap();
+    let world = World::start(&format!(
+        "authentication: {{clientCa: {}, ttl: 1s}}\nconsistentReads: {{get: cache, list: cache}}\n",
+        bundle.display()
+    ))
+    .await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let client = |(certificate, key): (PathBuf, PathBuf), token: Option<&str>| {
+        Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, token)
+    };
+    let (reader, direct) = (authority.issue(directory.path(), "reader", &[]), world.direct(Some("reader-token")));
+    let through = client(reader.clone(), None);
+    for target in [
+        "/api/v1/configmaps?resourceVersion=0",
+        "/api/v1/namespaces/a/pods/one?resourceVersion=0",
+        "/apis/apps/v1/deployments?resourceVersion=0",
+        "/api/v1/namespaces/a/secrets/s?resourceVersion=0",
+    ] {
+        let (ours, theirs) = (through.get(target).await, direct.get(target).await);
+        assert_eq!(ours.status, theirs.status, "{target}");
+        if ours.status == 403 {
+            assert_eq!(ours.text(), theirs.text(), "{target}");
+        }
+    }
+    // Its groups count: the binding of this one is a group's.
+    world
+        .cluster
+        .kubectl_ok(["create", "rolebinding", "team", "--namespace=a", "--clusterrole=wide", "--group=team"])
+        .await;
+    let member = client(authority.issue(directory.path(), "somebody", &["team"]), None);
+    world.allowed(&member, "/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+    assert_eq!(member.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+
+    // Nothing is forwarded: neither in our name, nor in that of a token which is somebody else's.
+    for client in [&through, &client(reader.clone(), Some("admin-token"))] {
+        for (method, target) in [
+            (Method::GET, "/version"),
+            (Method::GET, "/api/v1/namespaces/a/pods/one/log"),
+            (Method::POST, "/api/v1/namespaces/a/configmaps"),
+            (Method::GET, "/api/v1/configmaps?limit=x"),
+        ] {
+            let answer = client.request(method, target, &[], "").await;
+            assert_eq!(answer.status, 403, "{target}");
+            assert!(answer.text().contains("a client certificate ends here"), "{}", answer.text());
+        }
+        let answer = client.request(Method::GET, "/api/v1/configmaps", &[("impersonate-user", "admin")], "").await;
+        assert_eq!(answer.status, 403);
+    }
+    // Of another authority it is worth nothing, and a token beside it decides.
+    let foreign = other.issue(directory.path(), "admin", &["system:masters"]);
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let answer = client(foreign.clone(), None).get(target).await;
+    assert_eq!((answer.status.as_u16(), answer.json()["message"].as_str()), (401, Some("Unauthorized")));
+    assert_eq!(client(foreign.clone(), Some("nobody-token")).get(target).await.status, 403);
+    assert_eq!(client(foreign.clone(), Some("reader-token")).get(target).await.status, 200);
+    assert_eq!(world.through(None).get(target).await.status, 401);
+
+    // Another bundle counts for connections that are open.
+    let mut watch = through.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
+    assert_eq!(watch.status, 200);
+    std::fs::write(&bundle, &other.pem).unwrap();
+    let status = loop {
+        let event = watch.next().await.unwrap().expect("an error before the end");
+        if event["type"] == "ERROR" {
+            break event["object"].clone();
+        }
+    };
+    assert_eq!(status["code"], 401, "{status}");
+    assert_eq!(through.get(target).await.status, 401);
+    assert_eq!(client(foreign, None).get(target).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_clusters_ca() {
+    let world = World::start("authentication: {clientCa: cluster}\n").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let Cluster { info, .. } = &world.cluster;
+    let of = |base: &str, ca: &Path| Client::tls_certificate(base, ca, &info.client_cert, &info.client_key, None);
+    let (through, direct) = (of(&world.daemon.url, &world.ca), of(&info.server, &info.ca));
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let before = world.served();
+    // The bundle is read when the apiserver is there.
+    let mut status = 0;
+    for _ in 0..600 {
+        status = through.get(target).await.status.as_u16();
+        if status != 503 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!((status, direct.get(target).await.status.as_u16()), (200, 200));
+    eventually("it is served from the cache", || world.served() > before).await;
+}
