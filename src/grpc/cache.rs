@@ -141,9 +141,12 @@ fn differs(before: &v1::Informer, now: &v1::Informer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
     use parking_lot::Mutex;
 
+    use super::super::access::Caller;
     use super::*;
+    use crate::auth;
     use crate::lifecycle::drain;
 
     #[derive(Default)]
@@ -197,16 +200,20 @@ mod tests {
         let informers = Arc::<Scripted>::default();
         *informers.0.lock() = vec![informer("pods", 9, 1), informer("pods", 12, 0), informer("nodes", 5, 0)];
         let cache = Cache { informers: informers.clone(), drain: DrainWatch::never() };
-        let ask = |resource: &str| {
-            let resource = informer(resource, 0, 0).resource;
-            cache.freshness(Request::new(v1::FreshnessRequest { resource }))
+        let freshness = |resource| {
+            let mut request = Request::new(v1::FreshnessRequest { resource });
+            let caller = auth::Caller { mode: auth::Mode::Trust, certificates: None, headers: &HeaderMap::new() };
+            request.extensions_mut().insert(Caller::new(auth::Access::trusting(), &caller));
+            cache.freshness(request)
         };
+        let ask = |resource: &str| freshness(informer(resource, 0, 0).resource);
         let answer = ask("pods").await.unwrap().into_inner();
         assert_eq!((answer.synced, answer.resource_version.as_str()), (true, "9"));
         informers.0.lock().push(informer("pods", 0, 30));
         assert!(!ask("pods").await.unwrap().into_inner().synced);
         assert_eq!(ask("services").await.unwrap_err().code(), tonic::Code::NotFound);
-        let nothing = cache.freshness(Request::new(v1::FreshnessRequest::default())).await;
-        assert_eq!(nothing.unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(freshness(None).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+        let nobody = cache.freshness(Request::new(v1::FreshnessRequest::default())).await;
+        assert_eq!(nobody.unwrap_err().code(), tonic::Code::Unauthenticated);
     }
 }

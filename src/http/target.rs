@@ -28,6 +28,7 @@ struct Heads {
     /// The beginning of the current line of a head.
     line: Vec<u8>,
     body: u64,
+    upgrade: bool,
     last: bool,
 }
 
@@ -37,6 +38,8 @@ enum At {
     Request(u8),
     Headers,
     Body,
+    /// Behind a request to upgrade: what comes next, the answer tells.
+    Asked,
     /// In HTTP/2, in chunks, or behind an upgrade.
     Opaque,
 }
@@ -45,7 +48,7 @@ enum At {
 
 impl<S> Encoded<S> {
     pub fn new(inner: S) -> Self {
-        let heads = Heads { at: At::Request(0), line: Vec::new(), body: 0, last: false };
+        let heads = Heads { at: At::Request(0), line: Vec::new(), body: 0, upgrade: false, last: false };
         Self { inner, heads, spill: BytesMut::new() }
     }
 }
@@ -73,6 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Encoded<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Encoded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.heads.answers(buf);
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 
@@ -81,6 +85,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Encoded<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.heads.answers(bufs.first().map_or(&[], |buf| buf));
         Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 
@@ -106,7 +111,9 @@ impl Heads {
         let mut rest = bytes;
         while let [byte, after @ ..] = rest {
             match self.at {
-                At::Opaque => {
+                At::Asked | At::Opaque => {
+                    // Whoever does not wait for the answer is not followed any more.
+                    self.at = At::Opaque;
                     if let Some(encoded) = &mut encoded {
                         encoded.extend_from_slice(rest);
                     }
@@ -167,11 +174,13 @@ impl Heads {
         let line = std::mem::take(&mut self.line);
         let line = line.trim_ascii();
         if line.is_empty() {
-            self.at = match (self.last, self.body) {
-                (true, _) => At::Opaque,
-                (false, 0) => At::Request(0),
-                (false, _) => At::Body,
+            self.at = match (self.last, self.upgrade, self.body) {
+                (true, _, _) | (_, true, 1..) => At::Opaque,
+                (false, true, 0) => At::Asked,
+                (false, false, 0) => At::Request(0),
+                (false, false, _) => At::Body,
             };
+            self.upgrade = false;
             return;
         }
         let colon = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
@@ -183,8 +192,23 @@ impl Heads {
                 Some(length) if self.body == 0 || self.body == length => self.body = length,
                 _ => self.last = true,
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") || name.eq_ignore_ascii_case(b"upgrade") {
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.last = true;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.upgrade = true;
+        }
+    }
+
+    /// What goes out: an upgrade that was not granted leaves the connection as it was.
+    fn answers(&mut self, bytes: &[u8]) {
+        if self.at == At::Asked
+            && let Some(status) = bytes.strip_prefix(b"HTTP/1.1 ").or_else(|| bytes.strip_prefix(b"HTTP/1.0 "))
+        {
+            self.at = match status {
+                [b'1', b'0', b'1', ..] => At::Opaque,
+                [b'1', ..] => At::Asked,
+                _ => At::Request(0),
+            };
         }
     }
 
@@ -242,6 +266,28 @@ mod tests {
             let text = format!("{head}GET /<x> HTTP/1.1\r\n\r\n");
             assert_eq!(passed(&[text.as_bytes()]), text);
         }
+    }
+
+    #[test]
+    fn an_upgrade_that_is_refused_leaves_the_connection_as_it_was() {
+        let ask = b"GET /<x> HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
+        for (answers, followed) in [
+            (&["HTTP/1.1 400 Bad Request\r\n"][..], true),
+            (&["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\n"], true),
+            (&["HTTP/1.1 101 Switching Protocols\r\n", "HTTP/1.1 200 OK\r\n"], false),
+            (&[], false),
+        ] {
+            let mut heads = Encoded::new(()).heads;
+            assert!(heads.pass(ask).is_some());
+            answers.iter().for_each(|answer| heads.answers(answer.as_bytes()));
+            assert_eq!(heads.pass(b"GET /<x> HTTP/1.1\r\n\r\n").is_some(), followed, "{answers:?}");
+        }
+        // Sent before the answer: not known for what it is taken.
+        let mut heads = Encoded::new(()).heads;
+        heads.pass(ask);
+        assert!(heads.pass(b"GET /<x>").is_none());
+        heads.answers(b"HTTP/1.1 400 Bad Request\r\n");
+        assert!(heads.pass(b"GET /<x> HTTP/1.1\r\n\r\n").is_none());
     }
 
     #[tokio::test]

@@ -207,14 +207,15 @@ fn is_apiserver(entry: &Entry) -> bool {
     entry.user_agent.starts_with("kube-apiserver/")
 }
 
-/// A list of one object, or a watch of a few seconds, by which informerd learns whether it lags.
+/// A list of one object, of as many as a cache holds and a few more (never the page of a reflector's list), or a watch
+/// of a few seconds, by which informerd learns whether it lags.
 fn is_probe(entry: &Entry) -> bool {
     let number = |name: &str| {
         let value = entry.uri.split(['?', '&']).find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         value.and_then(|value| value.parse::<u64>().ok())
     };
     match entry.verb.as_str() {
-        "list" => number("limit") == Some(1),
+        "list" => number("limit").is_some_and(|limit| limit < 500),
         _ => number("timeoutSeconds").is_some_and(|timeout| timeout <= 10),
     }
 }

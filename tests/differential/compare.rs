@@ -37,6 +37,15 @@ pub const TOLERATED: &[Tolerance] = &[
               and differs between two kube-apiservers of one cluster (see without_window)",
     },
     Tolerance {
+        what: "after how long to ask again, where a watch of an uncached type names a revision of the future",
+        why: "the apiserver draws `retryAfterSeconds` by lot there, so two answers to one client differ too (see \
+              without_lot)",
+    },
+    Tolerance {
+        what: "a request that the apiserver does not survive",
+        why: "a handler that panics answers nothing and drops the connection; informerd says so in a 503 (see is_panic)",
+    },
+    Tolerance {
         what: "revisions that nobody asked for, where the world moves",
         why: "a list that is not pinned to a revision, the bookmarks of a watch, and the revision that a refusal calls \
               the current one tell how far the server's cache has come, which differs between two kube-apiservers of \
@@ -80,7 +89,7 @@ pub fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec
         if ask.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("accept") && value.contains("as=Table")) {
             body = without_ages(&body);
         }
-        body = without_window(body);
+        body = without_lot(without_window(body));
         if still { body } else { super::moving::mask(&body) }
     };
     let bodies = (masks(direct), masks(through));
@@ -172,6 +181,36 @@ fn without_window(body: Vec<u8>) -> Vec<u8> {
     };
     // Messages in protobuf tell their length before; the numbers are of one length in any world that is not ancient.
     [&body[..=at + from], b"N", &body[at + to..]].concat()
+}
+
+/// A refusal of a revision of the future, in a watch, without the seconds that are drawn by lot.
+fn without_lot(mut body: Vec<u8>) -> Vec<u8> {
+    // An answer that is no stream has the seconds of a fixed rule.
+    let is_stream = body.starts_with(br#"{"type":"ERROR""#) || body.starts_with(&[0]);
+    if !is_stream || !contains(&body, b"Too large resource version") {
+        return body;
+    }
+    for before in [&br#""retryAfterSeconds":"#[..], b"\x1a\0("] {
+        if let Some(at) = body.windows(before.len()).position(|window| window == before)
+            && let Some(seconds) = body.get_mut(at + before.len())
+        {
+            *seconds = b'N';
+        }
+    }
+    body
+}
+
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
+}
+
+/// The apiserver's end of a request whose handler panicked, and what informerd makes of it.
+pub fn is_panic(direct: &std::io::Result<Answer>, through: &std::io::Result<Answer>) -> bool {
+    let dropped = direct.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof);
+    dropped
+        && through.as_ref().is_ok_and(|answer| {
+            answer.status == 503 && contains(&answer.body, b"stream error received: unexpected internal error")
+        })
 }
 
 fn is_age(text: &[u8]) -> bool {

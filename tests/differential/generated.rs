@@ -9,7 +9,7 @@ use informerd::lifecycle;
 use tokio::sync::Semaphore;
 
 use super::axes::{self, Pool};
-use super::compare::{Difference, compare};
+use super::compare::{Difference, compare, is_panic};
 use super::kinds::{KINDS, Kind, NOT_KINDS};
 use super::report::Report;
 use super::rng::Rng;
@@ -81,6 +81,7 @@ async fn one(world: &World, seed: u64, n: u64, plan: &Plan, report: &Report) {
         }
         // Neither answers: there is nothing that could differ.
         [Err(_), Err(_)] => report.equal(),
+        [direct, through] if is_panic(&direct, &through) => report.equal(),
         [direct, through] => {
             let said = |answer: &std::io::Result<Answer>| match answer {
                 Ok(answer) => format!("{} {}", answer.status, answer.text()),

@@ -3,6 +3,7 @@
 use http::{HeaderMap, Method};
 
 use super::World;
+use super::support::client::rv;
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const ENDPOINTS: &str = r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#;
@@ -48,6 +49,7 @@ async fn built_in_types() {
     let world = World::new("").await;
     let endpoints = "/api/v1/endpoints";
     world.comes_to_warn(&format!("{endpoints}?resourceVersion=0"), &[ENDPOINTS]).await;
+    let now = rv(&world.through.json(&format!("{endpoints}?resourceVersion=0")).await);
     for (path, headers) in [
         (format!("{endpoints}?resourceVersion=0"), &[][..]),
         (format!("{endpoints}?resourceVersion=0"), &[("accept", PARTIAL)][..]),
@@ -55,7 +57,7 @@ async fn built_in_types() {
         ("/api/v1/namespaces/default/endpoints/kubernetes?resourceVersion=0".to_owned(), &[]),
         ("/api/v1/namespaces/default/endpoints/missing?resourceVersion=0".to_owned(), &[]),
         (format!("{endpoints}?watch=1&resourceVersion=0&timeoutSeconds=1"), &[]),
-        (format!("{endpoints}?watch=1&resourceVersion=1&timeoutSeconds=1"), &[]),
+        (format!("{endpoints}?watch=1&resourceVersion={now}&timeoutSeconds=1"), &[]),
     ] {
         assert_eq!(world.warned(&path, headers).await, [ENDPOINTS]);
     }

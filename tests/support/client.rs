@@ -92,7 +92,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> http::Response<Incoming> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let mut request = Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -100,7 +100,16 @@ impl Client {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).unwrap();
-        self.inner.request(request).await.unwrap_or_else(|error| panic!("{path}: {error:?}"))
+        loop {
+            match self.inner.request(request.clone()).await {
+                Ok(answer) => return answer,
+                // The apiserver closes a connection that carried an unauthenticated request; whatever reads meet that,
+                // any client sends again.
+                Err(error)
+                    if method == Method::GET && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
+                Err(error) => panic!("{path}: {error:?}"),
+            }
+        }
     }
 
     pub async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {

@@ -233,14 +233,14 @@ fn bookmarks() {
 /// What the apiserver makes of a custom resource is what another implementation makes of its metadata.
 #[test]
 fn metadata_of_json() {
-    let json = br#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"annotations":{"z":"<\u00e9> \u2028","a":""},
+    let json = br#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"annotations":{"z":"<\u00e9> \u2028","a":"-"},
         "creationTimestamp":"2026-01-02T03:04:05Z","generation":2,"labels":{"b":"2","a":"1"},"managedFields":null,
         "name":"one","namespace":"a","resourceVersion":"99","uid":"uid-one"},"spec":{}}"#;
     let object = crate::codec::json::parse_item(json, &FieldTable::default()).unwrap().0;
     let mut metadata = metadata("a", "one", 99, &[("a", "1"), ("b", "2")]);
     metadata.generation = Some(2);
     metadata.creation_timestamp = Some(oracle::Time { seconds: Some(1_767_323_045), nanos: Some(0) });
-    metadata.annotations = [("a".into(), String::new()), ("z".into(), "<é> \u{2028}".into())].into();
+    metadata.annotations = [("a".into(), "-".into()), ("z".into(), "<é> \u{2028}".into())].into();
     let form = Form::of_json("stable.example.com/v1", "CronTab", "CronTabList");
     for rv in [None, Some(ResourceVersion(1000))] {
         metadata.resource_version = text(&rv.map_or(99, |rv| rv.0).to_string());
@@ -253,6 +253,12 @@ fn metadata_of_json() {
     }
     let item = list_item(&form, &object, Shape::PartialObjectMetadata);
     assert_eq!(item.len() as u64, item_len(&form, &object, Shape::PartialObjectMetadata));
+    // The apiserver writes key and value of a map even where they are empty; the other implementation would not.
+    let json =
+        br#"{"apiVersion":"v1","kind":"X","metadata":{"annotations":{"a":""},"name":"n","resourceVersion":"1"}}"#;
+    let object = crate::codec::json::parse_item(json, &FieldTable::default()).unwrap().0;
+    let item = list_item(&form, &object, Shape::PartialObjectMetadata).into_bytes();
+    assert!(item.windows(7).any(|bytes| bytes == b"b\x05\n\x01a\x12\0"), "{item:?}");
 }
 
 fn oracle_status(status: &Status) -> oracle::Status {
