@@ -183,7 +183,7 @@ pub fn differences(answers: &[Answer; 2], start: Start, bookmarks: bool) -> Vec<
     let [direct, through] = &parsed[..] else { return wrong };
     let after = match start {
         Start::Named => 0,
-        Start::Anywhere => beginning(direct).max(beginning(through)),
+        Start::Anywhere => both_began(direct, through),
     };
     let live = |events: &[Event]| -> Vec<Event> {
         events.iter().filter(|event| event.kind != "BOOKMARK" && event.rv > after).cloned().collect()
@@ -267,6 +267,25 @@ fn shape_of_bookmarks(events: &[Event], marks_end: bool) -> Option<(usize, Strin
     let mark = events.iter().find(|event| event.kind == "BOOKMARK" && event.marks_end == marks_end)?;
     let revision = mark.rv.to_string();
     Some((revision.len(), String::from_utf8_lossy(&mark.bytes).replace(&revision, "N")))
+}
+
+/// The revision from which on two streams of a state must tell the same. A state whose end is marked ends there. One that
+/// is not may hold all that came before its first live event, deletions too, of which no object in it tells.
+fn both_began(direct: &[Event], through: &[Event]) -> u64 {
+    let known = beginning(direct).max(beginning(through));
+    let is_marked = |events: &[Event]| events.iter().any(|event| event.marks_end);
+    if is_marked(direct) && is_marked(through) {
+        return known;
+    }
+    let first = |events: &[Event]| {
+        events.iter().find(|event| event.kind != "BOOKMARK" && event.rv > known).map(|event| event.rv - 1)
+    };
+    match (first(direct), first(through)) {
+        (Some(direct), Some(through)) => direct.max(through),
+        (None, None) => known,
+        // What one tells the other's state may hold; the states in the end are compared.
+        _ => u64::MAX,
+    }
 }
 
 /// What a watch promises whatever it starts from.
