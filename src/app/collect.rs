@@ -122,11 +122,13 @@ const GRPC_COUNTERS: &[PerProcess<GrpcMetrics>] = &[
 const UPSTREAM_GAUGES: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_connections", "Open connections to the apiserver", |m| load(&m.connections)),
     ("upstream_requests_in_flight", "Requests whose answer has not ended", |m| load(&m.in_flight)),
+    ("upstream_kept_request_bytes", "Request bodies kept until their answer begins", |m| load(&m.kept_request_bytes)),
 ];
 
 const UPSTREAM_COUNTERS: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_connects", "Connections opened to the apiserver", |m| load(&m.connects)),
     ("upstream_connect_errors", "Failed connections to the apiserver", |m| load(&m.connect_errors)),
+    ("upstream_resends", "Requests sent again because the apiserver had not begun them", |m| load(&m.resends)),
     ("upstream_credential_reloads", "Times the credentials were read anew", |m| load(&m.credential_reloads)),
 ];
 

@@ -53,6 +53,10 @@ pub struct UpstreamMetrics {
     pub in_flight: AtomicU64,
     /// Times the credentials were read anew.
     pub credential_reloads: AtomicU64,
+    /// Requests put on another connection because the first had not begun them.
+    pub resends: AtomicU64,
+    /// Bytes of request bodies that are kept until their answer begins, should they have to be sent again.
+    pub kept_request_bytes: AtomicU64,
 }
 
 // === impl RequestVerb ===

@@ -81,7 +81,7 @@ impl Certificates {
         }
     }
 
-    fn acceptor(&self, alpn: Vec<Vec<u8>>) -> TlsAcceptor {
+    pub(super) fn acceptor(&self, alpn: Vec<Vec<u8>>) -> TlsAcceptor {
         use rustls::pki_types::pem::PemObject as _;
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let mut roots = rustls::RootCertStore::empty();

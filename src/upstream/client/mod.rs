@@ -4,6 +4,7 @@
 mod body;
 mod connect;
 mod pool;
+mod replay;
 mod source;
 mod warnings;
 

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Io, Protocol};
+use super::replay::{Replay, was_refused};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
 use crate::lifecycle;
 use crate::upstream::error::{Cause, UpstreamError};
@@ -87,8 +88,8 @@ struct Executor;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Times a request that never left is put on another connection.
-const MAX_MOVES: usize = 3;
+/// Times a request that never left, or that the server has refused to begin, is put on a connection.
+const MAX_MOVES: usize = 8;
 
 /// The kube-apiserver closes connections that were idle for 90 s; ours go first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -138,35 +139,52 @@ impl Pool {
             RequestVerb::Forward => Some(self.permit().await?),
             _ => None,
         };
+        let mut last = None;
         for _ in 0..MAX_MOVES {
-            let (result, lease) = match self.reserve(options.connection).await? {
+            let (error, lease) = match self.reserve(options.connection).await? {
                 Some(connection) => {
                     let mut sender = connection.sender.clone();
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
-                    (sender.try_send_request(request).await.map(|response| (response, connection.id)), lease)
+                    let (first, replay) = Replay::of(request, &self.metrics);
+                    let mut error = match sender.try_send_request(first).await {
+                        Ok(response) => return Ok(respond(response, connection.id, lease)),
+                        Err(error) => error,
+                    };
+                    let unsent = match error.take_message() {
+                        Some(unsent) => Some(unsent),
+                        None if was_refused(error.error()) => replay.again(),
+                        None => None,
+                    };
+                    let error = Cause::new(error.into_error());
+                    // Refused, or closed: nothing more is put on this connection. What it has still to answer, it may.
+                    let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
+                    self.forget(connection.id);
+                    self.metrics.resends.fetch_add(1, Ordering::Relaxed);
+                    request = unsent;
+                    (error, lease)
                 }
                 None => {
                     let (id, mut sender) = self.http1().await?;
                     self.to_origin_form(&mut request);
-                    let result = sender.try_send_request(request).await.map(|response| (response, id));
-                    (result, self.lease(Held::Http1(Some(Box::new((id, sender)))), permit.take()))
+                    let result = sender.try_send_request(request).await;
+                    let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), permit.take());
+                    match result {
+                        Ok(response) => return Ok(respond(response, id, lease)),
+                        Err(mut error) => {
+                            let unsent = error.take_message();
+                            let error = Cause::new(error.into_error());
+                            let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
+                            request = unsent;
+                            (error, lease)
+                        }
+                    }
                 }
             };
-            match result {
-                Ok((response, id)) => return Ok(respond(response, id, lease)),
-                Err(mut error) => {
-                    let Some(unsent) = error.take_message() else {
-                        return Err(UpstreamError::Request(Cause::new(error.into_error())));
-                    };
-                    if let Held::Http2(connection) = &lease.held {
-                        self.forget(connection.id);
-                    }
-                    permit = lease.into_permit();
-                    request = unsent;
-                }
-            }
+            permit = lease.into_permit();
+            last = Some(error);
         }
-        Err(UpstreamError::Request(Cause::new("the apiserver closed every connection before the request was sent")))
+        let never = || Cause::new("the apiserver closed every connection before the request was sent");
+        Err(UpstreamError::Request(last.unwrap_or_else(never)))
     }
 
     pub(super) async fn upgrade(

@@ -1,0 +1,235 @@
+//! Requests that are sent again because the server has said that it did not begin them: by GOAWAY, whose last stream
+//! they came after, or by REFUSED_STREAM (RFC 9113 §6.8, §8.7). That holds for writes too. A kube-apiserver sends its
+//! clients away when it stops, and with `--goaway-chance` now and then.
+//!
+//! What a body has given away by then is kept beside it, within bounds; past them, a refusal is the client's to see.
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+
+use super::body::{ReqBody, empty};
+use crate::upstream::error::BoxError;
+use crate::upstream::metrics::UpstreamMetrics;
+
+/// Kept of one body. The kube-apiserver takes bodies of up to 3 MiB.
+const MAX_KEPT: usize = 3 << 20;
+/// Kept of all bodies together.
+const MAX_KEPT_TOTAL: u64 = 64 << 20;
+
+/// What is needed to send a request again.
+pub(super) struct Replay {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    /// None where there is no body.
+    kept: Option<Arc<Mutex<Kept>>>,
+}
+
+/// A body and what it has given away so far.
+struct Kept {
+    rest: ReqBody,
+    pieces: Vec<Piece>,
+    /// The next piece the present reader gets; at the end it reads on in `rest`.
+    next: usize,
+    /// Which sending reads: an earlier one, whose stream may take a moment to notice its end, takes nothing away.
+    turn: u32,
+    /// Whether `pieces` holds everything from the start.
+    whole: bool,
+    bytes: usize,
+    metrics: Arc<UpstreamMetrics>,
+}
+
+#[derive(Clone)]
+enum Piece {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
+struct Reader {
+    kept: Arc<Mutex<Kept>>,
+    turn: u32,
+}
+
+/// Whether the server has said that nothing was done for this request.
+pub(super) fn was_refused(error: &hyper::Error) -> bool {
+    let refusal = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    refusal.is_some_and(|error| {
+        error.is_remote()
+            && ((error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR))
+                || (error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM)))
+    })
+}
+
+// === impl Replay ===
+
+impl Replay {
+    /// The request, to be sent now, and what is needed to send it again.
+    pub(super) fn of(request: Request<ReqBody>, metrics: &Arc<UpstreamMetrics>) -> (Request<ReqBody>, Self) {
+        let (head, body) = request.into_parts();
+        let mut replay =
+            Self { method: head.method.clone(), uri: head.uri.clone(), headers: head.headers.clone(), kept: None };
+        if body.is_end_stream() {
+            return (Request::from_parts(head, body), replay);
+        }
+        let kept = Arc::new(Mutex::new(Kept {
+            rest: body,
+            pieces: Vec::new(),
+            next: 0,
+            turn: 0,
+            whole: true,
+            bytes: 0,
+            metrics: Arc::clone(metrics),
+        }));
+        replay.kept = Some(Arc::clone(&kept));
+        (Request::from_parts(head, Reader { kept, turn: 0 }.boxed_unsync()), replay)
+    }
+
+    /// The request once more, unless the start of its body is gone.
+    pub(super) fn again(&self) -> Option<Request<ReqBody>> {
+        let body = match &self.kept {
+            None => empty(),
+            Some(kept) => {
+                let mut state = kept.lock();
+                if !state.whole {
+                    return None;
+                }
+                state.next = 0;
+                state.turn += 1;
+                Reader { turn: state.turn, kept: Arc::clone(kept) }.boxed_unsync()
+            }
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        Some(request)
+    }
+}
+
+/// It has been answered, or given up: the rest of its body is not kept.
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.kept {
+            kept.lock().forget();
+        }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    fn keep(&mut self, frame: &Frame<Bytes>) {
+        let piece = match (frame.data_ref(), frame.trailers_ref()) {
+            (Some(data), _) => Piece::Data(data.clone()),
+            (None, Some(trailers)) => Piece::Trailers(trailers.clone()),
+            (None, None) => return self.forget(),
+        };
+        let size = frame.data_ref().map_or(0, Bytes::len);
+        let total = self.metrics.kept_request_bytes.fetch_add(weight(size), Ordering::Relaxed) + weight(size);
+        self.bytes += size;
+        self.pieces.push(piece);
+        self.next = self.pieces.len();
+        if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL {
+            self.forget();
+        }
+    }
+
+    /// Lets go of what was read, and keeps no more; what the present reader has yet to read stays.
+    fn forget(&mut self) {
+        self.whole = false;
+        let gone: usize = self.pieces.drain(..self.next).map(|piece| piece.size()).sum();
+        self.next = 0;
+        self.release(gone);
+    }
+
+    fn release(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.metrics.kept_request_bytes.fetch_sub(weight(bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.release(self.bytes);
+    }
+}
+
+fn weight(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+// === impl Piece ===
+
+impl Piece {
+    fn size(&self) -> usize {
+        match self {
+            Self::Data(data) => data.len(),
+            Self::Trailers(_) => 0,
+        }
+    }
+
+    fn frame(self) -> Frame<Bytes> {
+        match self {
+            Self::Data(data) => Frame::data(data),
+            Self::Trailers(trailers) => Frame::trailers(trailers),
+        }
+    }
+}
+
+// === impl Reader ===
+
+impl Body for Reader {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut kept = self.kept.lock();
+        if kept.turn != self.turn {
+            return Poll::Ready(Some(Err("the request is sent again elsewhere".into())));
+        }
+        if let Some(piece) = kept.pieces.get(kept.next).cloned() {
+            kept.next += 1;
+            if !kept.whole {
+                kept.forget();
+            }
+            return Poll::Ready(Some(Ok(piece.frame())));
+        }
+        let frame = ready!(Pin::new(&mut kept.rest).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) if kept.whole => kept.keep(frame),
+            Some(Err(_)) => kept.forget(),
+            _ => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let kept = self.kept.lock();
+        kept.next >= kept.pieces.len() && kept.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let kept = self.kept.lock();
+        let before: u64 = kept.pieces.iter().skip(kept.next).map(|piece| weight(piece.size())).sum();
+        let rest = kept.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(before + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(before + upper);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

@@ -1,0 +1,227 @@
+use std::sync::atomic::AtomicUsize;
+
+use http_body_util::{Full, StreamBody};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot};
+
+use super::*;
+use crate::lifecycle::spawn;
+use crate::upstream::client::{Identity, Upstream, UpstreamConfig, full};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::testing::{Certificates, FakeServer, answer};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const REFUSED_STREAM: u32 = 7;
+
+/// How the first connections end.
+#[derive(Clone, Copy)]
+enum End {
+    GoAway { last: u32, reason: u32 },
+    Reset { reason: u32 },
+}
+
+fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend([kind, 0]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Speaks just enough HTTP/2 to end its first `turns` connections once they have brought a request and `body` bytes of
+/// it, and hands all later ones to `next`.
+async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (kube::Config, Arc<AtomicUsize>) {
+    let certificates: Certificates = next.certificates.clone().unwrap();
+    let acceptor = certificates.acceptor(vec![b"h2".to_vec()]);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (count, target) = (Arc::clone(&refused), next.address);
+    spawn("refusing", async move {
+        for turn in 0.. {
+            let Ok((mut tcp, _)) = listener.accept().await else { return };
+            if turn >= turns {
+                let mut to = tokio::net::TcpStream::connect(target).await.unwrap();
+                spawn("relay", async move { tokio::io::copy_bidirectional(&mut tcp, &mut to).await.ok() });
+                continue;
+            }
+            let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
+            spawn("refusal", async move {
+                let mut io = acceptor.accept(tcp).await.unwrap();
+                io.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
+                io.read_exact(&mut [0; 24]).await.unwrap();
+                let (mut stream, mut came) = (None, 0);
+                while stream.is_none() || came < body {
+                    let mut head = [0; 9];
+                    io.read_exact(&mut head).await.unwrap();
+                    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+                    io.read_exact(&mut vec![0; length]).await.unwrap();
+                    match head[3] {
+                        HEADERS => stream = Some(u32::from_be_bytes(head[5..].try_into().unwrap())),
+                        DATA => came += length,
+                        _ => {}
+                    }
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                let bytes = match end {
+                    End::GoAway { last, reason } => {
+                        frame(GOAWAY, 0, &[last.to_be_bytes(), reason.to_be_bytes()].concat())
+                    }
+                    End::Reset { reason } => frame(RST_STREAM, stream.unwrap(), &reason.to_be_bytes()),
+                };
+                io.write_all(&bytes).await.unwrap();
+                if let End::GoAway { last: 1.., .. } = end {
+                    // It said that it had begun; then it went.
+                    return;
+                }
+                while io.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {}
+            });
+        }
+    });
+    let mut config = next.config();
+    config.cluster_url = format!("https://{address}").parse().unwrap();
+    (config, refused)
+}
+
+/// Answers with the body it got.
+async fn echo() -> FakeServer {
+    FakeServer::tls(&["h2"], 100, |request, _| async move {
+        answer(200, request.into_body().collect().await.unwrap().to_bytes())
+    })
+    .await
+}
+
+async fn text(response: http::Response<crate::upstream::client::UpstreamBody>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+fn post(body: ReqBody) -> Request<ReqBody> {
+    Request::post("/api/v1/pods?x=1").header("content-type", "text/x").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_write_that_was_not_begun_is_sent_again() {
+    for end in [End::GoAway { last: 0, reason: NO_ERROR }, End::Reset { reason: REFUSED_STREAM }] {
+        let server = echo().await;
+        let (config, refused) = refusing(&server, 3, end, 5).await;
+        let client = Upstream::from_config(config).await.unwrap();
+        let response = client.send(Identity::Own, post(full("hello"))).await.unwrap();
+        assert_eq!(text(response).await, "hello");
+        assert_eq!(refused.load(Ordering::Relaxed), 3);
+        assert_eq!(client.metrics().resends.load(Ordering::Relaxed), 3);
+        let seen = server.requests();
+        assert_eq!((seen.len(), seen[0].uri.as_str()), (1, "/api/v1/pods?x=1"));
+        assert_eq!(seen[0].headers["content-type"], "text/x");
+        assert_eq!(seen[0].headers["content-length"], "5");
+        assert_eq!(client.metrics().kept_request_bytes.load(Ordering::Relaxed), 0);
+        assert!(client.is_reachable());
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_may_have_been_begun_is_not_sent_again() {
+    let ends = [
+        End::GoAway { last: 1, reason: NO_ERROR },
+        End::GoAway { last: 1, reason: INTERNAL_ERROR },
+        End::Reset { reason: INTERNAL_ERROR },
+    ];
+    for end in ends {
+        let server = echo().await;
+        let (config, refused) = refusing(&server, 1, end, 5).await;
+        let client = Upstream::from_config(config).await.unwrap();
+        let result = client.send(Identity::Own, post(full("hello"))).await;
+        assert!(matches!(result, Err(UpstreamError::Request(_))), "{:?}", result.map(|_| ()));
+        assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_always_refuses_is_not_asked_for_ever() {
+    let server = echo().await;
+    let (config, refused) = refusing(&server, usize::MAX, End::Reset { reason: REFUSED_STREAM }, 5).await;
+    let client = Upstream::from_config(config).await.unwrap();
+    let error = client.send(Identity::Own, post(full("hello"))).await.err().unwrap();
+    assert!(error.to_string().contains("refused stream"), "{error}");
+    assert_eq!(refused.load(Ordering::Relaxed), 8);
+}
+
+/// A body whose second half comes when the first connection has gone.
+#[tokio::test]
+async fn a_body_that_was_half_sent_goes_whole() {
+    let server = echo().await;
+    let (config, refused) = refusing(&server, 1, End::GoAway { last: 0, reason: NO_ERROR }, 6).await;
+    let client = Upstream::from_config(config).await.unwrap();
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(4);
+    let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
+        receiver.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok::<_, BoxError>(Frame::data(chunk))))
+    }));
+    let (started, waiting) = oneshot::channel::<()>();
+    let count = Arc::clone(&refused);
+    let writer = spawn("writer", async move {
+        sender.send("first ".into()).await.unwrap();
+        started.send(()).unwrap();
+        while count.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        sender.send("second".into()).await.unwrap();
+    });
+    let response = client.send(Identity::Own, post(body.boxed_unsync())).await.unwrap();
+    waiting.await.unwrap();
+    writer.await.unwrap();
+    assert_eq!(text(response).await, "first second");
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+    assert_eq!(client.metrics().kept_request_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_is_bounded() {
+    let metrics = Arc::new(UpstreamMetrics::default());
+    let kept = || metrics.kept_request_bytes.load(Ordering::Relaxed);
+    // Not read yet: nothing is kept, and it can be sent again. Twice the same.
+    let chunk = || Bytes::from(vec![7; MAX_KEPT]);
+    let (request, replay) =
+        Replay::of(post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()), &metrics);
+    assert_eq!(kept(), 0);
+    assert_eq!(request.body().size_hint().exact(), Some(weight(MAX_KEPT)));
+    for _ in 0..2 {
+        let mut body = replay.again().unwrap().into_body();
+        assert_eq!(body.size_hint().exact(), Some(weight(MAX_KEPT)));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), chunk());
+        assert!(body.is_end_stream());
+        assert_eq!(kept(), weight(MAX_KEPT));
+    }
+    // A reader of before takes nothing away.
+    assert!(request.into_body().frame().await.unwrap().is_err());
+    drop(replay);
+    assert_eq!(kept(), 0);
+
+    // One byte more than may be kept.
+    let chunks = [chunk(), Bytes::from_static(b"x"), Bytes::from_static(b"y")];
+    let body = StreamBody::new(futures_util::stream::iter(chunks.map(|chunk| Ok::<_, BoxError>(Frame::data(chunk)))));
+    let (request, replay) = Replay::of(post(body.boxed_unsync()), &metrics);
+    let mut body = request.into_body();
+    body.frame().await.unwrap().unwrap();
+    body.frame().await.unwrap().unwrap();
+    assert!(replay.again().is_none());
+    assert_eq!(kept(), 0);
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "y");
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn gets_are_refused_no_longer_than_they_must() {
+    let server = echo().await;
+    let (config, refused) = refusing(&server, 2, End::GoAway { last: 0, reason: NO_ERROR }, 0).await;
+    let settings = UpstreamConfig { max_connections: 1, ..UpstreamConfig::default() };
+    let source = crate::upstream::client::ConfigSource::Fixed(Box::new(config));
+    let client = Upstream::new(source, settings).await.unwrap();
+    let request = Request::get("/version").body(empty()).unwrap();
+    assert_eq!(client.send(Identity::Own, request).await.unwrap().status(), 200);
+    assert_eq!(refused.load(Ordering::Relaxed), 2);
+}
