@@ -8,6 +8,7 @@ mod demo;
 mod introspect;
 pub mod kubeconfig;
 pub mod live;
+mod memory;
 pub mod process;
 mod queues;
 mod revisions;
@@ -149,7 +150,7 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
 }
 
 fn run(loaded: &Loaded) -> Result<(), Failed> {
-    let config = &loaded.config;
+    let config = &memory::fitted(loaded);
     start_logging(config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
     // A kubeconfig that is wrong is a mistake of the configuration; whether the apiserver is there is another matter.

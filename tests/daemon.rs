@@ -14,6 +14,8 @@ mod drain;
 mod fixtures;
 #[path = "daemon/guards.rs"]
 mod guards;
+#[path = "daemon/memory.rs"]
+mod memory;
 #[path = "daemon/metrics.rs"]
 mod metrics;
 #[path = "daemon/namespaces.rs"]

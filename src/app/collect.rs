@@ -181,6 +181,10 @@ impl Rooms {
         });
         let help = "Seconds since the apiserver last said anything about the resource";
         family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
+        let refused =
+            caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.reflector.is_too_large())));
+        let help = "Whether the state is not cached because memory has no room for it";
+        family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
         let relists = caches
             .iter()
             .map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists.saturating_sub(1)));

@@ -1,6 +1,6 @@
 //! From the settings as they are written to the settings of each room.
 
-use crate::cache::CacheConfig;
+use crate::cache::{Budget, CacheConfig};
 use crate::config::{Config, QueuesConfig, ReadMode, ReadModes, ResourceRule, Then};
 use crate::grpc::QueueConfig;
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
@@ -8,7 +8,7 @@ use crate::meta::Gvr;
 use crate::reads::{ConsistentReads, Modes, NotSynced, ReadsConfig};
 use crate::upstream::reflector::ReflectorConfig;
 
-pub(super) fn factory(config: &Config) -> FactoryConfig {
+pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
     let window = config.window;
     FactoryConfig {
         rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
@@ -18,6 +18,7 @@ pub(super) fn factory(config: &Config) -> FactoryConfig {
             window_min_age: window.min_age,
             window_max_events: window.max_events,
             window_max_bytes: window.max_bytes,
+            budget: budget.clone(),
             // The factory names the resource of each cache.
             ..CacheConfig::new(Gvr::new("", "", ""))
         },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::collect::Rooms;
 use super::convert;
 use super::introspect::Everything;
+use super::memory::Memory;
 use super::process::Context;
 use super::queues::Queues;
 use super::revisions::Revisions;
@@ -65,8 +66,15 @@ impl Daemon {
         let (listen, ca_file) = (server.addresses(), server.ca_file());
         let upstream = Upstream::new(source, UpstreamConfig::default()).await?;
         let discovery = Discovery::new(upstream.clone());
-        let factory =
-            Factory::new(convert::factory(config), upstream.clone(), discovery.clone(), fatal.clone(), drain.clone());
+        let memory = Memory::of(&config.memory);
+        lifecycle::spawn("memory", memory.clone().watch(drain.clone()));
+        let factory = Factory::new(
+            convert::factory(config, memory.budget()),
+            upstream.clone(),
+            discovery.clone(),
+            fatal.clone(),
+            drain.clone(),
+        );
         let reads = Reads::new(convert::reads(config), factory.clone());
         let observer = Arc::new(Revisions { floors: reads.floors().clone(), factory: factory.clone() });
         let forward_config = ForwardConfig { lend: config.lend_identity, ..ForwardConfig::default() };
@@ -93,6 +101,7 @@ impl Daemon {
             forward: forward.clone(),
             access: access.clone(),
         });
+        metrics.register(memory);
         let everything = Arc::new(Everything {
             factory: factory.clone(),
             reads: reads.clone(),
@@ -223,6 +232,10 @@ async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
             () = informer.reflector.refused() => {}
         }
         if informer.cache.is_ready() {
+            return true;
+        }
+        if informer.reflector.is_too_large() {
+            // It has been said why, and is served by forwarding: no reason to keep the pod from its clients.
             return true;
         }
         if informer.reflector.is_forbidden() {

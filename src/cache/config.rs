@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::budget::Budget;
 use super::history::Limits;
 use crate::meta::Gvr;
 
@@ -24,6 +25,10 @@ pub struct CacheConfig {
     pub max_lag: u64,
     /// Time between the bookmarks of one watcher, less up to 5 % of jitter. The apiserver's is 60 s.
     pub bookmark_period: Duration,
+    /// What all caches may use together.
+    pub budget: Budget,
+    /// Gives its state up only when no cache is left that is not pinned.
+    pub pinned: bool,
 }
 
 // === impl CacheConfig ===
@@ -39,6 +44,8 @@ impl CacheConfig {
             window_max_bytes: 128 << 20,
             max_lag: 8192,
             bookmark_period: Duration::from_secs(60),
+            budget: Budget::default(),
+            pinned: false,
         }
     }
 

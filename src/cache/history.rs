@@ -116,11 +116,20 @@ impl History {
     /// Drops what is too old or too much, but nothing at or after `keep`, the first event not yet dispatched.
     /// True if anything went.
     pub(super) fn evict(&mut self, now: Instant, keep: u64) -> bool {
+        self.evict_to(self.limits.max_bytes, now, keep)
+    }
+
+    /// The same, and more until so many bytes are free.
+    pub(super) fn shrink(&mut self, excess: usize, now: Instant, keep: u64) -> bool {
+        self.evict_to(self.bytes.saturating_sub(excess), now, keep)
+    }
+
+    fn evict_to(&mut self, max_bytes: usize, now: Instant, keep: u64) -> bool {
         let before = self.first;
         while self.first < keep
             && let Some(front) = self.events.front()
         {
-            let crowded = self.events.len() > self.limits.max_events || self.bytes > self.limits.max_bytes;
+            let crowded = self.events.len() > self.limits.max_events || self.bytes > max_bytes;
             let stale = self.events.len() > self.limits.min_events
                 && now.saturating_duration_since(front.at) > self.limits.min_age;
             if !crowded && !stale {

@@ -4,6 +4,7 @@
 //! dispatcher to the groups of watchers that select it, and from a group's ring to each [`CacheWatcher`] at its own
 //! pace. Readers take no lock for the present state; what is older is rebuilt from the window, exactly.
 
+mod budget;
 mod config;
 #[cfg(test)]
 mod confirm_tests;
@@ -34,9 +35,11 @@ mod watch_cache;
 mod watch_tests;
 mod watcher;
 mod writer;
+mod writer_memory;
 
 use std::sync::Arc;
 
+pub use budget::{Account, Budget, Full};
 pub use config::CacheConfig;
 pub use invariants::Invariant;
 pub use ready::Readiness;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::budget::Account;
 use super::difference::Difference;
 use super::shared::Shared;
 use super::store::{Snapshot, Store};
@@ -16,8 +17,9 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent
 /// The exclusive writer of a cache. When it is dropped the cache stops: not ready, all watchers ended.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
-    store: Store,
+    pub(super) shared: Arc<Shared>,
+    pub(super) store: Store,
+    pub(super) account: Account,
     /// Zero unless synced.
     rv: ResourceVersion,
     synced: bool,
@@ -62,7 +64,8 @@ pub enum ReplaceError {
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head: 0 }
+        let account = shared.config.budget.account(shared.config.pinned);
+        Self { shared, store: Store::default(), account, rv: ResourceVersion::ZERO, synced: false, head: 0 }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -179,6 +182,7 @@ impl Writer {
         let (changed, deleted) = (difference.changed.len(), difference.deleted.len());
         self.shared.counters.replaced.add(1);
         if self.synced && rv == self.rv && difference.is_empty() {
+            self.settle();
             return Ok(Replaced { continued: true, ended: 0, changed, deleted });
         }
         let explained = difference.follows(self.rv);
@@ -207,6 +211,7 @@ impl Writer {
         drop(state);
         // Often the last reference to many objects: not under the lock.
         drop(old);
+        self.settle();
         self.shared.work.notify_one();
         let continued = explained && ended == 0 || !self.synced;
         (self.rv, self.synced) = (rv, true);
@@ -224,7 +229,7 @@ impl Writer {
     }
 
     /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may be of
-    /// any revision. For a store that was rewound.
+    /// any revision. For a store that was rewound, or that no longer fits into memory.
     pub fn not_ready(&mut self, why: impl AsRef<str>) {
         self.reset(why.as_ref(), EndReason::NotReady, false);
     }
@@ -233,6 +238,7 @@ impl Writer {
         self.shared.reset(why, reason, stopped);
         self.store = Store::default();
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
+        self.account.clear();
     }
 
     /// Makes one step visible: the events, if any, each with the state it leaves, and the state at the new revision.
@@ -246,6 +252,7 @@ impl Writer {
         if state.history.head() > self.head {
             state.history.evict(now, self.shared.dispatched.load(Ordering::Acquire));
             self.head = state.history.head();
+            self.charge(&mut state, now);
         }
         self.shared.publish(&mut state, snapshot);
         self.shared.ready.reached(self.rv);

@@ -10,7 +10,7 @@ use super::file::{File, Node, Value};
 use super::layers::{Loader, Raw};
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
-    parse_lend_identity, parse_mode, parse_name, positive_count, positive_duration,
+    parse_lend_identity, parse_memory, parse_mode, parse_name, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
 use super::sections::{
@@ -105,6 +105,7 @@ impl Loader<'_> {
         let max_informers = self.parse("limits.maxInformers", positive_count);
         let queues = self.queues();
         let window = self.window();
+        let memory = self.parse("limits.memory", parse_memory);
         let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
         self.drain_spread_fits(drain, http.as_ref());
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
@@ -124,6 +125,7 @@ impl Loader<'_> {
             reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
             queues: queues?,
             window: window?,
+            memory: memory?,
             drain: drain?,
             threads: threads?,
             log: log?,

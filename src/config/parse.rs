@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::parse_duration;
 use super::resources::choice;
+use super::{MemoryConfig, parse_duration, parse_size};
 use crate::auth::{Anonymous, ClientCaSource};
 use crate::passthrough::LendIdentity;
 
@@ -24,6 +24,18 @@ pub(super) fn parse_client_ca(text: &str) -> Result<ClientCaSource, String> {
 
 pub(super) fn parse_anonymous(text: &str) -> Result<Anonymous, String> {
     choice(text, &[("refuse", Anonymous::Refuse), ("forward", Anonymous::Forward)])
+}
+
+pub(super) fn parse_memory(text: &str) -> Result<MemoryConfig, String> {
+    if let Some(digits) = text.strip_suffix('%') {
+        let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
+        return percent.map(MemoryConfig::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
+    }
+    let bytes = parse_size(text)?;
+    if bytes < 1 << 20 {
+        return Err(format!("{text} is less than 1Mi"));
+    }
+    usize::try_from(bytes).map(MemoryConfig::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
 pub(super) fn parse_name(text: &str) -> Result<String, String> {

@@ -27,6 +27,7 @@ pub struct Config {
     pub reads: ReadsConfig,
     pub queues: QueuesConfig,
     pub window: WindowConfig,
+    pub memory: MemoryConfig,
     pub drain: DrainConfig,
     /// Threads of the traffic runtime; `None`: as many as the process may use processors.
     pub threads: Option<usize>,
@@ -102,6 +103,14 @@ pub struct WindowConfig {
     pub min_age: Duration,
     pub max_events: usize,
     pub max_bytes: usize,
+}
+
+/// What all caches may use together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryConfig {
+    /// Of what the process may use.
+    Percent(u8),
+    Bytes(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

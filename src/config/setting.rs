@@ -170,6 +170,12 @@ pub const SETTINGS: &[Setting] = &[
     one("drain.timeout", "duration", "25s", "how long open requests may take to end after the first signal"),
     one("drain.spread", "duration", "3s", "over how long the ends of open watches are spread when draining"),
     one("limits.maxConnections", "count", "10000", "connections served at once; one more is closed at once"),
+    one(
+        "limits.memory",
+        "size|percentage",
+        "60%",
+        "memory that all caches may use together, objects and windows: a size, or a part of the memory that the cgroup allows or the machine has; what does not fit is forwarded",
+    ),
     one("limits.compressedBytes", "size", "64Mi", "compressed lists kept for the next client that asks for the same"),
     one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),
     one(

@@ -151,6 +151,9 @@ impl Error {
             ForwardReason::Forbidden => {
                 refused("UPSTREAM_FORBIDDEN", format!("the apiserver does not let informerd itself list {name}"))
             }
+            ForwardReason::Memory => {
+                refused("MEMORY", format!("the memory of informerd's caches has no room for {name}"))
+            }
             ForwardReason::NotSynced => soon("NOT_SYNCED", format!("the cache of {name} is not synced yet")),
             ForwardReason::NotFresh => {
                 soon("NOT_FRESH", format!("the cache of {name} could not be proved to be fresh enough in time"))

@@ -66,6 +66,8 @@ pub enum NoCoverage {
     Encoding,
     /// The bound on informers is reached.
     TooMany,
+    /// The memory of the caches has no room for it.
+    Memory,
 }
 
 // === impl Factory ===
@@ -105,6 +107,9 @@ impl Factory {
     pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
         match self.find_or_start(resource, predicate, encoding) {
             Coverage::By(informer) if informer.reflector.is_unacceptable() => Coverage::None(NoCoverage::Encoding),
+            Coverage::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
+                Coverage::None(NoCoverage::Memory)
+            }
             coverage => coverage,
         }
     }
@@ -272,8 +277,13 @@ impl Factory {
     fn start(&self, key: InformerKey, resource: Arc<Resource>) -> Arc<Informer> {
         let inner = &self.inner;
         let table = selector::field_table(&resource);
-        let (writer, cache) =
-            cache::new(CacheConfig { resource: key.gvr.clone(), trigger: table.trigger, ..inner.config.cache.clone() });
+        let pinned = inner.config.rules.pins(&key.gvr);
+        let (writer, cache) = cache::new(CacheConfig {
+            resource: key.gvr.clone(),
+            trigger: table.trigger,
+            pinned,
+            ..inner.config.cache.clone()
+        });
         let source = ListerWatcher {
             resource: resource.clone(),
             namespace: key.scope.namespace.clone(),
@@ -284,7 +294,6 @@ impl Factory {
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
         let probe = ProgressProbe::new(inner.upstream.clone(), source, reflector.progress_sender());
-        let pinned = inner.config.rules.pins(&key.gvr);
         let informer = Arc::new(Informer::new(key, resource, table, cache.clone(), reflector.handle(), probe, pinned));
         tracing::info!(informer = %informer.key, "starting informer");
 

@@ -39,6 +39,8 @@ pub enum ForwardReason {
     OutOfScope,
     /// Our own identity may not list it.
     Forbidden,
+    /// The memory of the caches has no room for the resource.
+    Memory,
     /// The informer is not synced, and was not within the wait.
     NotSynced,
     /// The cache could not be proved to be fresh enough in time.
@@ -108,7 +110,7 @@ pub enum WatchSource {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
@@ -117,6 +119,7 @@ impl ForwardReason {
         Self::Excluded,
         Self::OutOfScope,
         Self::Forbidden,
+        Self::Memory,
         Self::NotSynced,
         Self::NotFresh,
         Self::Unsupported,
@@ -133,6 +136,7 @@ impl ForwardReason {
             Self::Excluded => "excluded",
             Self::OutOfScope => "out_of_scope",
             Self::Forbidden => "forbidden",
+            Self::Memory => "memory",
             Self::NotSynced => "not_synced",
             Self::NotFresh => "not_fresh",
             Self::Unsupported => "unsupported",

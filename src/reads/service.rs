@@ -392,6 +392,7 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::NotReadable => Self::NotReadable,
             NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
             NoCoverage::Forbidden => Self::Forbidden,
+            NoCoverage::Memory => Self::Memory,
         }
     }
 }

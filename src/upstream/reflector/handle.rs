@@ -18,7 +18,7 @@ pub struct Handle {
 /// A moment of a reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorStatus {
-    /// `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait` or `ended`.
+    /// `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait`, `refused` or `ended`.
     pub state: &'static str,
     pub since: Instant,
     /// The store holds a state, though perhaps not the latest.
@@ -28,6 +28,8 @@ pub struct ReflectorStatus {
     pub last_error_at: Option<Instant>,
     /// The HTTP status of the last error, 0 where there was none; cleared when events are followed again.
     pub failing: Option<u16>,
+    /// The state does not fit into memory, or did not when it was last tried.
+    pub too_large: bool,
     /// Whole states taken, the first included.
     pub relists: u64,
     /// Watches that ended and were resumed.
@@ -66,6 +68,7 @@ pub(super) struct Cold {
     pub(super) last_error: Option<String>,
     pub(super) last_error_at: Option<Instant>,
     pub(super) failing: Option<u16>,
+    pub(super) too_large: bool,
     pub(super) relists: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
@@ -83,6 +86,7 @@ impl Handle {
             last_error: None,
             last_error_at: None,
             failing: None,
+            too_large: false,
             relists: 0,
             restarts: 0,
             rewinds: 0,
@@ -112,6 +116,7 @@ impl Handle {
             last_error: cold.last_error,
             last_error_at: cold.last_error_at,
             failing: cold.failing,
+            too_large: cold.too_large,
             relists: cold.relists,
             restarts: cold.restarts,
             rewinds: cold.rewinds,
@@ -139,9 +144,14 @@ impl Handle {
         }
     }
 
-    /// Waits until the apiserver refuses us the resource (403), or the encoding (406).
+    /// Waits until the apiserver refuses us the resource (403) or the encoding (406), or its state does not fit.
     pub async fn refused(&self) {
-        self.wait_for(|status| matches!(status.failing, Some(403 | 406))).await;
+        self.wait_for(|status| status.too_large || matches!(status.failing, Some(403 | 406))).await;
+    }
+
+    /// The memory of the caches has no room for the state at present.
+    pub fn is_too_large(&self) -> bool {
+        self.shared.cold.borrow().too_large
     }
 
     /// The apiserver refuses us the resource at present.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every step that fails waits and is tried again; a Gone of the apiserver (410) leads to Learn, a resource that is
-//! not found twice to the end. The store is touched by WatchList and List only when they are complete, by Follow event
+//! not found twice to the end. What does not fit into memory is given up and learnt anew later. The store is touched by WatchList and List only when they are complete, by Follow event
 //! by event, and by Reset alone it is given up.
 
 use std::time::Duration;
@@ -46,6 +46,10 @@ pub(super) enum State {
         until: Instant,
         then: Then,
     },
+    /// The state does not fit into memory. It is given up, and tried again later.
+    Refused {
+        until: Instant,
+    },
     Ended(ReflectorEnd),
 }
 
@@ -80,6 +84,8 @@ pub(super) enum Outcome {
     WentBack,
     /// Reset: the store is given up.
     WasReset,
+    /// The state does not fit into memory, or no longer, and is given up.
+    Full,
     /// Wait: the time has come.
     Elapsed,
     Failed(Failure),
@@ -118,6 +124,8 @@ pub(super) struct Machine {
     watch_list_failures: u32,
     /// Answers in a row that the resource does not exist.
     not_found: u32,
+    /// Of a state that does not fit.
+    room: Backoff,
     pub(super) relists: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
@@ -139,7 +147,7 @@ const LIVED: Duration = Duration::from_secs(5);
 // === impl Machine ===
 
 impl Machine {
-    pub(super) fn new(paged: bool, backoff: BackoffConfig, now: Instant) -> Self {
+    pub(super) fn new(paged: bool, backoff: BackoffConfig, room: BackoffConfig, now: Instant) -> Self {
         Self {
             state: State::Learn,
             since: now,
@@ -149,6 +157,7 @@ impl Machine {
             paged,
             watch_list_failures: 0,
             not_found: 0,
+            room: Backoff::new(room),
             relists: 0,
             restarts: 0,
             rewinds: 0,
@@ -189,6 +198,14 @@ impl Machine {
         }
         let next = match (self.state, outcome) {
             (State::Ended(end), _) => State::Ended(end),
+
+            (state, Outcome::Full) => {
+                if state == State::Follow {
+                    self.room.healthy_for(lived);
+                }
+                State::Refused { until: now + self.room.next(None) }
+            }
+            (State::Refused { .. }, Outcome::Elapsed) => State::Learn,
 
             (State::Learn, Outcome::Learned) => self.relist(),
 
@@ -301,7 +318,7 @@ impl Machine {
             State::Confirm => Then::Confirm,
             State::Check | State::Watch | State::Follow => Then::Check,
             State::Wait { then, .. } => then,
-            State::Ended(_) => Then::Learn,
+            State::Refused { .. } | State::Ended(_) => Then::Learn,
         }
     }
 
@@ -332,6 +349,7 @@ impl State {
             Self::Confirm => "confirm",
             Self::Reset => "reset",
             Self::Wait { .. } => "wait",
+            Self::Refused { .. } => "refused",
             Self::Ended(_) => "ended",
         }
     }

@@ -10,7 +10,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let now = Instant::now();
-        Self { machine: Machine::new(false, BackoffConfig::default(), now), now }
+        Self { machine: Machine::new(false, BackoffConfig::default(), BackoffConfig::default(), now), now }
     }
 
     /// Following a stream, with a store at revision 100.
@@ -166,4 +166,17 @@ async fn health_forgets_failures() {
     bench.after(0, Outcome::Opened);
     bench.after(120, Outcome::Broken);
     assert!(bench.waits().0 < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_given_up_and_learnt_anew_ever_later() {
+    let mut bench = Bench::following();
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let State::Refused { until } = bench.after(1, Outcome::Full) else { panic!("{:?}", bench.machine.state()) };
+        waits.push(until - bench.now);
+        assert_eq!(bench.after(60, Outcome::Elapsed), State::Learn);
+    }
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
 }

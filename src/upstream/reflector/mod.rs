@@ -3,10 +3,14 @@
 mod apply;
 mod handle;
 mod machine;
+mod memory;
 mod stream;
+mod trouble;
 
 #[cfg(test)]
 mod machine_tests;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod scripted_tests;
 #[cfg(test)]
@@ -16,14 +20,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng as _;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 pub use super::source::ListerWatcher;
 pub use handle::{Handle, ReflectorStatus};
 
 use self::machine::{Failure, Machine, Outcome, State};
+use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
 use super::backoff::BackoffConfig;
 use super::client::{RequestVerb, Upstream, UpstreamError};
@@ -50,6 +54,8 @@ pub struct ReflectorConfig {
     /// The largest object or event, in bytes.
     pub max_object: usize,
     pub backoff: BackoffConfig,
+    /// When a state that did not fit into memory is tried again.
+    pub room: BackoffConfig,
 }
 
 /// Why a reflector is no more.
@@ -72,6 +78,8 @@ pub struct Reflector {
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
     claim_sender: mpsc::Sender<Progress>,
+    /// Of a state that did not fit into memory.
+    sample: Option<Sample>,
 }
 
 /// Claims on their way. Whoever has one to make waits for room.
@@ -92,7 +100,7 @@ impl Reflector {
         let (claim_sender, claims) = mpsc::channel(CLAIMS);
         let recoveries = upstream.recoveries();
         Self {
-            machine: Machine::new(paged, config.backoff, now),
+            machine: Machine::new(paged, config.backoff, config.room, now),
             handle: Handle::new(now),
             upstream,
             lister,
@@ -103,6 +111,7 @@ impl Reflector {
             claims,
             recoveries,
             claim_sender,
+            sample: None,
         }
     }
 
@@ -124,6 +133,8 @@ impl Reflector {
         loop {
             let state = self.machine.state();
             let outcome = match state {
+                State::Ended(end) => return end,
+                _ if self.writer.is_recalled() => self.recalled(),
                 State::Learn => self.learn().await,
                 State::WatchList => self.watch_list().await,
                 State::List => self.list(self.config.page_size).await,
@@ -133,7 +144,7 @@ impl Reflector {
                 State::Follow => self.follow().await,
                 State::Reset => self.reset(),
                 State::Wait { until, .. } => self.wait(until).await,
-                State::Ended(end) => return end,
+                State::Refused { until } => self.refused(until).await,
             };
             self.advance(outcome);
         }
@@ -171,6 +182,7 @@ impl Reflector {
             (status.rewinds, status.paged) = (machine.rewinds, machine.paged());
             if machine.state() == State::Follow {
                 status.failing = None;
+                status.too_large = false;
             }
         });
     }
@@ -178,12 +190,13 @@ impl Reflector {
     /// How objects of this type are written: an empty state by watch-list would not tell the kind of its list.
     async fn learn(&mut self) -> Outcome {
         let options = self.lister.options(RequestVerb::Probe);
-        let page = read_page(&self.upstream, &self.lister, &self.config, 1, "", &options, |_, _| ()).await;
+        let page = read_page(&self.upstream, &self.lister, &self.config, 1, "", &options, |_, _| true).await;
         match page {
-            Ok(meta) => {
+            Ok(Some(meta)) => {
                 self.learned(&meta);
-                Outcome::Learned
+                self.expect(&meta).err().unwrap_or(Outcome::Learned)
             }
+            Ok(None) => Outcome::Failed(Failure::Other),
             Err(error) => self.failed(&error),
         }
     }
@@ -224,6 +237,7 @@ impl Reflector {
                 }
             };
         let mut objects: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
+        let mut load = Load::default();
         loop {
             let idle = Instant::now() + self.config.initial_idle;
             match stream.next(idle).await {
@@ -233,7 +247,14 @@ impl Reflector {
                     }
                     match kind {
                         EventType::Deleted => objects.remove(&object.key),
-                        EventType::Added | EventType::Modified => objects.insert(object.key.clone(), Arc::new(object)),
+                        EventType::Added | EventType::Modified => match load.take(&self.writer, object) {
+                            Ok(object) => objects.insert(object.key.clone(), object),
+                            Err(full) => {
+                                // Before anything else: it is in the way.
+                                drop(std::mem::take(&mut objects));
+                                return self.full(full, &load);
+                            }
+                        },
                     };
                 }
                 Ok(Some(WatchFrame::Bookmark { rv, initial_events_end: true, object, .. })) => {
@@ -261,17 +282,26 @@ impl Reflector {
     /// All pages are of the moment of the first: the continue token pins it.
     async fn list(&mut self, page_size: u32) -> Outcome {
         let options = self.lister.options(RequestVerb::List);
-        let mut objects = Vec::new();
+        let (mut objects, mut load, mut full) = (Vec::new(), Load::default(), None);
         let mut token = String::new();
         loop {
             let mut first = None;
+            let (writer, take) = (&self.writer, (&mut objects, &mut load, &mut full));
             let page =
                 read_page(&self.upstream, &self.lister, &self.config, page_size, &token, &options, |object, meta| {
                     first.get_or_insert(meta);
-                    objects.push(Arc::new(object));
+                    let (objects, load, full) = (&mut *take.0, &mut *take.1, &mut *take.2);
+                    load.take(writer, object)
+                        .map(|object| objects.push(object))
+                        .map_err(|error| *full = Some(error))
+                        .is_ok()
                 });
             let meta = match page.await {
-                Ok(meta) => meta,
+                Ok(Some(meta)) => meta,
+                Ok(None) => {
+                    drop(objects);
+                    return full.map_or(Outcome::Failed(Failure::Other), |full| self.full(full, &load));
+                }
                 Err(error) => return self.failed(&error),
             };
             self.learned(&meta);
@@ -343,6 +373,7 @@ impl Reflector {
         let mut heard = false;
         // Deletions of one revision, of which there may be more. Those that the end of the stream finds here come again.
         let mut expired: Vec<Object> = Vec::new();
+        let mut recalled = std::pin::pin!(self.writer.recalled());
         loop {
             let until = if expired.is_empty() { stream.deadline } else { Instant::now() + TOGETHER };
             let frame = tokio::select! {
@@ -351,6 +382,7 @@ impl Reflector {
                     self.consider(claim);
                     continue;
                 }
+                () = &mut recalled => return self.recalled(),
             };
             let held = expired.len();
             let (expires, complete) = match &frame {
@@ -397,80 +429,6 @@ impl Reflector {
             }
         }
     }
-
-    fn reset(&mut self) -> Outcome {
-        let why = "the resource version of the apiserver went back: its store was restored from a backup";
-        tracing::warn!(resource = %self.lister.resource.gvr, "{why}");
-        self.writer.not_ready(why);
-        // They are of the past that did not happen.
-        while self.claims.try_recv().is_ok() {}
-        Outcome::WasReset
-    }
-
-    async fn wait(&mut self, until: Instant) -> Outcome {
-        loop {
-            tokio::select! {
-                () = sleep_until(until) => return Outcome::Elapsed,
-                // The apiserver was away and has answered somebody else. The sender lives in the client.
-                _ = self.recoveries.changed() => return Outcome::Elapsed,
-                // What is proven stays true while the stream is away.
-                Some(claim) = self.claims.recv() => self.consider(claim),
-            }
-        }
-    }
-
-    /// Takes for a bookmark what a probe has proved. A claim is made once the cache has what it starts from; one that
-    /// finds the cache before that is of a time before a reset.
-    fn consider(&mut self, claim: Progress) {
-        let at = self.writer.resource_version();
-        if !at.is_zero() && at >= claim.from && at < claim.to {
-            self.writer.progress(claim.to);
-            self.handle.reached(claim.to);
-        }
-    }
-
-    fn watch_timeout(&self) -> Duration {
-        self.config.watch_timeout.mul_f64(rand::rng().random_range(1.0..2.0))
-    }
-
-    /// The stream broke, or what came by it was no event.
-    fn broken(&mut self, error: &UpstreamError) -> Outcome {
-        if matches!(error, UpstreamError::Decode(_)) {
-            self.handle.garbage();
-        }
-        self.note(&error.to_string(), 0);
-        Outcome::Broken
-    }
-
-    fn failed(&mut self, error: &UpstreamError) -> Outcome {
-        let code = error.code().unwrap_or(0);
-        self.note(&error.to_string(), code);
-        let failure = match code {
-            401 => Failure::Unauthorized,
-            // Neither is over soon.
-            403 | 406 => Failure::Forbidden,
-            404 => Failure::NotFound,
-            410 => Failure::Expired,
-            429 | 500..=599 => Failure::Unavailable { retry_after: error.retry_after() },
-            _ => Failure::Other,
-        };
-        Outcome::Failed(failure)
-    }
-
-    fn note(&mut self, text: &str, code: u16) {
-        let (resource, state) = (&self.lister.resource.gvr, self.machine.state().as_str());
-        if self.upstream.is_reachable() {
-            tracing::info!(%resource, state, error = text, "reflector is in trouble");
-        } else {
-            // That is said once, by the client, and not for every resource.
-            tracing::debug!(%resource, state, error = text, "reflector is in trouble");
-        }
-        self.recoveries.mark_unchanged();
-        self.handle.update(|status| {
-            (status.last_error, status.last_error_at) = (Some(text.to_owned()), Some(Instant::now()));
-            status.failing = Some(code);
-        });
-    }
 }
 
 // === impl ReflectorConfig ===
@@ -485,6 +443,12 @@ impl Default for ReflectorConfig {
             refused_for: Duration::from_secs(600),
             max_object: 16 << 20,
             backoff: BackoffConfig::default(),
+            room: BackoffConfig {
+                initial: Duration::from_secs(30),
+                max: Duration::from_secs(600),
+                reset_after: Duration::from_secs(600),
+                ..BackoffConfig::default()
+            },
         }
     }
 }

@@ -85,7 +85,7 @@ fn check_encoding(asked: Encoding, headers: &HeaderMap) -> Result<(), UpstreamEr
     Err(UpstreamError::Status(Box::new(status)))
 }
 
-/// Reads one page, `limit` 0 for all there is; each item goes to `take` as it arrives.
+/// Reads one page, `limit` 0 for all there is; each item goes to `take` as it arrives. `None` once `take` wants no more.
 pub(super) async fn read_page(
     upstream: &Upstream,
     lister: &ListerWatcher,
@@ -93,8 +93,8 @@ pub(super) async fn read_page(
     limit: u32,
     token: &str,
     options: &CallOptions,
-    mut take: impl FnMut(Object, TypeMeta),
-) -> Result<ListMeta, UpstreamError> {
+    mut take: impl FnMut(Object, TypeMeta) -> bool,
+) -> Result<Option<ListMeta>, UpstreamError> {
     let path = lister.list_path(limit, token);
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
     let accept = Format::media_type(lister.encoding, false);
@@ -105,10 +105,12 @@ pub(super) async fn read_page(
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
         while let Some((object, type_meta)) = decoder.next().map_err(decode_error)? {
-            take(object, type_meta);
+            if !take(object, type_meta) {
+                return Ok(None);
+            }
         }
         // A whole list decodes for seconds; others want this thread too.
         tokio::task::consume_budget().await;
     }
-    decoder.finish().map_err(decode_error)
+    decoder.finish().map(Some).map_err(decode_error)
 }

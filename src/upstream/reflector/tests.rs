@@ -43,7 +43,17 @@ pub(super) fn resource(group: &str, name: &str, kind: &str) -> Arc<Resource> {
 }
 
 pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: ReflectorConfig) -> World {
-    let (writer, cache) = cache::new(CacheConfig::new(resource.gvr.clone()));
+    let cache = CacheConfig::new(resource.gvr.clone());
+    reflect_into(cache, upstream, resource, config)
+}
+
+pub(super) fn reflect_into(
+    cache: CacheConfig,
+    upstream: Upstream,
+    resource: Arc<Resource>,
+    config: ReflectorConfig,
+) -> World {
+    let (writer, cache) = cache::new(cache);
     spawn("dispatcher", cache.run_dispatcher());
     let lister = ListerWatcher {
         resource,
@@ -58,7 +68,7 @@ pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: Refle
     World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
 }
 
-async fn client(url: &str) -> Upstream {
+pub(super) async fn client(url: &str) -> Upstream {
     Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap()
 }
 
@@ -67,7 +77,7 @@ async fn start(server: &Server, config: ReflectorConfig) -> World {
     reflect(client(&server.url()).await, resource("", "configmaps", "ConfigMap"), config)
 }
 
-fn config_map(name: &str, value: &str) -> Value {
+pub(super) fn config_map(name: &str, value: &str) -> Value {
     let metadata = json!({"name": name, "namespace": "default"});
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": value}})
 }
@@ -75,7 +85,7 @@ fn config_map(name: &str, value: &str) -> Value {
 impl World {
     /// Waits until the cache holds exactly the server's objects.
     #[track_caller]
-    fn converge(&self, server: &Server) -> impl Future<Output = ()> {
+    pub(super) fn converge(&self, server: &Server) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
         let wanted = server.state("configmaps");
         async move {
@@ -108,7 +118,7 @@ impl World {
     }
 
     /// A watcher of everything from now on.
-    fn watcher(&self) -> CacheWatcher {
+    pub(super) fn watcher(&self) -> CacheWatcher {
         let labels = Arc::new(LabelSelector::parse("").unwrap());
         let fields = FieldSelector::parse("").unwrap();
         let fields = fields.compile(&resource("", "configmaps", "ConfigMap"), &FieldTable::default()).unwrap();
@@ -129,7 +139,7 @@ impl Drop for World {
     }
 }
 
-async fn next_event(watcher: &mut CacheWatcher) -> (EventType, String, u64) {
+pub(super) async fn next_event(watcher: &mut CacheWatcher) -> (EventType, String, u64) {
     loop {
         match timeout(SOON, watcher.next()).await.expect("an event") {
             Some(WatcherEvent::Event { kind, object, .. }) => return (kind, object.key.name().to_owned(), object.rv.0),

@@ -1,0 +1,117 @@
+//! States that do not fit into the memory of the caches: not read, or read no further, or given up.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::Reflector;
+use super::machine::Outcome;
+use crate::cache::{Budget, Full, Writer};
+use crate::codec::json::ListMeta;
+use crate::meta::Object;
+
+/// A state under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    /// What its objects cost that the cache does not have yet.
+    bytes: usize,
+    objects: usize,
+}
+
+/// What was seen of a state that did not fit, so that it is not read again and again to find that out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    load: Load,
+    /// How often it may still be relied on: objects become smaller, too.
+    trusted: u8,
+}
+
+/// No object with its metadata is smaller, so a count of them says what they need at least.
+const LEAST: usize = 512;
+const TRUSTED: u8 = 4;
+
+// === impl Load ===
+
+impl Load {
+    /// Takes one more object.
+    pub(super) fn take(&mut self, writer: &Writer, object: Object) -> Result<Arc<Object>, Full> {
+        let object = match writer.known(object) {
+            Ok(known) => return Ok(known),
+            Err(object) => object,
+        };
+        self.bytes += Budget::cost(object.size());
+        self.objects += 1;
+        writer.load(self.bytes).map(|()| Arc::new(object))
+    }
+}
+
+// === impl Reflector ===
+
+impl Reflector {
+    /// Before a first state is read, from its number of objects: whether it can fit.
+    pub(super) fn expect(&mut self, meta: &ListMeta) -> Result<(), Outcome> {
+        if !self.writer.resource_version().is_zero() {
+            return Ok(());
+        }
+        let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok());
+        let count = more.map_or(1, |more| more.saturating_add(1));
+        let need = match &mut self.sample {
+            Some(sample) if sample.trusted > 0 => {
+                sample.trusted -= 1;
+                let Load { bytes, objects } = sample.load;
+                // With a selector no number is told: it is more than what was read.
+                if more.is_some() { (bytes / objects.max(1)).saturating_mul(count) } else { bytes }
+            }
+            _ => count.saturating_mul(LEAST),
+        };
+        let fits = self.writer.load(need);
+        fits.map_err(|full| self.refuse(full))
+    }
+
+    /// A state that was being read does not fit.
+    pub(super) fn full(&mut self, full: Full, load: &Load) -> Outcome {
+        self.sample = Some(Sample { load: *load, trusted: TRUSTED });
+        self.refuse(full)
+    }
+
+    /// All caches together have too much, and this one is to go.
+    pub(super) fn recalled(&mut self) -> Outcome {
+        let why = "memory is short, and this cache was given up for the others";
+        self.give_up(why.to_owned())
+    }
+
+    fn refuse(&mut self, full: Full) -> Outcome {
+        let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+        let (need, room, limit) = (mib(full.need), mib(full.room), mib(full.limit));
+        self.give_up(format!("does not fit: at least {need} MiB needed, {room} of {limit} MiB free for caches"))
+    }
+
+    fn give_up(&mut self, why: String) -> Outcome {
+        let resource = &self.lister.resource.gvr;
+        let namespace = self.lister.namespace.as_deref().unwrap_or_default();
+        let what_to_do = "not cached, its reads are forwarded: raise limits.memory, or the memory limit";
+        if self.writer.is_pinned() {
+            tracing::error!(%resource, namespace, why, "pinned, but {what_to_do}");
+        } else {
+            tracing::warn!(%resource, namespace, why, "{what_to_do}");
+        }
+        self.stream = None;
+        self.writer.not_ready(&why);
+        self.handle.update(|status| {
+            status.too_large = true;
+            (status.last_error, status.last_error_at) = (Some(why), Some(Instant::now()));
+        });
+        Outcome::Full
+    }
+
+    /// Until it is tried again.
+    pub(super) async fn refused(&mut self, until: Instant) -> Outcome {
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return Outcome::Elapsed,
+                // Of a state that is no more.
+                Some(_) = self.claims.recv() => {}
+            }
+        }
+    }
+}
