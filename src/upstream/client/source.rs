@@ -73,7 +73,7 @@ impl ConfigSource {
                 refuse_proxy(&mut config, explicit_proxy.as_deref())?;
                 Ok((config, fingerprint))
             }
-            // The token and the CA file are followed by the layers that read them.
+            // The token and the CA file are followed by the layers that read them, but not at once.
             Self::InCluster => {
                 let config = blocking(|| {
                     kube::Config::incluster().map_err(|error| {
@@ -81,13 +81,16 @@ impl ConfigSource {
                         UpstreamError::Config(Cause::new(text))
                     })
                 });
-                Ok((config.await?, 0))
+                let config = config.await?;
+                let fingerprint = of_file(config.root_cert_file.clone()).await?;
+                Ok((config, fingerprint))
             }
             Self::Fixed(config) => {
                 let mut config = (**config).clone();
                 let explicit = config.proxy_url.as_ref().map(Uri::to_string);
                 refuse_proxy(&mut config, explicit.as_deref())?;
-                Ok((config, 0))
+                let fingerprint = of_file(config.root_cert_file.clone()).await?;
+                Ok((config, fingerprint))
             }
         }
     }
@@ -99,7 +102,8 @@ impl ConfigSource {
                 let source = self.clone();
                 Ok(blocking(move || source.read_kubeconfig()).await?.1)
             }
-            Self::InCluster | Self::Fixed(_) => Ok(0),
+            Self::InCluster => of_file(Some(SERVICE_ACCOUNT_CA.into())).await,
+            Self::Fixed(config) => of_file(config.root_cert_file.clone()).await,
         }
     }
 
@@ -133,6 +137,20 @@ impl ConfigSource {
         // Exec plugins are run synchronously by the layers.
         blocking(move || Loaded::build(&config, fingerprint)).await
     }
+}
+
+/// Where the kubelet puts the cluster's CA; the client library's own constant is not public.
+const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+/// A number that changes with the contents of a CA file.
+async fn of_file(path: Option<PathBuf>) -> Result<u64, UpstreamError> {
+    let Some(path) = path else { return Ok(0) };
+    blocking(move || {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(path).ok().hash(&mut hasher);
+        Ok(hasher.finish())
+    })
+    .await
 }
 
 /// The cluster and the user that the options, or the file's current context, name.

@@ -215,6 +215,25 @@ async fn a_certificate_of_a_stranger_is_a_tls_error() {
     assert!(error.is_about_certificates());
 }
 
+/// As in a pod, where the kubelet replaces the file.
+#[tokio::test]
+async fn a_rotated_ca_file_is_followed_at_once() {
+    let old = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
+    let new = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    std::fs::write(&file, &old.certificates.as_ref().unwrap().ca).unwrap();
+    let mut config = new.config();
+    (config.root_cert, config.root_cert_file) = (old.config().root_cert, Some(file.clone()));
+    let settings = UpstreamConfig { check_interval: Duration::ZERO, ..UpstreamConfig::default() };
+    let client = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
+    let error = client.send(Identity::Own, get("/")).await.err().unwrap();
+    assert!(error.is_about_certificates(), "{error}");
+    std::fs::write(&file, &new.certificates.as_ref().unwrap().ca).unwrap();
+    assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 200);
+    assert_eq!(client.send(Identity::Bare, get("/")).await.unwrap().status(), 200);
+}
+
 /// A server that takes one token.
 async fn guarded(token: &'static str) -> FakeServer {
     FakeServer::plain(move |request, _| async move {
