@@ -4,20 +4,26 @@ use std::borrow::Cow;
 use std::fmt;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use base64::alphabet::URL_SAFE;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::NO_PAD;
+use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 /// How a token travels where a WebSocket client cannot set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// As Go decodes: bits beyond the last byte may be anything.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// A token. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 /// The token the apiserver would take: of the first `Authorization` line, if its scheme is `Bearer` in any case and
-/// exactly one blank stands before the token; of a WebSocket's protocols otherwise.
+/// exactly one blank stands before the token; of the protocols of a WebSocket otherwise. What is no text is looked at
+/// all the same, since the apiserver does: it may follow a token that is one.
 pub fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
-    authorization_token(headers).map(Cow::Borrowed).or_else(|| protocol_token(headers).map(Cow::Owned))
+    authorization_token(headers).or_else(|| protocol_token(headers).map(Cow::Owned))
 }
 
 /// Whether the request says `Authorization` in a way that two servers could read differently.
@@ -25,18 +31,34 @@ pub fn is_ambiguous(headers: &HeaderMap) -> bool {
     headers.get_all(AUTHORIZATION).iter().count() > 1
 }
 
-fn authorization_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut parts = value.splitn(3, ' ');
+/// Whether the request says `Authorization`, and it is no token.
+pub fn is_of_another_scheme(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION) && authorization_token(headers).is_none()
+}
+
+fn authorization_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    match String::from_utf8_lossy(headers.get(AUTHORIZATION)?.as_bytes()) {
+        Cow::Borrowed(value) => bearer(value).map(Cow::Borrowed),
+        Cow::Owned(value) => bearer(&value).map(|token| Cow::Owned(token.to_owned())),
+    }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let mut parts = value.trim().splitn(3, ' ');
     let (scheme, token) = (parts.next()?, parts.next()?);
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 fn protocol_token(headers: &HeaderMap) -> Option<String> {
-    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    // Of anything but a WebSocket the apiserver does not look at them.
+    if !headers.contains_key(UPGRADE) {
+        return None;
+    }
+    let protocols: Vec<Cow<'_, str>> =
+        headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
     let encoded =
-        protocols.flat_map(|value| value.split(',')).find_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL))?;
-    String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok().filter(|token| !token.is_empty())
+        protocols.iter().flat_map(|value| value.split(',')).find_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL))?;
+    String::from_utf8(BASE64.decode(encoded).ok()?).ok().filter(|token| !token.is_empty())
 }
 
 // === impl Secret ===
@@ -78,6 +100,10 @@ mod tests {
         assert_eq!(found(&["  Bearer t  "]).as_deref(), Some("t"));
         assert_eq!(found(&["Bearer t rest"]).as_deref(), Some("t"));
         assert_eq!(found(&["Bearer t", "Bearer u"]).as_deref(), Some("t"));
+        for hidden in [&b"Bearer t \xff"[..], b"Bearer t \xc3\xa9", b"Bearer t\xc2\xa0"] {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_bytes(hidden).unwrap())]);
+            assert_eq!(token(&headers).as_deref(), Some("t"), "{hidden:?}");
+        }
         for none in [&[][..], &[""], &["Bearer"], &["Bearer "], &["Bearer  t"], &["Basic t"], &["Bearer\tt"], &["é"]] {
             assert_eq!(found(none), None, "{none:?}");
         }
@@ -88,7 +114,13 @@ mod tests {
         let mut headers = HeaderMap::new();
         let offered = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r";
         headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(offered));
+        assert_eq!(token(&headers), None, "this is none");
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         assert_eq!(token(&headers).as_deref(), Some("tok"));
+        // Go does not care what the bits after the last byte are.
+        let loose = HeaderValue::from_static("base64url.bearer.authorization.k8s.io.dG9rZX, v4");
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, loose);
+        assert_eq!(token(&headers).as_deref(), Some("toke"));
         assert!(!format!("{:?}", Secret::new("tok")).contains("tok"));
     }
 }

@@ -1,10 +1,11 @@
 //! Discovery and OpenAPI documents: large, asked for by every client at its start, and seldom changed. Kept with their
 //! ETag and confirmed by the apiserver on every request, so an answer is never older than the apiserver's own.
 
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    RANGE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, RANGE,
 };
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -21,7 +22,8 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
     identity: Identity,
-    authorization: Option<HeaderValue>,
+    /// The SHA-256: a document is kept for longer than anybody's token should lie about.
+    authorization: Option<[u8; 32]>,
     target: Box<str>,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
@@ -44,6 +46,8 @@ impl DocumentKey {
         let path = request.uri.path();
         let unusual = headers.contains_key(RANGE)
             || headers.contains_key(IF_MODIFIED_SINCE)
+            // What is in front of an apiserver may know a user by it.
+            || headers.contains_key(COOKIE)
             || has_prefixed(headers, "impersonate-")
             // Several header lines of one name are too rare to be keyed by.
             || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
@@ -53,7 +57,7 @@ impl DocumentKey {
         let value = |name: HeaderName| headers.get(name).cloned();
         Some(Self {
             identity,
-            authorization: value(AUTHORIZATION),
+            authorization: headers.get(AUTHORIZATION).map(hashed),
             target: request.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
             accept: value(ACCEPT),
             accept_encoding: value(ACCEPT_ENCODING),
@@ -62,8 +66,14 @@ impl DocumentKey {
 
     pub fn size(&self) -> usize {
         let of = |value: &Option<HeaderValue>| value.as_ref().map_or(0, HeaderValue::len);
-        size_of::<Self>() + self.target.len() + of(&self.authorization) + of(&self.accept) + of(&self.accept_encoding)
+        size_of::<Self>() + self.target.len() + of(&self.accept) + of(&self.accept_encoding)
     }
+}
+
+fn hashed(credential: &HeaderValue) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest::digest(&digest::SHA256, credential.as_bytes()).as_ref());
+    hash
 }
 
 fn is_document(path: &str) -> bool {

@@ -1,8 +1,8 @@
 //! Which headers cross the proxy.
 
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -55,10 +55,16 @@ pub fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
 }
 
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = connection_tokens(headers).filter_map(|token| token.parse().ok()).collect();
+    let listed: Vec<HeaderName> =
+        connection_tokens(headers).filter_map(|token| token.parse().ok()).filter(|name| !says_who(name)).collect();
     for name in listed.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// Whom a request comes from: no `Connection` takes it away. Without its impersonation a request would be its sender's.
+fn says_who(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || name.as_str().starts_with("impersonate-")
 }
 
 fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -128,6 +134,19 @@ mod tests {
         assert_eq!(headers.get_all("x-stream-protocol-version").iter().count(), 2);
         strip_forwarded(&mut headers);
         assert!(!headers.contains_key("x-forwarded-for"));
+    }
+
+    #[test]
+    fn who_it_is_stays() {
+        let mut headers = map(&[
+            ("connection", "authorization, Impersonate-User, x-remote-user, accept"),
+            ("authorization", "Bearer t"),
+            ("impersonate-user", "somebody"),
+            ("x-remote-user", "admin"),
+            ("accept", "*/*"),
+        ]);
+        strip_request(&mut headers);
+        assert_eq!(names(&headers), ["authorization", "impersonate-user"]);
     }
 
     #[test]

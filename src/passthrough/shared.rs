@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, RANGE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, ORIGIN, RANGE, USER_AGENT,
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -93,7 +93,8 @@ impl ReadKey {
     pub fn of(request: &Parts, info: &RequestInfo, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
         let plain = request.method == Method::GET && info.is_plain_read() && info.verb != Verb::Watch;
-        let special = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, AUDIT_ID];
+        // A cookie: what is in front of an apiserver may know a user by it. An origin: it may be repeated in the answer.
+        let special = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, AUDIT_ID, COOKIE, ORIGIN];
         let unusual = special.iter().any(|name| headers.contains_key(name))
             || has_prefixed(headers, "impersonate-")
             || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
