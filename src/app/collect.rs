@@ -142,6 +142,7 @@ const AUTH_GAUGES: &[PerProcess<AuthMetrics>] = &[
 const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_token_reviews", "TokenReviews sent", |m| load(&m.token_reviews)),
     ("auth_access_reviews", "SubjectAccessReviews sent", |m| load(&m.access_reviews)),
+    ("auth_pod_checks", "Questions whether the pod of a token is still there", |m| load(&m.pod_checks)),
     ("auth_review_failures", "Reviews that brought no answer", |m| load(&m.review_failures)),
     ("auth_review_overflows", "Reviews not sent because too many waited", |m| load(&m.review_overflows)),
     ("auth_allowed", "Reads allowed", |m| load(&m.allowed)),

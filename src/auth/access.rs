@@ -19,6 +19,7 @@ use super::metrics::{AuthMetrics, count};
 use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
 use super::stamps::Stamps;
+use super::term::Term;
 use super::user::UserInfo;
 use crate::lifecycle::{Fatal, spawn_supervised};
 use crate::meta::{Status, errors};
@@ -163,6 +164,15 @@ impl Access {
         verdict
     }
 
+    /// How long a watch may go on that is forwarded as its client's own; to be asked before it is forwarded. `None` for
+    /// who is trusted.
+    pub fn term(&self, caller: &Caller<'_>, wish: Attributes) -> Option<Term> {
+        match (caller.mode, &self.delegated) {
+            (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, wish)),
+            _ => None,
+        }
+    }
+
     /// Whether a request may be forwarded as its client's own. On a delegated listener nothing is forwarded in any other
     /// way.
     ///
@@ -180,7 +190,7 @@ impl Access {
 // === impl Delegated ===
 
 impl Delegated {
-    async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
+    pub(super) async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
         if impersonates(caller.headers) || bearer::is_ambiguous(caller.headers) {
             return self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await;
         }
@@ -223,6 +233,11 @@ impl Delegated {
     async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         // The forwarder would send every line, and the apiserver would take the first: so would we.
         let token = bearer::token(caller.headers).is_some();
+        let other = bearer::is_ambiguous(caller.headers) || bearer::is_of_another_scheme(caller.headers);
+        if self.bound_to_node && other {
+            // Whatever is behind us might make somebody of it whose node nobody has looked at.
+            return Err(Box::new(errors::unauthorized()));
+        }
         if caller.certificates.is_none() && (!token || !self.bound_to_node) {
             return match (token, self.anonymous) {
                 (true, _) | (false, Anonymous::Forward) => Ok(()),
@@ -257,6 +272,10 @@ impl Grant {
     /// Whether the client's own credentials could take the read to the apiserver.
     pub fn may_forward(&self) -> bool {
         self.held.as_ref().is_none_or(|held| matches!(held.source, Source::Token(_)))
+    }
+
+    pub(super) fn into_held(self) -> Option<Held> {
+        self.held
     }
 
     /// The right to a stream, to be polled while it is open.

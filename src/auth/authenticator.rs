@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::bearer::{self, Secret};
 use super::client_ca::{ClientCa, NotVerified};
 use super::config::AuthConfig;
+use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
 use super::user::{AUTHENTICATED, NODE_NAME, UserInfo};
@@ -38,6 +39,8 @@ pub struct Authenticator {
     remembered: Cache<[u8; 32], Known>,
     key: hmac::Key,
     revoked: Arc<Revoked>,
+    /// `None` where the pods of all tokens that are taken are watched.
+    pods: Option<Pods>,
 }
 
 /// Who a request says to be.
@@ -85,8 +88,11 @@ impl Authenticator {
     ) -> Result<Self, super::access::StartError> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
             .map_err(|_| super::access::StartError::Random)?;
+        // Asked twice as often, so that a pod that has gone is missed no longer than `ttl`.
+        let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
         Ok(Self {
             reviews,
+            pods,
             client_ca,
             audiences: config.audiences.clone(),
             node: config.node.clone(),
@@ -156,7 +162,13 @@ impl Authenticator {
         if known.user.as_deref().is_some_and(|user| self.revoked.covers(user)) {
             return Ok(Known { user: None, ..known });
         }
-        Ok(known)
+        let Some((pods, user)) = self.pods.as_ref().zip(known.user.as_deref()) else { return Ok(known) };
+        match pods.of(user).await {
+            Ok(Some(Seen { there: Some(false), until })) => Ok(Known { user: None, until }),
+            Ok(Some(Seen { there: Some(true), until })) => Ok(Known { until: known.until.min(until), ..known }),
+            // What the apiserver has said of the token itself holds.
+            Ok(Some(Seen { there: None, .. }) | None) | Err(_) => Ok(known),
+        }
     }
 
     async fn review(&self, token: &str) -> Result<Known, Unavailable> {

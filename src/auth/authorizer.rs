@@ -87,6 +87,11 @@ impl Authorizer {
         decision.map_err(|error| Unavailable::clone(&error))
     }
 
+    /// How long an allowed access stays allowed without being asked for again.
+    pub(super) fn allow_ttl(&self) -> Duration {
+        self.allow_ttl
+    }
+
     /// How many decisions are remembered, roughly.
     pub fn remembered(&self) -> u64 {
         self.decisions.entry_count()

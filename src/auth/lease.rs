@@ -101,7 +101,7 @@ impl Drop for Right {
 // === impl Held ===
 
 impl Held {
-    async fn until_gone(mut self) -> Box<Status> {
+    pub(super) async fn until_gone(mut self) -> Box<Status> {
         let mut changes = self.access.stamps.changes();
         // As long as the answers would have been remembered: without any, nothing is known beyond that.
         let mut known_until = self.decision.until;

@@ -9,6 +9,8 @@ pub struct AuthMetrics {
     pub token_reviews: AtomicU64,
     /// `SubjectAccessReviews` sent.
     pub access_reviews: AtomicU64,
+    /// Questions whether the pod that a token is bound to is still there.
+    pub pod_checks: AtomicU64,
     /// Reviews that brought no verdict.
     pub review_failures: AtomicU64,
     /// Reviews refused because too many waited already.

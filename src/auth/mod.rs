@@ -16,9 +16,11 @@ mod client_ca;
 mod config;
 mod lease;
 mod metrics;
+mod pods;
 mod review;
 mod revocation;
 mod stamps;
+mod term;
 mod user;
 mod watching;
 
@@ -32,4 +34,5 @@ pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use lease::Lease;
 pub use metrics::AuthMetrics;
 pub use review::Unavailable;
+pub use term::Term;
 pub use user::UserInfo;

@@ -1,12 +1,14 @@
-//! Asking the apiserver: TokenReviews and SubjectAccessReviews, few at a time, never waited for without end.
+//! Asking the apiserver: TokenReviews, SubjectAccessReviews and what tokens are bound to, few at a time, never waited for without end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -16,7 +18,8 @@ use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Raised, count};
 use super::user::UserInfo;
-use crate::upstream::client::{CallOptions, Identity, Upstream, full};
+use super::watching::METADATA;
+use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
 use crate::upstream::{RequestVerb, UpstreamError};
 
 /// An answer has the size of its question and a few words.
@@ -165,14 +168,58 @@ impl Reviews {
         self.ask(path, "subjectaccessreviews.authorization.k8s.io", &question).await
     }
 
+    /// Whether a pod is there and is still this one; `None` if that is not to be known: the daemon may not read pods.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) async fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Option<bool>, Unavailable> {
+        #[derive(Deserialize)]
+        struct Pod {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            uid: String,
+        }
+        let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        // From the apiserver's cache: many ask, and it is some milliseconds behind at most.
+        let target = format!("/api/v1/namespaces/{}/pods/{}?resourceVersion=0", escaped(namespace), escaped(name));
+        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
+        let mut request = Request::new(empty());
+        *request.uri_mut() = target.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+        request.headers_mut().insert(ACCEPT, METADATA);
+        count(&self.metrics.pod_checks);
+        let (status, body) = self.in_time("pods", request).await?;
+        match status {
+            StatusCode::NOT_FOUND => Ok(Some(false)),
+            StatusCode::FORBIDDEN => Ok(None),
+            status if status.is_success() => {
+                let pod: Pod = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
+                Ok(Some(pod.metadata.uid == uid))
+            }
+            status => Err(Unavailable::Failed(format!("the apiserver answers {status}"))),
+        }
+    }
+
     async fn ask<Q: Serialize, S: DeserializeOwned>(
         &self,
         path: &'static str,
         resource: &'static str,
         question: &Q,
     ) -> Result<S, Unavailable> {
-        let asked = timeout(self.limit, self.in_turn(path, resource, question)).await;
-        let answer = asked.unwrap_or(Err(Unavailable::Timeout));
+        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
+        let body = serde_json::to_vec(question).map_err(|error| failed(&error))?;
+        let mut request = Request::new(full(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static(path);
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.in_time(resource, request).await.and_then(|(status, body)| {
+            if !status.is_success() {
+                return Err(Unavailable::Failed(format!("the apiserver answers {status}")));
+            }
+            let answer: Answer<S> = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
+            Ok(answer.status)
+        });
         if let Err(error) = &answer {
             count(&self.metrics.review_failures);
             tracing::warn!(%error, review = resource, "a review brought no answer");
@@ -180,12 +227,19 @@ impl Reviews {
         answer
     }
 
-    async fn in_turn<Q: Serialize, S: DeserializeOwned>(
+    async fn in_time(
         &self,
-        path: &'static str,
         resource: &'static str,
-        question: &Q,
-    ) -> Result<S, Unavailable> {
+        request: Request<ReqBody>,
+    ) -> Result<(StatusCode, Bytes), Unavailable> {
+        timeout(self.limit, self.in_turn(resource, request)).await.unwrap_or(Err(Unavailable::Timeout))
+    }
+
+    async fn in_turn(
+        &self,
+        resource: &'static str,
+        request: Request<ReqBody>,
+    ) -> Result<(StatusCode, Bytes), Unavailable> {
         let _turn = match self.turns.try_acquire() {
             Ok(turn) => turn,
             Err(_) => {
@@ -200,21 +254,12 @@ impl Reviews {
         let (_running, running) = Raised::new(&self.metrics.reviews_running);
         self.metrics.reviews_peak.fetch_max(running, Ordering::Relaxed);
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
-        let body = serde_json::to_vec(question).map_err(|error| failed(&error))?;
-        let mut request = Request::new(full(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = http::Uri::from_static(path);
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let options = CallOptions::new(RequestVerb::Review, resource);
         let response = self.upstream.send_with(Identity::Own, request, &options).await;
         let response = response.map_err(|error: UpstreamError| failed(&error))?;
         let status = response.status();
-        if !status.is_success() {
-            return Err(Unavailable::Failed(format!("the apiserver answers {status}")));
-        }
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| failed(&error))?;
-        let answer: Answer<S> = serde_json::from_slice(&body.to_bytes()).map_err(|error| failed(&error))?;
-        Ok(answer.status)
+        Ok((status, body.to_bytes()))
     }
 }
 

@@ -12,6 +12,8 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Of a token that is bound to a pod.
 pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// And its name.
+pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 /// How the credential itself is known: for a certificate its digest.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 

@@ -22,7 +22,8 @@ const LAST_BACKOFF: Duration = Duration::from_secs(30);
 /// How often a collection that may not be watched is tried again.
 const FORBIDDEN_BACKOFF: Duration = Duration::from_secs(60);
 
-const METADATA: HeaderValue = HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+pub(super) const METADATA: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 const METADATA_LIST: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
 

@@ -1,24 +1,40 @@
-//! Watches that the apiserver answers through us. When the process ends they end too: between two events, as if the
-//! apiserver had ended them, and not cut by the end of the drain.
+//! Watches that the apiserver answers through us. When the process ends they end too, and when their client's right to
+//! them is gone: between two events, as if the apiserver had ended them, and not cut.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http_body::{Body, Frame};
 
+use super::body::BoxError;
 use super::ending::Ending;
 use super::metrics::HttpMetrics;
+use crate::auth::Term;
+use crate::codec::{json, protobuf};
+use crate::meta::Status;
 
 /// A watch on its way through.
 pub struct RelayedWatch<B> {
     /// `None` once it is over.
     inner: Option<B>,
-    framing: Framing,
+    /// `None` where its events are not to be told apart.
+    framing: Option<Framing>,
     ending: Ending,
+    /// For who is not trusted: until when it may go on.
+    term: Option<Term>,
+    over: Option<Over>,
+    /// What is said last.
+    parting: Option<Bytes>,
     metrics: Arc<HttpMetrics>,
+}
+
+/// Why it ends between the next two events.
+enum Over {
+    Drained,
+    Gone(Option<Box<Status>>),
 }
 
 /// Where events end in the bytes of a stream, and how far the one at hand has come.
@@ -33,37 +49,79 @@ pub enum Framing {
 // === impl RelayedWatch ===
 
 impl<B> RelayedWatch<B> {
-    pub fn new(inner: B, framing: Framing, ending: Ending, metrics: &Arc<HttpMetrics>) -> Self {
-        Self { inner: Some(inner), framing, ending, metrics: Arc::clone(metrics) }
+    pub fn new(
+        inner: B,
+        framing: Option<Framing>,
+        ending: Ending,
+        term: Option<Term>,
+        metrics: &Arc<HttpMetrics>,
+    ) -> Self {
+        let metrics = Arc::clone(metrics);
+        Self { inner: Some(inner), framing, ending, term, over: None, parting: None, metrics }
     }
 
+    fn poll_over(&mut self, cx: &mut Context<'_>) {
+        if self.over.is_some() {
+            return;
+        }
+        if let Some(Poll::Ready(status)) = self.term.as_mut().map(|term| term.poll_over(cx)) {
+            self.term = None;
+            self.over = Some(Over::Gone(status));
+        } else if self.framing.is_some() && self.ending.poll(cx) {
+            self.over = Some(Over::Drained);
+        }
+    }
+
+    /// To be called between two events.
     fn end(&mut self) {
         self.inner = None;
-        self.metrics.watches_drained.inc();
+        match &self.over {
+            Some(Over::Gone(Some(status))) => {
+                self.metrics.watches_failed.inc();
+                self.parting = self.framing.as_ref().map(|framing| framing.error(status));
+            }
+            Some(Over::Gone(None)) => {}
+            Some(Over::Drained) | None => self.metrics.watches_drained.inc(),
+        }
     }
 }
 
 impl<B> Body for RelayedWatch<B>
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
 {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let over = this.ending.poll(cx);
-        if over && this.inner.is_some() && this.framing.is_between() {
-            this.end();
+        if this.inner.is_some() {
+            this.poll_over(cx);
+            if this.over.is_some() {
+                match &this.framing {
+                    // Nothing can be said that would not look like a part of an event.
+                    None => {
+                        this.inner = None;
+                        return Poll::Ready(Some(Err("the right to the watch is gone".into())));
+                    }
+                    Some(framing) if framing.is_between() => this.end(),
+                    Some(_) => {}
+                }
+            }
         }
-        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-        let polled = Pin::new(inner).poll_frame(cx);
-        let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
+        let Some(inner) = &mut this.inner else {
+            return Poll::Ready(this.parting.take().map(|parting| Ok(Frame::data(parting))));
+        };
+        let polled = ready!(Pin::new(inner).poll_frame(cx)).map(|frame| frame.map_err(Into::into));
+        let Some(Ok(frame)) = polled else { return Poll::Ready(polled) };
         match frame.into_data() {
             Ok(mut data) => {
-                let last = this.framing.follow(&data);
-                if over && let Some(last) = last {
-                    data.truncate(last);
+                let first = this.framing.as_mut().and_then(|framing| framing.follow(&data));
+                if this.over.is_some()
+                    && let Some(first) = first
+                {
+                    data.truncate(first);
                     this.end();
                 }
                 Poll::Ready(Some(Ok(Frame::data(data))))
@@ -96,18 +154,25 @@ impl Framing {
         }
     }
 
-    /// Takes the next bytes of the stream and tells where in them the last event ends that ends in them.
+    /// The last event of a watch that is refused from now on.
+    fn error(&self, status: &Status) -> Bytes {
+        match self {
+            Self::Lines { .. } => json::error_frame(status),
+            Self::Lengths { .. } => protobuf::error_frame(status),
+        }
+    }
+
+    /// Takes the next bytes of the stream and tells where in them the first event ends that ends in them.
     fn follow(&mut self, data: &[u8]) -> Option<usize> {
         match self {
             Self::Lines { between } => {
-                let last = memchr::memrchr(b'\n', data).map(|at| at + 1);
-                if !data.is_empty() {
-                    *between = last == Some(data.len());
+                if let Some(last) = data.last() {
+                    *between = *last == b'\n';
                 }
-                last
+                memchr::memchr(b'\n', data).map(|at| at + 1)
             }
             Self::Lengths { length, known, left } => {
-                let (mut at, mut last) = (0, None);
+                let (mut at, mut first) = (0, None);
                 while at < data.len() {
                     if *left > 0 {
                         let taken = (*left).min(data.len() - at);
@@ -124,10 +189,10 @@ impl Framing {
                         *left = u32::from_be_bytes(*length) as usize;
                     }
                     if *left == 0 {
-                        last = Some(at);
+                        first = first.or(Some(at));
                     }
                 }
-                last
+                first
             }
         }
     }

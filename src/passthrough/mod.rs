@@ -12,6 +12,7 @@ mod protobuf;
 mod revision;
 mod shared;
 mod tunnel;
+mod websocket;
 
 use std::error::Error;
 

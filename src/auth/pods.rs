@@ -1,0 +1,84 @@
+//! Whether the pod that a token is bound to is still there. The apiserver takes the token of a deleted pod for up to ten
+//! seconds more, and what it said is remembered here: together that is too long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::Expiry;
+use moka::future::Cache;
+use tokio::time::Instant;
+
+use super::review::{Reviews, Unavailable};
+use super::user::{POD_NAME, POD_UID, UserInfo};
+
+/// Pods remembered at once; the least used go first.
+const MAX_REMEMBERED: u64 = 65_536;
+/// How long it is remembered that the daemon may not read a pod.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// Asks for pods one by one. So it costs what it is worth: nothing for who is not bound to one, and no watch of all pods.
+pub(super) struct Pods {
+    reviews: Arc<Reviews>,
+    ttl: Duration,
+    remembered: Cache<Pod, Seen>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pod {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// `None`: nobody can say.
+    pub there: Option<bool>,
+    pub until: Instant,
+}
+
+struct Lifetime;
+
+// === impl Pods ===
+
+impl Pods {
+    /// `ttl`: how long a pod is taken to be there after it was seen.
+    pub(super) fn new(reviews: Arc<Reviews>, ttl: Duration) -> Self {
+        let remembered = Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build();
+        Self { reviews, ttl, remembered }
+    }
+
+    /// Whether the pod of this user's token is there; `None` for a token that is bound to none. Questions for the same pod
+    /// that wait together are asked once.
+    ///
+    /// # Errors
+    /// It cannot be told now.
+    pub(super) async fn of(&self, user: &UserInfo) -> Result<Option<Seen>, Unavailable> {
+        let Some(pod) = Pod::of(user) else { return Ok(None) };
+        let ask = async {
+            let asked = Instant::now();
+            let there = self.reviews.pod(&pod.namespace, &pod.name, &pod.uid).await?;
+            Ok(Seen { there, until: asked + if there.is_some() { self.ttl } else { FORBIDDEN } })
+        };
+        let seen = self.remembered.try_get_with(pod.clone(), ask).await;
+        seen.map(Some).map_err(|error: Arc<Unavailable>| Unavailable::clone(&error))
+    }
+}
+
+// === impl Pod ===
+
+impl Pod {
+    fn of(user: &UserInfo) -> Option<Self> {
+        let account = user.username.strip_prefix("system:serviceaccount:")?;
+        let (namespace, _) = account.split_once(':')?;
+        let (name, uid) = (user.extra(POD_NAME)?, user.extra(POD_UID)?);
+        Some(Self { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() })
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
+impl Expiry<Pod, Seen> for Lifetime {
+    fn expire_after_create(&self, _: &Pod, seen: &Seen, _: std::time::Instant) -> Option<Duration> {
+        Some(seen.until.saturating_duration_since(Instant::now()))
+    }
+}

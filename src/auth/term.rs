@@ -1,0 +1,80 @@
+//! How long a watch may go on that the apiserver answers through us. It has allowed it once, when it began, and will not
+//! ask again; so it is asked for here as a watch of ours is.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::access::{Caller, Delegated, Verdict};
+use super::attributes::Attributes;
+use super::metrics::count;
+use crate::lifecycle::spawn;
+use crate::meta::Status;
+
+/// A change of rights has come to every authorizer after this.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Says when a forwarded watch is to end. Dropping it asks no more.
+#[must_use = "a forwarded watch without its term lives on when the right to it is gone"]
+pub struct Term {
+    over: oneshot::Receiver<Option<Box<Status>>>,
+    task: AbortHandle,
+}
+
+// === impl Term ===
+
+impl Term {
+    pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, wish: Attributes) -> Self {
+        let (mode, certificates, headers) = (caller.mode, caller.certificates.cloned(), caller.headers.clone());
+        let (tell, over) = oneshot::channel();
+        // From before the apiserver decides: what changes while it does counts.
+        let (mut changes, stamp) = (access.stamps.changes(), access.stamps.of(&wish.namespace));
+        let task = spawn("term", async move {
+            let wish = Arc::new(wish);
+            let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers };
+            let verdict = access.check(&caller, &wish).await;
+            if let Verdict::Allowed(grant) = verdict
+                && let Some(held) = grant.into_held()
+            {
+                tell.send(Some(held.until_gone().await)).ok();
+                return;
+            }
+            // Only the apiserver knows whether it may: it is to be asked anew.
+            let changed = async {
+                while access.stamps.of(&wish.namespace) == stamp && changes.changed().await.is_ok() {}
+                sleep(SETTLED).await;
+            };
+            tokio::select! {
+                () = changed => {}
+                () = sleep(access.authorizer.allow_ttl()) => {}
+            }
+            count(&access.metrics.streams_revoked);
+            tell.send(None).ok();
+        });
+        Self { over, task: task.abort_handle() }
+    }
+
+    /// Whether the watch is over: with the Status that its client is told, or as any watch ends when its time is up,
+    /// where the client has to ask anew. Not to be polled again after that.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Box<Status>>> {
+        // A right that nobody looks after is none.
+        Pin::new(&mut self.over).poll(cx).map(Result::unwrap_or_default)
+    }
+
+    /// [`Self::poll_over`], waited for.
+    pub async fn over(mut self) -> Option<Box<Status>> {
+        std::future::poll_fn(|cx| self.poll_over(cx)).await
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,189 @@
+//! As much of WebSockets (RFC 6455) as it takes to end one between two messages.
+
+/// Where in the frames that a server sends a stream is.
+#[derive(Debug, Default)]
+pub struct Messages {
+    head: Vec<u8>,
+    /// Bytes of the payload that are still to come.
+    left: u64,
+    /// A message has begun that another frame continues.
+    open: bool,
+    text: Option<bool>,
+}
+
+const FINAL: u8 = 0x80;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const MASKED: u8 = 0x80;
+const NORMAL: u16 = 1000;
+const POLICY: u16 = 1008;
+
+// === impl Messages ===
+
+impl Messages {
+    /// Takes what the server sent next.
+    pub fn follow(&mut self, data: &[u8]) {
+        let mut rest = data;
+        while !rest.is_empty() {
+            rest = &rest[self.step(rest)..];
+        }
+    }
+
+    /// Takes of what the server sent next as much as belongs to the message that is on its way, and tells how much that
+    /// is.
+    pub fn follow_to_end(&mut self, data: &[u8]) -> usize {
+        let mut at = 0;
+        while at < data.len() && !self.is_between() {
+            at += self.step(&data[at..]);
+        }
+        at
+    }
+
+    /// Whether no message is on its way.
+    pub fn is_between(&self) -> bool {
+        self.head.is_empty() && self.left == 0 && !self.open
+    }
+
+    /// Whether its messages are text, as far as there were any.
+    pub fn are_text(&self) -> bool {
+        self.text.unwrap_or(true)
+    }
+
+    /// Takes a byte of a frame's head, or what there is of its payload. Nothing is taken of no data.
+    fn step(&mut self, data: &[u8]) -> usize {
+        if self.left > 0 {
+            let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+            self.left -= taken as u64;
+            return taken;
+        }
+        let Some(byte) = data.first() else { return 0 };
+        self.head.push(*byte);
+        if let Some(length) = self.payload() {
+            self.left = length;
+            let (kind, is_final) = (self.head[0] & 0x0f, self.head[0] & FINAL != 0);
+            // Control frames may stand between the frames of a message.
+            if kind < CLOSE {
+                self.open = !is_final;
+            }
+            if matches!(kind, TEXT | BINARY) {
+                self.text.get_or_insert(kind == TEXT);
+            }
+            self.head.clear();
+        }
+        1
+    }
+
+    /// The length of the payload, once the head is complete.
+    fn payload(&self) -> Option<u64> {
+        let second = *self.head.get(1)?;
+        let (short, wide) = match second & !MASKED {
+            126 => (0, 2),
+            127 => (0, 8),
+            short => (u64::from(short), 0),
+        };
+        let mask = if second & MASKED == 0 { 0 } else { 4 };
+        if self.head.len() < 2 + wide + mask {
+            return None;
+        }
+        Some(self.head[2..2 + wide].iter().fold(short, |length, byte| (length << 8) | u64::from(*byte)))
+    }
+}
+
+/// The last frames of a server: this message, where messages are text, and the end.
+pub fn parting(message: Option<&[u8]>, text: bool) -> Vec<u8> {
+    let mut frames = Vec::new();
+    if let (Some(message), true) = (message, text) {
+        frames.push(FINAL | TEXT);
+        match u16::try_from(message.len()) {
+            Ok(length) if length < 126 => frames.push(length.to_be_bytes()[1]),
+            Ok(length) => {
+                frames.push(126);
+                frames.extend_from_slice(&length.to_be_bytes());
+            }
+            Err(_) => {
+                frames.push(127);
+                frames.extend_from_slice(&(message.len() as u64).to_be_bytes());
+            }
+        }
+        frames.extend_from_slice(message);
+    }
+    let code = if message.is_some() && !text { POLICY } else { NORMAL };
+    frames.extend_from_slice(&[FINAL | CLOSE, 2]);
+    frames.extend_from_slice(&code.to_be_bytes());
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(first: u8, payload: usize, masked: bool) -> Vec<u8> {
+        let mask = if masked { MASKED } else { 0 };
+        let mut frame = vec![first];
+        match payload {
+            0..126 => frame.push(mask | u8::try_from(payload).unwrap()),
+            126..=65535 => {
+                frame.push(mask | 126);
+                frame.extend_from_slice(&u16::try_from(payload).unwrap().to_be_bytes());
+            }
+            _ => {
+                frame.push(mask | 127);
+                frame.extend_from_slice(&(payload as u64).to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(if masked { &[1, 2, 3, 4] } else { &[] });
+        frame.extend(std::iter::repeat_n(FINAL | TEXT, payload));
+        frame
+    }
+
+    proptest! {
+        /// However the bytes are cut: it is between two messages exactly where a message, or a control frame outside of
+        /// one, ends.
+        #[test]
+        fn knows_where_messages_end(
+            frames in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), prop::sample::select(vec![0, 1, 5, 125, 126, 300, 70_000])), 1..8),
+            cut in 1_usize..5000,
+        ) {
+            let (mut stream, mut ends, mut open) = (Vec::new(), vec![0], false);
+            for (is_final, control, masked, payload) in frames {
+                let kind = if control { 9 } else if open { 0 } else { TEXT };
+                let is_final = is_final || control;
+                stream.extend(frame(kind | if is_final { FINAL } else { 0 }, payload.min(if control { 125 } else { payload }), masked));
+                open = if control { open } else { !is_final };
+                if !open {
+                    ends.push(stream.len());
+                }
+            }
+            let mut messages = Messages::default();
+            let mut at = 0;
+            for piece in stream.chunks(cut) {
+                messages.follow(piece);
+                at += piece.len();
+                prop_assert_eq!(messages.is_between(), ends.contains(&at), "{}", at);
+            }
+            // And the rest of the message at hand is as long as it is.
+            let mut messages = Messages::default();
+            let cut = cut.min(stream.len());
+            messages.follow(&stream[..cut]);
+            let rest = messages.follow_to_end(&stream[cut..]);
+            let end = ends.iter().find(|end| **end >= cut).copied().unwrap_or(stream.len());
+            prop_assert_eq!(cut + rest, end);
+        }
+    }
+
+    #[test]
+    fn the_last_frames() {
+        assert_eq!(parting(None, true), [0x88, 2, 3, 0xe8]);
+        assert_eq!(parting(Some(b"{}\n"), true), b"\x81\x03{}\n\x88\x02\x03\xe8");
+        assert_eq!(parting(Some(b"{}\n"), false), [0x88, 2, 3, 0xf0]);
+        for length in [125, 126, 65_535, 65_536] {
+            let frames = parting(Some(&vec![b'x'; length]), true);
+            let mut messages = Messages::default();
+            messages.follow(&frames[..1]);
+            assert_eq!(1 + messages.follow_to_end(&frames[1..]), frames.len() - 4, "{length}");
+        }
+    }
+}
