@@ -17,6 +17,8 @@ mod certificates;
 mod crowd;
 #[path = "access/faulty.rs"]
 mod faulty;
+#[path = "access/forms.rs"]
+mod forms;
 #[path = "access/forwarding.rs"]
 mod forwarding;
 #[path = "access/grpc.rs"]
@@ -27,5 +29,13 @@ mod matrix;
 mod reviews;
 #[path = "access/revocation.rs"]
 mod revocation;
+#[path = "access/smuggling.rs"]
+mod smuggling;
+#[path = "access/streams.rs"]
+mod streams;
+#[path = "access/typed.rs"]
+mod typed;
+#[path = "access/wire.rs"]
+mod wire;
 #[path = "access/world.rs"]
 mod world;

@@ -122,6 +122,7 @@ impl Daemon {
             drain_spread: config.http.drain_spread,
             metrics: grpc_metrics.clone(),
         });
+        let calls = Calls { grpc, access: access.clone(), audit: audit.clone() };
         let service = Service::start(
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
@@ -133,7 +134,7 @@ impl Daemon {
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
                 explain: config.http.explain,
-                grpc: Some(Arc::new(Calls { grpc, access: access.clone() })),
+                grpc: Some(Arc::new(calls)),
                 gzip: config.http.gzip,
                 metrics: http_metrics.clone(),
             },

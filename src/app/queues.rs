@@ -82,7 +82,11 @@ impl fmt::Debug for Queues {
     }
 }
 
-/// As client-go labels its queues.
+/// As client-go labels its queues. Groups of delegated listeners have an owner, too.
 fn labels(group: &GroupStats) -> Vec<(&'static str, String)> {
-    vec![("name", group.name.clone())]
+    let mut labels = vec![("name", group.name.clone())];
+    if !group.owner.is_empty() {
+        labels.push(("user", group.owner.clone()));
+    }
+    labels
 }

@@ -13,9 +13,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::auth::Access;
-use crate::grpc::{Caller, Cluster, Grpc};
+use crate::auth::audit::Audit;
+use crate::grpc::{Caller, Cluster, Grpc, Told};
 use crate::http::body::{self, Body};
-use crate::http::{BoxFuture, Connection, Handler};
+use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, audit_id};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 
@@ -23,6 +24,7 @@ use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 pub(super) struct Calls {
     pub(super) grpc: Grpc,
     pub(super) access: Access,
+    pub(super) audit: Audit,
 }
 
 /// A cluster by the uid of its namespace `kube-system`, as is customary.
@@ -58,11 +60,20 @@ const MAX_BODY: usize = 1 << 20;
 impl Handler for Calls {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let grpc = self.grpc.clone();
-        let caller = Caller::new(self.access.clone(), &connection.caller(request.headers()));
+        let audit_id = audit_id(request.headers());
+        let told = Told {
+            audit: self.audit.clone(),
+            audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
+            uri: request.uri().path().to_owned(),
+            source: connection.peer.map(|peer| peer.ip()),
+        };
+        let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
         Box::pin(async move {
             let mut request = request.map(tonic::body::Body::new);
             request.extensions_mut().insert(caller);
-            grpc.call(request).await.map(body::relayed)
+            let mut response = grpc.call(request).await.map(body::relayed);
+            response.headers_mut().insert(AUDIT_ID, audit_id);
+            response
         })
     }
 }

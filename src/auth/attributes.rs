@@ -85,6 +85,11 @@ impl Attributes {
         attributes
     }
 
+    /// Of something of the daemon's own that is no object.
+    pub fn of_path(path: &str) -> Self {
+        Self { verb: "get".to_owned(), path: Some(path.to_owned()), ..Self::default() }
+    }
+
     fn select(&mut self, labels: &str, fields: &str, names: bool) {
         let (labels, fields) = (LabelSelector::parse(labels), FieldSelector::parse(fields));
         // The apiserver takes the name from options that decode as a whole.

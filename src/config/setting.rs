@@ -118,7 +118,7 @@ pub const SETTINGS: &[Setting] = &[
         "audit.log",
         "path|stdout",
         "",
-        "where an audit event is written for every HTTP read that is answered here, one JSON line each; without it none are",
+        "where an audit event is written for every read that is answered here, one JSON line each; without it none are",
     ),
     one("audit.policyFile", "path", "", "audit.k8s.io/v1 Policy that says what is written; without it everything is"),
     one("audit.maxSize", "size", "100Mi", "a file of the audit log that has grown to this is put aside"),

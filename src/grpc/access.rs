@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use std::net::IpAddr;
+use std::task::{Context, Poll};
+
 use http::HeaderMap;
+use http::header::USER_AGENT;
 use rustls::pki_types::CertificateDer;
 use tonic::{Request, Status};
 
 use super::status::Error;
-use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Verdict};
+use crate::auth::audit::{self, Audit, Entry};
+use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, UserInfo, Verdict};
 use crate::meta;
 use crate::reads::Selection;
 
@@ -18,9 +23,20 @@ const MAX_NAMES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Caller {
     access: Access,
+    told: Told,
     mode: Mode,
     certificates: Option<Arc<[CertificateDer<'static>]>>,
     headers: HeaderMap,
+}
+
+/// What of a call is told to the audit log.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub audit: Audit,
+    pub audit_id: String,
+    /// The path of the method.
+    pub uri: String,
+    pub source: Option<IpAddr>,
 }
 
 /// The kind of read, as an authorizer names it.
@@ -31,9 +47,17 @@ pub enum Verb {
     Watch,
 }
 
-/// The right to a read, one for each part of its selection.
+/// The right to a read, one for each part of its selection. Each is a line of its own in the audit log, which is written
+/// when it is known what became of the read.
 #[derive(Debug)]
-pub(super) struct Grants(Vec<Grant>);
+pub(super) struct Grants(Vec<(Grant, Option<Entry>)>);
+
+/// The right to an open stream, to be polled while it is.
+pub(super) struct Right {
+    lease: Lease,
+    /// Tell of the end when they are dropped.
+    _told: Vec<Entry>,
+}
 
 /// The one place where a call's identity is found.
 ///
@@ -61,17 +85,8 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
         for name in names {
             let namespace = filter.namespace.as_deref().unwrap_or_default();
             let (labels, fields) = (&filter.label_selector, &filter.field_selector);
-            let wish = Arc::new(Attributes::read(verb, &selection.gvr, namespace, name, labels, fields));
-            let asking = auth::Caller {
-                mode: caller.mode,
-                certificates: caller.certificates.as_ref(),
-                headers: &caller.headers,
-            };
-            match caller.access.check(&asking, &wish).await {
-                Verdict::Allowed(grant) => grants.push(grant),
-                // Nothing is forwarded from here.
-                Verdict::Refused { status, .. } | Verdict::Forward(status) => return Err(Error::status(*status).into()),
-            }
+            let wish = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
+            grants.push(caller.may(wish).await?);
         }
     }
     if grants.is_empty() {
@@ -81,20 +96,101 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
     Ok(Grants(grants))
 }
 
+/// The one place where a call that is about the daemon itself is authorized: as a get of the method's path.
+///
+/// # Errors
+/// UNAUTHENTICATED, PERMISSION_DENIED, and UNAVAILABLE where nobody can say.
+pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
+    Ok(Grants(vec![caller.may(Attributes::of_path(&caller.told.uri)).await?]))
+}
+
 // === impl Caller ===
 
 impl Caller {
-    pub fn new(access: Access, caller: &auth::Caller<'_>) -> Self {
+    pub fn new(access: Access, told: Told, caller: &auth::Caller<'_>) -> Self {
         let auth::Caller { mode, certificates, headers } = *caller;
-        Self { access, mode, certificates: certificates.cloned(), headers: headers.clone() }
+        Self { access, told, mode, certificates: certificates.cloned(), headers: headers.clone() }
+    }
+
+    async fn may(&self, wish: Attributes) -> Result<(Grant, Option<Entry>), Status> {
+        let wish = Arc::new(wish);
+        let asking = auth::Caller { mode: self.mode, certificates: self.certificates.as_ref(), headers: &self.headers };
+        let (status, user) = match self.access.check(&asking, &wish).await {
+            Verdict::Allowed(grant) => {
+                let entry = self.begin(&wish, grant.user());
+                return Ok((grant, entry));
+            }
+            Verdict::Refused { status, user, .. } => (status, user),
+            // Nothing is forwarded from here.
+            Verdict::Forward(status) => (status, None),
+        };
+        if let Some(entry) = self.begin(&wish, user.as_deref().or(Some(&UserInfo::default()))) {
+            entry.refuse(&status);
+        }
+        Err(Error::status(*status).into())
+    }
+
+    fn begin(&self, wish: &Attributes, user: Option<&UserInfo>) -> Option<Entry> {
+        self.told.audit.begin(|| audit::Request {
+            audit_id: self.told.audit_id.clone(),
+            uri: self.told.uri.clone(),
+            wish,
+            user,
+            source: self.told.source,
+            user_agent: self
+                .headers
+                .get(USER_AGENT)
+                .map(|agent| String::from_utf8_lossy(agent.as_bytes()))
+                .unwrap_or_default()
+                .into_owned(),
+        })
     }
 }
 
 // === impl Grants ===
 
 impl Grants {
-    /// To be polled while a stream is open: the end of one right is the end of all.
-    pub(super) fn lease(self) -> Lease {
-        Lease::all(self.0.into_iter().map(Grant::lease))
+    /// Whose they are; of a trusted client nothing is known.
+    pub(super) fn username(&self) -> Option<&str> {
+        self.0.first().and_then(|(grant, _)| grant.user()).map(|user| user.username.as_str())
+    }
+
+    /// The answer was given whole.
+    pub(super) fn complete(self) {
+        self.0.into_iter().filter_map(|(_, entry)| entry).for_each(|entry| entry.complete(200));
+    }
+
+    /// There is no answer, but for this.
+    pub(super) fn refuse(self, error: &Error) {
+        let status = error.kubernetes();
+        self.0.into_iter().filter_map(|(_, entry)| entry).for_each(|entry| entry.refuse(&status));
+    }
+
+    /// A stream is open: the end of one right is the end of all.
+    pub(super) fn open(self) -> Right {
+        let (grants, told): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        let told = told.into_iter().flatten().map(Entry::start).collect();
+        Right { lease: Lease::all(grants.into_iter().map(Grant::lease)), _told: told }
+    }
+
+    /// A list is being sent, which is told of as one answer.
+    pub(super) fn send(self) -> Right {
+        let (grants, told): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        told.into_iter().flatten().for_each(|entry: Entry| entry.complete(200));
+        Right { lease: Lease::all(grants.into_iter().map(Grant::lease)), _told: Vec::new() }
+    }
+
+    /// Those of several selections that are read together.
+    pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
+        Self(all.into_iter().flat_map(|grants| grants.0).collect())
+    }
+}
+
+// === impl Right ===
+
+impl Right {
+    /// Why it is gone. Not to be polled again after it was.
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.lease.poll_gone(cx).map(|status| Error::status(*status))
     }
 }

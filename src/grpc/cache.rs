@@ -8,6 +8,8 @@ use futures_util::stream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Request, Response, Status};
 
+use super::access::Right;
+use super::objects::told;
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
 use super::status::Error;
@@ -35,6 +37,7 @@ type Identity = (String, String, String, String, String, String, i32);
 /// One client that follows the informers.
 struct Following {
     informers: Arc<dyn Introspect>,
+    right: Right,
     drain: DrainWatch,
     tick: Interval,
     /// What it was told of each.
@@ -47,8 +50,9 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::ListInformersRequest>,
     ) -> Result<Response<v1::ListInformersResponse>, Status> {
-        access::authenticate(&request)?;
+        let grants = access::authorize_call(&access::authenticate(&request)?).await?;
         let informers = by_identity(self.informers.informers()).into_values().collect();
+        grants.complete();
         Ok(Response::new(v1::ListInformersResponse { informers }))
     }
 
@@ -56,14 +60,15 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::FreshnessRequest>,
     ) -> Result<Response<v1::FreshnessResponse>, Status> {
-        access::authenticate(&request)?;
+        let grants = access::authorize_call(&access::authenticate(&request)?).await?;
         let gvr = convert::gvr(request.get_ref().resource.as_ref())?;
         let of_resource = |informer: &v1::Informer| informer.resource == request.get_ref().resource;
         let rv = |informer: &v1::Informer| ResourceVersion::parse(&informer.resource_version).unwrap_or_default();
         let informers = self.informers.informers().into_iter().filter(of_resource);
         let Some(behind) = informers.min_by_key(|informer| (informer.synced, rv(informer))) else {
-            return Err(Error::no_informer(&gvr).into());
+            return Err(told(grants, Error::no_informer(&gvr)));
         };
+        grants.complete();
         Ok(Response::new(v1::FreshnessResponse {
             synced: behind.synced,
             resource_version: behind.resource_version,
@@ -77,13 +82,14 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::WatchInformersRequest>,
     ) -> Result<Response<Self::WatchInformersStream>, Status> {
-        access::authenticate(&request)?;
+        let caller = access::authenticate(&request)?;
         let wanted = convert::span(request.get_ref().interval.as_ref(), "interval")?;
+        let right = access::authorize_call(&caller).await?.open();
         let every = wanted.unwrap_or(Duration::from_secs(1)).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
         let mut tick = interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let following =
-            Following { informers: Arc::clone(&self.informers), drain: self.drain.clone(), tick, told: None };
+            Following { informers: Arc::clone(&self.informers), right, drain: self.drain.clone(), tick, told: None };
         Ok(Response::new(Box::pin(stream::try_unfold(following, |mut following| async move {
             let next = following.next().await?;
             Ok(Some((next, following)))
@@ -98,6 +104,8 @@ impl Following {
     async fn next(&mut self) -> Result<v1::WatchInformersResponse, Status> {
         loop {
             tokio::select! {
+                biased;
+                gone = std::future::poll_fn(|cx| self.right.poll_gone(cx)) => return Err(gone.into()),
                 _ = self.tick.tick() => {}
                 () = self.drain.draining() => return Err(Error::draining().into()),
             }
@@ -144,9 +152,9 @@ mod tests {
     use http::HeaderMap;
     use parking_lot::Mutex;
 
-    use super::super::access::Caller;
+    use super::super::access::{Caller, Told};
     use super::*;
-    use crate::auth;
+    use crate::auth::{self, audit::Audit};
     use crate::lifecycle::drain;
 
     #[derive(Default)]
@@ -156,6 +164,12 @@ mod tests {
         fn informers(&self) -> Vec<v1::Informer> {
             self.0.lock().clone()
         }
+    }
+
+    fn caller() -> Caller {
+        let caller = auth::Caller { mode: auth::Mode::Trust, certificates: None, headers: &HeaderMap::new() };
+        let told = Told { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None };
+        Caller::new(auth::Access::trusting(), told, &caller)
     }
 
     fn informer(resource: &str, rv: u64, silence: i64) -> v1::Informer {
@@ -179,7 +193,8 @@ mod tests {
         *informers.0.lock() = vec![informer("pods", 5, 0), informer("nodes", 7, 0)];
         let (draining, drain) = drain::channel();
         let tick = interval(Duration::from_secs(1));
-        let mut following = Following { informers: informers.clone(), drain, tick, told: None };
+        let right = access::authorize_call(&caller()).await.unwrap().open();
+        let mut following = Following { informers: informers.clone(), right, drain, tick, told: None };
         assert_eq!(names(&following.next().await.unwrap().informers), ["nodes", "pods"]);
         // Time alone is no change.
         *informers.0.lock() = vec![informer("pods", 5, 9), informer("nodes", 7, 9)];
@@ -202,8 +217,7 @@ mod tests {
         let cache = Cache { informers: informers.clone(), drain: DrainWatch::never() };
         let freshness = |resource| {
             let mut request = Request::new(v1::FreshnessRequest { resource });
-            let caller = auth::Caller { mode: auth::Mode::Trust, certificates: None, headers: &HeaderMap::new() };
-            request.extensions_mut().insert(Caller::new(auth::Access::trusting(), &caller));
+            request.extensions_mut().insert(caller());
             cache.freshness(request)
         };
         let ask = |resource: &str| freshness(informer(resource, 0, 0).resource);

@@ -9,6 +9,7 @@ use prost::Message;
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::access::Right;
 use super::metrics::GrpcMetrics;
 use super::pb::v1::list_response::Part;
 use super::pb::v1::{ListChunk, ListHeader, ListResponse};
@@ -27,6 +28,8 @@ const BATCH: usize = 64;
 /// The messages of one list. It holds a state, which shares what did not change with the state of now.
 pub(super) struct ListStream {
     header: Option<ListHeader>,
+    /// `None` once it is gone.
+    right: Option<Right>,
     items: ListItems,
     more: bool,
     waiting: VecDeque<Arc<Object>>,
@@ -40,12 +43,22 @@ pub(super) struct ListStream {
 impl ListStream {
     pub(super) fn new(
         header: ListHeader,
+        right: Right,
         items: ListItems,
         form: Arc<Form>,
         rendering: Rendering,
         metrics: Arc<GrpcMetrics>,
     ) -> Self {
-        Self { header: Some(header), items, more: true, waiting: VecDeque::new(), form, rendering, metrics }
+        Self {
+            header: Some(header),
+            right: Some(right),
+            items,
+            more: true,
+            waiting: VecDeque::new(),
+            form,
+            rendering,
+            metrics,
+        }
     }
 
     /// The next chunk; an empty one where nothing was found yet.
@@ -88,6 +101,12 @@ impl Stream for ListStream {
     type Item = Result<ListResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(right) = &mut self.right else { return Poll::Ready(None) };
+        // What a slow client has not taken when the right is gone is not told.
+        if let Poll::Ready(error) = right.poll_gone(cx) {
+            self.right = None;
+            return Poll::Ready(Some(Err(error.into())));
+        }
         if let Some(header) = self.header.take() {
             return Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Header(header)) })));
         }

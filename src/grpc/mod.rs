@@ -25,7 +25,7 @@ mod watch;
 
 use std::pin::Pin;
 
-pub use access::Caller;
+pub use access::{Caller, Told};
 pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;

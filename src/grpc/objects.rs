@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use super::access::{self, Verb};
+use super::access::{self, Grants, Verb};
 use super::convert;
 use super::list::ListStream;
 use super::metrics::GrpcMetrics;
@@ -60,14 +60,21 @@ impl ObjectsService for Objects {
             ..Selection::default()
         }))?;
         convert::encoding(request.encoding, &rendering)?;
-        access::authorize(&caller, Verb::Get, &selection).await?;
-        let refused = |refusal| Error::refusal(&gvr, refusal);
-        let state = self.reads.state_of(&selection, at, stale).await.map_err(refused)?;
-        let encoding = render::encoding(state.source.encoding()).into();
+        let grants = access::authorize(&caller, Verb::Get, &selection).await?;
         let [filter] = selection.filters.as_slice() else { return Err(Status::internal("a get has one filter")) };
         let (namespace, name) = (filter.namespace.as_deref().unwrap_or_default(), filter.names.concat());
-        let object = state.get(&gvr, namespace, &name).map_err(refused)?;
-        Ok(Response::new(GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding }))
+        let found = self.reads.state_of(&selection, at, stale).await.and_then(|state| {
+            let object = state.get(&gvr, namespace, &name)?;
+            let encoding = render::encoding(state.source.encoding()).into();
+            Ok(GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding })
+        });
+        match found {
+            Ok(found) => {
+                grants.complete();
+                Ok(Response::new(found))
+            }
+            Err(refusal) => Err(told(grants, Error::refusal(&gvr, refusal))),
+        }
     }
 
     type ListStream = ListStream;
@@ -77,9 +84,11 @@ impl ObjectsService for Objects {
         let request = request.into_inner();
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
-        access::authorize(&caller, Verb::List, &selection).await?;
-        let refused = |refusal| Error::refusal(&selection.gvr, refusal);
-        let state = self.reads.state_of(&selection, at, stale).await.map_err(refused)?;
+        let grants = access::authorize(&caller, Verb::List, &selection).await?;
+        let state = match self.reads.state_of(&selection, at, stale).await {
+            Ok(state) => state,
+            Err(refusal) => return Err(told(grants, Error::refusal(&selection.gvr, refusal))),
+        };
         let tokens =
             TokenBase::new(&self.cluster.id().await, request.selection.as_ref().unwrap_or(&Selection::default()));
         let header = ListHeader {
@@ -89,7 +98,7 @@ impl ObjectsService for Objects {
         };
         let form = state.source.form.clone();
         let metrics = Arc::clone(&self.metrics);
-        Ok(Response::new(ListStream::new(header, state.into_items(), form, rendering, metrics)))
+        Ok(Response::new(ListStream::new(header, grants.send(), state.into_items(), form, rendering, metrics)))
     }
 
     type WatchStream = Watch;
@@ -106,4 +115,10 @@ impl ObjectsService for Objects {
         let inbound = Box::pin(request.into_inner());
         Ok(Response::new(SyncStream::new(self.clone(), caller, inbound)))
     }
+}
+
+/// The error of a call that was allowed, told.
+pub(super) fn told(grants: Grants, error: Error) -> Status {
+    grants.refuse(&error);
+    error.into()
 }

@@ -193,6 +193,23 @@ impl Error {
         if retry > 0 { error.after(Duration::from_secs(u64::from(retry))) } else { error }
     }
 
+    /// As the apiserver would say it, for the audit log.
+    pub(super) fn kubernetes(&self) -> meta::Status {
+        if let Some(status) = &self.status {
+            return meta::Status::clone(status);
+        }
+        let (code, reason) = match self.code {
+            Code::InvalidArgument | Code::FailedPrecondition => (400, "BadRequest"),
+            Code::NotFound => (404, "NotFound"),
+            Code::OutOfRange => (410, "Expired"),
+            Code::ResourceExhausted => (429, "TooManyRequests"),
+            Code::Unimplemented => (501, ""),
+            Code::Unavailable => (503, "ServiceUnavailable"),
+            _ => (500, "InternalError"),
+        };
+        meta::Status::failure(code, reason, self.message.clone())
+    }
+
     fn details(&self) -> Vec<Any> {
         let mut details = Vec::new();
         let info = ErrorInfo { reason: self.reason.into(), domain: DOMAIN.into(), metadata: Default::default() };

@@ -207,6 +207,13 @@ impl SyncStream {
                 self.ready.insert((entry.sent, id));
             } else {
                 entry.starved = true;
+                // It may have been woken because its right is gone, which is said without credit.
+                if let State::Open(watch) = &mut entry.state
+                    && let Poll::Ready(error) = watch.poll_gone(&mut Context::from_waker(&entry.waker))
+                {
+                    self.watches.remove(&id);
+                    self.last.push_back(failed(id, &error.into()));
+                }
             }
         }
     }

@@ -6,14 +6,13 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-use super::access::{self, Caller, Verb};
+use super::access::{self, Caller, Grants, Verb};
 use super::convert;
 use super::objects::Objects;
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::status::Error;
 use super::token::TokenBase;
-use crate::auth::Lease;
 use crate::meta::ResourceVersion;
 use crate::reads::plan::Freshness;
 use crate::reads::{At, Selection, WatchFrom};
@@ -50,15 +49,15 @@ impl Terms {
         objects: &Objects,
         caller: &Caller,
         request: v1::WatchRequest,
-    ) -> Result<(Self, Lease), tonic::Status> {
+    ) -> Result<(Self, Grants), tonic::Status> {
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
-        let lease = access::authorize(caller, Verb::Watch, &selection).await?.lease();
         let of = request.selection.unwrap_or_default();
         let tokens = TokenBase::new(&objects.cluster.id().await, &of);
         let (from, max_staleness) = start(request.start.as_ref(), &tokens)?;
         let interval = convert::span(request.bookmark_interval.as_ref(), "bookmark_interval")?;
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
+        let grants = access::authorize(caller, Verb::Watch, &selection).await?;
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread, so that the clients of one start do not all come back at once.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
@@ -75,7 +74,7 @@ impl Terms {
             conflate: request.conflate,
             deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
         };
-        Ok((terms, lease))
+        Ok((terms, grants))
     }
 }
 

@@ -13,16 +13,15 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::access::Caller;
+use super::access::{Caller, Grants, Right};
 use super::feed::{Feed, Item};
 use super::metrics::{GrpcMetrics, Raised};
-use super::objects::Objects;
+use super::objects::{Objects, told};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
 use super::status::{Error, duration};
 use super::terms::Terms;
-use crate::auth::Lease;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -34,7 +33,7 @@ type Opened = Result<OpenWatch, Refusal>;
 pub(super) struct Watch {
     terms: Arc<Terms>,
     /// The right to all of it.
-    lease: Lease,
+    right: Right,
     reads: Reads,
     phase: Phase,
     /// Frames that are ready, before any other.
@@ -90,24 +89,13 @@ impl Watch {
     ///
     /// # Errors
     /// What is refused before there is a stream.
-    pub(super) async fn open(objects: &Objects, terms: Terms, lease: Lease) -> Result<Self, Error> {
+    pub(super) async fn open(objects: &Objects, terms: Terms, grants: Grants) -> Result<Self, Status> {
         let (reads, terms) = (objects.reads.clone(), Arc::new(terms));
-        let gvr = terms.selection.gvr.clone();
-        let (opened, mut resumed) = (open(reads.clone(), Arc::clone(&terms), terms.from).await, false);
-        let mut reset = None;
-        let opened = match (opened, terms.from) {
-            (Ok(opened), from) => {
-                resumed = matches!(from, WatchFrom::After(_));
-                opened
-            }
-            // What cannot be bridged is begun anew.
-            (Err(refusal), WatchFrom::After(_)) => {
-                reset = Some(unbridged(&refusal).ok_or_else(|| Error::refusal(&gvr, refusal))?);
-                let anew = WatchFrom::State(Freshness::Any);
-                open(reads.clone(), Arc::clone(&terms), anew).await.map_err(|refusal| Error::refusal(&gvr, refusal))?
-            }
-            (Err(refusal), WatchFrom::State(_)) => return Err(Error::refusal(&gvr, refusal)),
+        let begun = match first(&reads, &terms).await {
+            Ok(begun) => begun,
+            Err(error) => return Err(told(grants, error)),
         };
+        let Begun { opened, resumed, reset } = begun;
         let encoding = render::encoding(opened.source.encoding()).into();
         // Taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
@@ -139,7 +127,7 @@ impl Watch {
             drain: Draining::Waiting(wait(draining), objects.drain_spread),
             metrics: Arc::clone(&objects.metrics),
             _open: objects.metrics.raise(|metrics| &metrics.watches_open),
-            lease,
+            right: grants.open(),
             terms,
         };
         watch.begin(opened);
@@ -152,10 +140,8 @@ impl Watch {
             return Poll::Ready(None);
         }
         // Nothing that happened after the right was gone is told.
-        if let Poll::Ready(status) = self.lease.poll_gone(cx) {
-            self.ready.clear();
-            self.phase = Phase::Over;
-            return Poll::Ready(Some(Err(Error::status(*status))));
+        if let Poll::Ready(error) = self.poll_gone(cx) {
+            return Poll::Ready(Some(Err(error)));
         }
         self.poll_drain(cx);
         let frame = match self.ready.pop() {
@@ -170,6 +156,17 @@ impl Watch {
             },
         };
         Poll::Ready(Some(Ok(self.response(frame))))
+    }
+
+    /// Why the right to it is gone, with which the watch is over. For one that may not be asked for frames now.
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        if matches!(self.phase, Phase::Over) {
+            return Poll::Pending;
+        }
+        let error = ready!(self.right.poll_gone(cx));
+        self.ready.clear();
+        self.phase = Phase::Over;
+        Poll::Ready(error)
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
@@ -366,6 +363,28 @@ fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<
     }
 }
 
+/// How a watch begins.
+struct Begun {
+    opened: OpenWatch,
+    resumed: bool,
+    reset: Option<reset::Reason>,
+}
+
+async fn first(reads: &Reads, terms: &Arc<Terms>) -> Result<Begun, Error> {
+    let refused = |refusal| Error::refusal(&terms.selection.gvr, refusal);
+    match (open(reads.clone(), Arc::clone(terms), terms.from).await, terms.from) {
+        (Ok(opened), from) => Ok(Begun { opened, resumed: matches!(from, WatchFrom::After(_)), reset: None }),
+        // What cannot be bridged is begun anew.
+        (Err(refusal), WatchFrom::After(_)) => {
+            let reset = Some(unbridged(&refusal).ok_or_else(|| refused(refusal))?);
+            let anew = WatchFrom::State(Freshness::Any);
+            let opened = open(reads.clone(), Arc::clone(terms), anew).await.map_err(refused)?;
+            Ok(Begun { opened, resumed: false, reset })
+        }
+        (Err(refusal), WatchFrom::State(_)) => Err(refused(refusal)),
+    }
+}
+
 async fn open(reads: Reads, terms: Arc<Terms>, from: WatchFrom) -> Opened {
     let asked = WatchTerms {
         from,
@@ -402,7 +421,7 @@ fn is_passing(refusal: &Refusal) -> bool {
 impl Objects {
     /// A watch for whoever calls.
     pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
-        let (terms, lease) = Terms::new(self, caller, request).await?;
-        Ok(Watch::open(self, terms, lease).await?)
+        let (terms, grants) = Terms::new(self, caller, request).await?;
+        Watch::open(self, terms, grants).await
     }
 }

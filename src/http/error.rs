@@ -1,6 +1,6 @@
 //! The one place where failures become HTTP: every room's error as the Status a client of the apiserver understands.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{Body, full};
@@ -12,6 +12,15 @@ use crate::passthrough::ForwardError;
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// What the apiserver says of every answer to an authenticated request.
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
+
+/// What a request is known by in the audit logs: as the client says, or something new.
+pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+    given.unwrap_or_else(|| {
+        let id = uuid::Uuid::new_v4().to_string();
+        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("unknown"))
+    })
+}
 
 /// The answer that says this Status; JSON in the compact form.
 pub fn respond(status: &Status, encoding: Encoding) -> Response<Body> {

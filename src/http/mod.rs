@@ -26,6 +26,7 @@ pub mod tls;
 mod watch_body;
 
 pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
+pub use error::{AUDIT_ID, audit_id};
 pub use guard::Guard;
 pub use gzip::GzipConfig;
 pub use metrics::HttpMetrics;

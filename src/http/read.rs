@@ -124,6 +124,7 @@ pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
         options,
         format,
         legacy_watch: info.legacy_watch,
+        local: false,
     }))
 }
 

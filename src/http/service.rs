@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 
 use super::body::{self, Body};
 use super::ending::Ending;
-use super::error::{AUDIT_ID, NO_CACHE, draining, respond};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, respond};
 use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
@@ -27,11 +27,11 @@ use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::watch_body::WatchBody;
 use crate::auth::audit::{self, Audit, Entry};
-use crate::auth::{Access, Attributes, Grant, Lease, Mode, UserInfo, Verdict};
-use crate::codec::{Form, Shape, Slices};
+use crate::auth::{Access, Attributes, Grant, Lease, Mode, Term, UserInfo, Verdict};
+use crate::codec::{Form, Shape, Slices, json};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::meta::{Encoding, RequestInfo, Status, Verb};
+use crate::meta::{Encoding, RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, Tunnel};
 
 /// Answers every request of the listeners.
@@ -136,7 +136,7 @@ impl Handler for Service {
 impl Inner {
     async fn answer(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let audit_id = audit_id(&head);
+        let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), Encoding::Json, audit_id);
         }
@@ -223,7 +223,7 @@ impl Inner {
     /// The read path's answer, none where the request is to be forwarded, and how it came about.
     async fn read(
         &self,
-        request: ReadRequest,
+        mut request: ReadRequest,
         verb: Verb,
         grant: Grant,
         mut entry: Option<Entry>,
@@ -231,6 +231,8 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
+        request.local = !grant.may_forward();
+        let local = request.local;
         // Errors are negotiated anew, without the transforms.
         let of_errors = if request.format.shape == Shape::Full { request.format.encoding } else { Encoding::Json };
         let outcome = match verb {
@@ -246,6 +248,18 @@ impl Inner {
             }
         };
         let (mut response, plan) = match outcome {
+            // It will be answered soon, and could be nowhere else.
+            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local => {
+                let message = format!(
+                    "informerd cannot answer yet ({}), and cannot forward a client certificate",
+                    reason.as_str()
+                );
+                let status = errors::service_unavailable(message, Some(1));
+                if let Some(entry) = entry {
+                    entry.refuse(&status);
+                }
+                (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
+            }
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
             Outcome::Refuse(status) => {
                 if let Some(entry) = entry {
@@ -347,11 +361,18 @@ impl Inner {
         connection: &Arc<Connection>,
         audit_id: HeaderValue,
     ) -> Response<Body> {
+        let mut term = None;
         let forwarded = match connection.listener.mode() {
             Mode::Trust => self.forward.forward(request, info).await,
             Mode::Delegated => {
-                if let Err(status) = self.access.pass(&connection.caller(request.headers())).await {
+                let caller = connection.caller(request.headers());
+                if let Err(status) = self.access.pass(&caller).await {
                     return self.refuse(&status, Encoding::Json, audit_id);
+                }
+                if info.is_resource && info.verb == Verb::Watch {
+                    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                    let wish = Attributes::of(request.method().as_str(), path, query, info);
+                    term = self.access.term(&caller, wish);
                 }
                 self.forward.forward_as_client(request, info).await
             }
@@ -360,34 +381,44 @@ impl Inner {
             Ok(answer) => {
                 self.metrics.requests_forwarded.inc();
                 if let Some(tunnel) = answer.tunnel {
-                    self.run(tunnel, Arc::clone(connection));
+                    self.run(tunnel, Arc::clone(connection), term.take());
                 }
-                self.relayed(answer.response, info)
+                self.relayed(answer.response, info, term)
             }
             Err(error) => self.refuse(&Status::from(&error), Encoding::Json, audit_id),
         }
     }
 
-    fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo) -> Response<Body> {
+    fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo, term: Option<Term>) -> Response<Body> {
         let is_watch = info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK;
-        match Framing::of(response.headers()).filter(|_| is_watch) {
-            None => response.map(body::relayed),
-            Some(framing) => response.map(|body| {
-                let ending = Ending::new(&self.drain, self.drain_spread);
-                body::relayed(RelayedWatch::new(body, framing, ending, &self.metrics))
-            }),
+        let framing = Framing::of(response.headers());
+        if !is_watch || framing.is_none() && term.is_none() {
+            return response.map(body::relayed);
         }
+        response.map(|body| {
+            let ending = Ending::new(&self.drain, self.drain_spread);
+            body::relayed(RelayedWatch::new(body, framing, ending, term, &self.metrics))
+        })
     }
 
-    /// A session lives until its sides end it, or until a drain is forced.
-    fn run(&self, tunnel: Tunnel, connection: Arc<Connection>) {
+    /// A session lives until its sides end it, until a drain is forced, or until the right to it is gone.
+    fn run(&self, tunnel: Tunnel, connection: Arc<Connection>, term: Option<Term>) {
         connection.set_upgraded();
         let (open, guard) = (self.metrics.raise(|metrics| &metrics.upgrades_open), self.drain.guard());
         let drain = self.drain.clone();
         spawn("tunnel", async move {
             let _kept = (open, guard, connection);
+            let session = async {
+                match term {
+                    None => tunnel.run().await,
+                    Some(term) => {
+                        let over = async { term.over().await.map(|status| json::error_frame(&status)) };
+                        tunnel.run_until(over).await
+                    }
+                }
+            };
             tokio::select! {
-                result = tunnel.run() => {
+                result = session => {
                     if let Err(error) = result {
                         tracing::debug!(%error, "upgraded connection broke");
                     }
@@ -436,15 +467,6 @@ fn is_grpc(request: &Parts) -> bool {
         rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))
     };
     request.version == Version::HTTP_2 && request.headers.get(CONTENT_TYPE).is_some_and(of_grpc)
-}
-
-/// The client's own, or a new one.
-fn audit_id(request: &Parts) -> HeaderValue {
-    let given = request.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
-    given.unwrap_or_else(|| {
-        let id = uuid::Uuid::new_v4().to_string();
-        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("unknown"))
-    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ impl Reads {
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
-        let freshness = plan::get(&request.options, self.modes(&request.gvr).get)?;
+        let freshness = plan::get(&request.options, self.modes(&request.gvr).get.of(request))?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
         let (informer, form, waited) = self.synced(&mut read).await?;

@@ -29,7 +29,7 @@ impl Reads {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
         let mut read = self.resolve(request).await?;
         let uncached = is_uncached(request);
-        let plan = match plan::list(&request.options, read.modes.list, uncached) {
+        let plan = match plan::list(&request.options, read.modes.list.of(request), uncached) {
             Ok(plan) => plan,
             Err(reason) => {
                 if reason == ForwardReason::Consistent {

@@ -18,4 +18,6 @@ pub struct ReadRequest {
     /// The watch came by the deprecated `/watch/` prefix: its options then follow the rules of a list unless the
     /// query says `watch` as well.
     pub legacy_watch: bool,
+    /// It cannot be forwarded: its client is known by a certificate, which nobody else can show.
+    pub local: bool,
 }

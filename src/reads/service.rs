@@ -109,6 +109,15 @@ pub(super) enum Unserved {
     },
 }
 
+// === impl ConsistentReads ===
+
+impl ConsistentReads {
+    /// What cannot be forwarded is proved, at the cost of a read of our own.
+    pub(super) fn of(self, request: &ReadRequest) -> Self {
+        if request.local && self == Self::Upstream { Self::Probe } else { self }
+    }
+}
+
 // === impl Reads ===
 
 impl Reads {

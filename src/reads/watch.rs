@@ -32,7 +32,7 @@ impl Reads {
         options.validate().map_err(|_| ForwardReason::Invalid)?;
         let arrived = Instant::now();
         let mut read = self.resolve(request).await?;
-        let plan = match plan::watch(&options, read.modes.watch) {
+        let plan = match plan::watch(&options, read.modes.watch.of(request)) {
             Ok(plan) => plan,
             Err(reason) => {
                 if reason == ForwardReason::Consistent {

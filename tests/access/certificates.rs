@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
 use http::Method;
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SigningKey};
 
 use crate::cluster::Cluster;
 use crate::support::client::Client;
@@ -32,16 +33,41 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+        // A name of each kind is all that the library writes: the second organization is made of a unit.
+        for (group, kind) in groups.iter().zip([DnType::OrganizationName, DnType::OrganizationalUnitName]) {
+            params.distinguished_name.push(kind, *group);
         }
         let key = KeyPair::generate().unwrap();
         let issuer = Issuer::from_params(&self.params, &self.key);
         let certificate = params.signed_by(&key, &issuer).unwrap();
+        let certificate = self.without_units(certificate.der());
         let (file, key_file) = (directory.join(format!("{user}.crt")), directory.join(format!("{user}.key")));
-        std::fs::write(&file, certificate.pem()).unwrap();
+        let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+        std::fs::write(&file, format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")).unwrap();
         std::fs::write(&key_file, key.serialize_pem()).unwrap();
         (file, key_file)
+    }
+
+    /// The certificate with organizations for organizational units, signed anew.
+    fn without_units(&self, der: &[u8]) -> Vec<u8> {
+        let end = |at: usize| match der[at + 1] {
+            0x82 => at + 4 + usize::from(u16::from_be_bytes([der[at + 2], der[at + 3]])),
+            0x81 => at + 3 + usize::from(der[at + 2]),
+            short => at + 2 + usize::from(short),
+        };
+        assert_eq!(der[1], 0x82, "two bytes of length");
+        let (mut to_be_signed, algorithm) = (der[4..end(4)].to_vec(), &der[end(4)..end(end(4))]);
+        for at in 0..to_be_signed.len() - 5 {
+            if to_be_signed[at..at + 5] == [6, 3, 0x55, 4, 11] {
+                to_be_signed[at + 4] = 10;
+            }
+        }
+        let signature = self.key.sign(&to_be_signed).unwrap();
+        let length = u8::try_from(signature.len() + 1).unwrap();
+        assert!(length < 0x80);
+        let content = [&to_be_signed, algorithm, &[3, length, 0], &signature].concat();
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[0x30, 0x82], &length[..], &content].concat()
     }
 }
 
@@ -83,6 +109,16 @@ async fn of_a_ca_in_a_file() {
     let member = client(authority.issue(directory.path(), "somebody", &["team"]), None);
     world.allowed(&member, "/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
     assert_eq!(member.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+
+    // All of them, as the apiserver reads them.
+    world
+        .cluster
+        .kubectl_ok(["create", "rolebinding", "crew", "--namespace=b", "--clusterrole=wide", "--group=crew"])
+        .await;
+    let member = client(authority.issue(directory.path(), "another", &["team", "crew"]), None);
+    for namespace in ["a", "b"] {
+        world.allowed(&member, &format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0")).await;
+    }
 
     // Nothing is forwarded: neither in our name, nor in that of a token which is somebody else's.
     for client in [&through, &client(reader.clone(), Some("admin-token"))] {
@@ -143,4 +179,32 @@ async fn of_the_clusters_ca() {
     }
     assert_eq!((status, direct.get(target).await.status.as_u16()), (200, 200));
     eventually("it is served from the cache", || world.served() > before).await;
+
+    // Nobody else can show its certificate. So what must be the newest is proved here, where others are forwarded.
+    for target in [
+        "/api/v1/configmaps",
+        "/api/v1/namespaces/a/configmaps/one",
+        "/api/v1/namespaces/a/configmaps?limit=1",
+        "/api/v1/namespaces/b/pods",
+    ] {
+        let before = world.served();
+        let (ours, theirs) = (through.get(target).await, direct.get(target).await);
+        assert_eq!((ours.status.as_u16(), theirs.status.as_u16()), (200, 200), "{target}: {}", ours.text());
+        assert_eq!(ours.json()["items"], theirs.json()["items"], "{target}");
+        assert!(world.served() > before, "{target}");
+    }
+    let body = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"new"}}"#;
+    for n in 0..10 {
+        let body = body.replace("new", &format!("new-{n}"));
+        let json = [("content-type", "application/json")];
+        let made = direct.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, &body).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        assert_eq!(
+            through.get(&format!("/api/v1/namespaces/a/configmaps/new-{n}")).await.status,
+            200,
+            "it is the newest"
+        );
+    }
+    let initial = "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
+    assert_eq!(through.watch(&format!("/api/v1/configmaps?{initial}")).await.status, 200);
 }

@@ -1,40 +1,10 @@
 //! What is forwarded from a delegated listener goes with the client's own credentials, and no trick makes it otherwise.
 
 use http::Method;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::client::Answer;
+use crate::wire::{codes, raw};
 use crate::world::World;
-
-/// A connection that sends what it is told, byte for byte.
-async fn raw(world: &World, text: &str) -> String {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&world.ca).unwrap()).unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let address = world.daemon.url.strip_prefix("https://").unwrap();
-    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
-    stream.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    // A server that closes without TLS's own goodbye has said all it will.
-    tokio::time::timeout(std::time::Duration::from_secs(60), stream.read_to_end(&mut answer))
-        .await
-        .expect("an end")
-        .ok();
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn codes(answers: &str) -> Vec<&str> {
-    answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
-}
 
 fn same(what: &str, direct: &Answer, through: &Answer) {
     assert_eq!(direct.status, through.status, "{what}: {} {}", direct.text(), through.text());

@@ -1,61 +1,13 @@
 //! The typed calls by the same rights as HTTP: who may list over there may list here, and a stream ends with its right.
 
-use bytes::Bytes;
-use http::{Method, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use informerd::grpc::pb::v1;
-use prost::Message;
 use tokio::time::Instant;
 
-use crate::support::client::Client;
+use crate::typed::{
+    PERMISSION_DENIED, UNAUTHENTICATED, begun, get, list, selection, send, status, status_as, trailers, watch,
+};
 use crate::world::World;
-
-const UNAUTHENTICATED: &str = "16";
-const PERMISSION_DENIED: &str = "7";
-
-async fn send(client: &Client, call: &str, request: &impl Message) -> Response<Incoming> {
-    let request = request.encode_to_vec();
-    let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
-    let headers = [("content-type", "application/grpc"), ("te", "trailers")];
-    let answer = client.send(Method::POST, &format!("/informerd.v1.Objects/{call}"), &headers, body).await;
-    assert_eq!(answer.status(), 200, "{call}");
-    answer
-}
-
-/// The status of a whole call, and everything that came before it.
-async fn status(client: &Client, call: &str, request: &impl Message) -> (String, Bytes) {
-    let (head, body) = send(client, call, request).await.into_parts();
-    let body = body.collect().await.unwrap();
-    let status = body.trailers().unwrap_or(&head.headers)["grpc-status"].to_str().unwrap().to_owned();
-    (status, body.to_bytes())
-}
-
-fn config_maps() -> Option<v1::Resource> {
-    Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() })
-}
-
-fn selection(namespaces: &[&str]) -> Option<v1::Selection> {
-    let filter = |namespace: &&str| v1::Filter { namespace: (*namespace).to_owned(), ..Default::default() };
-    Some(v1::Selection {
-        resource: config_maps(),
-        filters: namespaces.iter().map(filter).collect(),
-        ..Default::default()
-    })
-}
-
-fn get(namespace: &str, name: &str) -> v1::GetRequest {
-    let (namespace, name) = (namespace.to_owned(), name.to_owned());
-    v1::GetRequest { resource: config_maps(), namespace, name, ..Default::default() }
-}
-
-fn list(namespaces: &[&str]) -> v1::ListRequest {
-    v1::ListRequest { selection: selection(namespaces), ..Default::default() }
-}
-
-fn watch(namespaces: &[&str]) -> v1::WatchRequest {
-    v1::WatchRequest { selection: selection(namespaces), ..Default::default() }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_the_same_rights() {
@@ -108,13 +60,107 @@ async fn by_the_same_rights() {
     assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
     let started = Instant::now();
     world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space").await;
-    let trailers = loop {
-        let frame = stream.frame().await.expect("trailers before the end").unwrap();
-        if let Ok(trailers) = frame.into_trailers() {
-            break trailers;
-        }
-    };
+    let trailers = trailers(&mut stream).await;
     eprintln!("revoked by role binding: the gRPC stream ended after {:?}", started.elapsed());
     assert_eq!(trailers["grpc-status"], PERMISSION_DENIED);
     assert_eq!(status(&space, "Watch", &watch(&["a"])).await.0, PERMISSION_DENIED);
+}
+
+/// What a call says of itself counts no more than over HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_vouches_for_nobody() {
+    let world = World::start("authentication: {anonymous: forward}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let vouched = [("x-remote-user", "admin"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")];
+    for (token, wanted) in
+        [(None, UNAUTHENTICATED), (Some("nobody-token"), PERMISSION_DENIED), (Some("wrong-token"), UNAUTHENTICATED)]
+    {
+        let client = world.through(token);
+        let (code, body) = status_as(&client, "Objects/List", &vouched, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), (wanted, true), "{token:?}");
+    }
+    // Only the apiserver can say for whom these may be, and nothing is forwarded from here.
+    let admin = world.through(Some("admin-token"));
+    for headers in [
+        &[("impersonate-user", "admin")][..],
+        &[("impersonate-group", "system:masters")],
+        &[("impersonate-uid", "1")],
+        &[("impersonate-extra-x", "y")],
+        &[("authorization", "Bearer reader-token")],
+    ] {
+        let (code, body) = status_as(&admin, "Objects/List", headers, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?}");
+    }
+    // Nor is anybody told, who may not ask for it, which caches there are.
+    for (call, wanted) in [("ListInformers", "0"), ("Freshness", "0"), ("WatchInformers", "0")] {
+        let path = format!("Cache/{call}");
+        let resource = crate::typed::config_maps();
+        let ask = async |token| {
+            let client = world.through(token);
+            match call {
+                "Freshness" => {
+                    status_as(&client, &path, &[], &v1::FreshnessRequest { resource: resource.clone() }).await.0
+                }
+                "ListInformers" => status_as(&client, &path, &[], &v1::ListInformersRequest {}).await.0,
+                _ => {
+                    let request = v1::WatchInformersRequest::default();
+                    let (head, mut body) = crate::typed::send_as(&client, &path, &[], &request).await.into_parts();
+                    match head.headers.get("grpc-status") {
+                        Some(status) => status.to_str().unwrap().to_owned(),
+                        None => match body.frame().await.unwrap().unwrap().into_trailers() {
+                            Ok(trailers) => trailers["grpc-status"].to_str().unwrap().to_owned(),
+                            Err(_) => "0".to_owned(),
+                        },
+                    }
+                }
+            }
+        };
+        assert_eq!(ask(Some("admin-token")).await, wanted, "{call}");
+        assert_eq!(ask(Some("reader-token")).await, PERMISSION_DENIED, "{call}");
+        assert_eq!(ask(Some("wrong-token")).await, UNAUTHENTICATED, "{call}");
+        assert_eq!(ask(None).await, UNAUTHENTICATED, "{call}");
+    }
+    // A stream of it ends with the right, too.
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: looks}, rules: [{nonResourceURLs: [/informerd.v1.Cache/*], verbs: [get]}]}";
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: looks}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: looks}, subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]}";
+    world.cluster.apply(&format!("{role}\n---\n{binding}\n")).await;
+    let reader = world.through(Some("reader-token"));
+    let mut stream = loop {
+        let request = v1::WatchInformersRequest::default();
+        let answer = crate::typed::send_as(&reader, "Cache/WatchInformers", &[], &request).await;
+        if !answer.headers().contains_key("grpc-status") {
+            break answer.into_body();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/looks").await;
+    assert_eq!(trailers(&mut stream).await["grpc-status"], PERMISSION_DENIED);
+}
+
+/// Two users may call their groups alike: neither takes the other's keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_workers_are_their_users() {
+    let world = World::start("").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let join = |selection| v1::WorkRequest {
+        action: Some(v1::work_request::Action::Join(v1::JoinGroup {
+            group: "g".into(),
+            selections: vec![selection],
+            capacity: 1,
+        })),
+    };
+    let mut workers = Vec::new();
+    for (token, namespaces) in [("admin-token", &["a"][..]), ("reader-token", &["b"]), ("nobody-token", &["a"])] {
+        let joined = crate::streams::work(&world, token, join(selection(namespaces).unwrap())).await;
+        match token {
+            "nobody-token" => assert_eq!(joined.err().map(|status| status.code()), Some(tonic::Code::PermissionDenied)),
+            // Another selection by the same name: it is another group.
+            _ => workers.push(joined.unwrap()),
+        }
+    }
+    let same = crate::streams::work(&world, "admin-token", join(selection(&["b"]).unwrap())).await;
+    assert_eq!(same.err().map(|status| status.code()), Some(tonic::Code::FailedPrecondition));
+    assert_eq!(begun(&world.through(Some("reader-token")), "Watch", &watch(&["a"])).await, "0");
 }

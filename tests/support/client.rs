@@ -151,6 +151,12 @@ impl Client {
     }
 }
 
+/// For typed calls over TLS.
+pub fn typed(ca: &Path) -> HyperClient<HttpsConnector<HttpConnector>, tonic::body::Body> {
+    let connector = connector(Some(ca)).https_only().enable_http2().build();
+    HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector)
+}
+
 fn connector(ca: Option<&Path>) -> HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes> {
     HttpsConnectorBuilder::new().with_tls_config(trust(ca).with_no_client_auth())
 }

@@ -44,8 +44,8 @@ impl Source for OneFile {
         Vec::new()
     }
 
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.clone())
+    fn read(&self, path: &Path) -> io::Result<String> {
+        if path == Path::new("/informerd.yaml") { Ok(self.0.clone()) } else { std::fs::read_to_string(path) }
     }
 }
 

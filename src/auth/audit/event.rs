@@ -12,6 +12,8 @@ use crate::auth::user::UserInfo;
 use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
+/// Of a longer user agent the apiserver writes so much.
+const MAX_USER_AGENT: usize = 1024;
 const REASON: &str = "authorization.k8s.io/reason";
 
 #[derive(Debug, Serialize)]
@@ -82,7 +84,7 @@ impl Event {
             verb: request.wish.verb.clone(),
             user: user.clone(),
             source_ips: request.source.map(|ip| ip.to_canonical().to_string()).into_iter().collect(),
-            user_agent: request.user_agent.clone(),
+            user_agent: truncated(&request.user_agent),
             object_ref: request.wish.path.is_none().then(|| ObjectReference::of(request.wish)),
             response_status: None,
             request_received_timestamp: now.clone(),
@@ -132,6 +134,14 @@ impl ResponseStatus {
             code: status.code,
         }
     }
+}
+
+fn truncated(user_agent: &str) -> String {
+    if user_agent.len() <= MAX_USER_AGENT {
+        return user_agent.to_owned();
+    }
+    let end = (0..=MAX_USER_AGENT).rev().find(|end| user_agent.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}...TRUNCATED", &user_agent[..end])
 }
 
 /// With microseconds, as `metav1.MicroTime` has them.

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::fs;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 use super::Event;
@@ -16,6 +17,8 @@ use crate::lifecycle::{Fatal, spawn_supervised};
 
 /// Lines that may wait to be written. A line is about a kilobyte.
 const MAX_WAITING: usize = 8192;
+/// And their bytes: a client may send a target that is much longer.
+const MAX_WAITING_BYTES: usize = 32 << 20;
 const BATCH: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,12 +42,21 @@ pub struct SinkError {
 
 pub(super) struct Sink {
     lines: mpsc::Sender<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
     metrics: Arc<AuthMetrics>,
 }
 
 enum Writer {
     Stdout(fs::File),
-    File { file: Option<fs::File>, path: PathBuf, size: u64, max_size: u64, max_files: usize },
+    File {
+        file: Option<fs::File>,
+        path: PathBuf,
+        size: u64,
+        max_size: u64,
+        max_files: usize,
+        /// The last write failed, perhaps within a line.
+        torn: bool,
+    },
 }
 
 // === impl Sink ===
@@ -62,33 +74,43 @@ impl Sink {
                 let file = open(path).map_err(failed)?;
                 let size = file.metadata().map_err(failed)?.len();
                 let file = Some(fs::File::from_std(file));
-                Writer::File { file, path: path.clone(), size, max_size: *max_size, max_files: *max_files }
+                Writer::File { file, path: path.clone(), size, max_size: *max_size, max_files: *max_files, torn: false }
             }
         };
-        let (lines, waiting) = mpsc::channel(MAX_WAITING);
-        spawn_supervised("audit", write(writer, waiting, Arc::clone(&metrics)), fatal);
-        Ok(Self { lines, metrics })
+        let (lines, receiver) = mpsc::channel(MAX_WAITING);
+        let waiting = Arc::<AtomicUsize>::default();
+        spawn_supervised("audit", write(writer, receiver, Arc::clone(&waiting), Arc::clone(&metrics)), fatal);
+        Ok(Self { lines, waiting, metrics })
     }
 
     pub(super) fn write(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else { return count(&self.metrics.audit_dropped) };
         line.push(b'\n');
-        if self.lines.try_send(line).is_err() {
+        let bytes = line.len();
+        let fits = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_WAITING_BYTES;
+        if !fits || self.lines.try_send(line).is_err() {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             count(&self.metrics.audit_dropped);
         }
     }
 }
 
 /// Writes what comes, until nobody can send any more.
-async fn write(mut writer: Writer, mut lines: mpsc::Receiver<Vec<u8>>, metrics: Arc<AuthMetrics>) {
+async fn write(
+    mut writer: Writer,
+    mut lines: mpsc::Receiver<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+    metrics: Arc<AuthMetrics>,
+) {
     let mut batch = Vec::new();
     let mut failing = false;
     while lines.recv_many(&mut batch, BATCH).await > 0 {
         let count = batch.len() as u64;
         let joined: Vec<u8> = batch.drain(..).flatten().collect();
         let result = writer.write(&joined).await;
+        waiting.fetch_sub(joined.len(), Ordering::Relaxed);
         let counter = if result.is_ok() { &metrics.audit_events } else { &metrics.audit_dropped };
-        counter.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(count, Ordering::Relaxed);
         match result {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!("the audit log is written again"),
             Err(error) if !std::mem::replace(&mut failing, true) => {
@@ -109,9 +131,9 @@ fn open(path: &Path) -> io::Result<std::fs::File> {
 
 impl Writer {
     async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let out: &mut (dyn AsyncWrite + Send + Unpin) = match self {
-            Self::Stdout(stdout) => stdout,
-            Self::File { file, path, size, max_size, max_files } => {
+        match self {
+            Self::Stdout(stdout) => say(stdout, lines).await,
+            Self::File { file, path, size, max_size, max_files, torn } => {
                 if *size > 0 && *size + lines.len() as u64 > *max_size {
                     *file = None;
                     put_aside(path, *max_files).await?;
@@ -125,12 +147,24 @@ impl Writer {
                     }
                 };
                 *size += lines.len() as u64;
-                file
+                let written = async {
+                    // What was written in part is a line of its own.
+                    if *torn {
+                        file.write_all(b"\n").await?;
+                    }
+                    say(file, lines).await
+                };
+                let written = written.await;
+                *torn = written.is_err();
+                written
             }
-        };
-        out.write_all(lines).await?;
-        out.flush().await
+        }
     }
+}
+
+async fn say(out: &mut fs::File, lines: &[u8]) -> io::Result<()> {
+    out.write_all(lines).await?;
+    out.flush().await
 }
 
 /// `PATH` becomes `PATH.1`, that `PATH.2`, and the last one goes.
@@ -140,11 +174,13 @@ async fn put_aside(path: &Path, max_files: usize) -> io::Result<()> {
         name.push(format!(".{n}"));
         PathBuf::from(name)
     };
+    // Somebody else may have taken any of them away.
+    let there = |done: io::Result<()>| match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
     for n in (1..max_files).rev() {
-        match fs::rename(numbered(n), numbered(n + 1)).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        there(fs::rename(numbered(n), numbered(n + 1)).await)?;
     }
-    if max_files == 0 { fs::remove_file(path).await } else { fs::rename(path, numbered(1)).await }
+    there(if max_files == 0 { fs::remove_file(path).await } else { fs::rename(path, numbered(1)).await })
 }

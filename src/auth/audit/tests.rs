@@ -180,3 +180,34 @@ async fn what_finds_no_room_is_dropped_and_nobody_waits() {
     assert_eq!(log.metrics.audit_dropped.load(Ordering::Relaxed), 10_000 - 8192);
     assert_eq!(log.lines(8192).await.len(), 8192);
 }
+
+#[tokio::test]
+async fn a_file_that_somebody_took_away_is_made_again() {
+    let log = log(Policy::default(), 2000, 2);
+    let (user, pods) = (user(), wish("/api/v1/pods"));
+    for n in 1..=20 {
+        std::fs::remove_file(log.directory.path().join("audit.log")).ok();
+        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+        while log.metrics.audit_events.load(Ordering::Relaxed) < n {
+            assert_eq!(log.metrics.audit_dropped.load(Ordering::Relaxed), 0);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// However long what clients send is, it takes no more memory.
+#[tokio::test]
+async fn long_requests_are_bounded() {
+    let log = log(Policy::default(), 1 << 30, 1);
+    let (user, pods) = (user(), wish("/api/v1/pods"));
+    let long = "x".repeat(1 << 20);
+    for _ in 0..100 {
+        log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);
+    }
+    assert_eq!(log.metrics.audit_dropped.load(Ordering::Relaxed), 100 - 31, "32 MiB of them wait, and no more");
+    let agent = Request { user_agent: "\u{e9}".repeat(1000), ..request("/api/v1/pods", &pods, &user) };
+    log.lines(31).await;
+    log.audit.begin(|| agent).unwrap().complete(200);
+    let agent = log.lines(32).await[31]["userAgent"].as_str().unwrap().to_owned();
+    assert_eq!(agent, "\u{e9}".repeat(512) + "...TRUNCATED");
+}

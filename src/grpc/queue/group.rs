@@ -22,6 +22,7 @@ pub(super) struct QueueKey {
 /// A group of workers with their queue.
 #[derive(Debug)]
 pub(super) struct Group {
+    owner: String,
     pub(super) name: String,
     pub(super) feeds: Vec<Feed>,
     pub(super) queue: WorkQueue<QueueKey>,
@@ -47,6 +48,8 @@ pub(super) struct Feed {
 /// A group's numbers at one moment.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
+    /// The user whose group it is; empty on a listener that trusts.
+    pub owner: String,
     pub name: String,
     pub queue: QueueStats,
     pub objects: usize,
@@ -57,7 +60,13 @@ pub struct GroupStats {
 // === impl Group ===
 
 impl Group {
-    pub(super) fn new(name: String, wanted: Vec<Wanted>, sources: Vec<Source>, max_deleted: usize) -> Self {
+    pub(super) fn new(
+        owner: String,
+        name: String,
+        wanted: Vec<Wanted>,
+        sources: Vec<Source>,
+        max_deleted: usize,
+    ) -> Self {
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
             selection: wanted.selection,
             rendering: wanted.rendering,
@@ -66,6 +75,7 @@ impl Group {
             source: Mutex::new(source),
         });
         Self {
+            owner,
             name,
             feeds: feeds.collect(),
             queue: WorkQueue::new(Default::default()),
@@ -73,6 +83,11 @@ impl Group {
             synced: watch::Sender::new(false),
             end: watch::Sender::new(None),
         }
+    }
+
+    /// What it is known by.
+    pub(super) fn place(&self) -> (String, String) {
+        (self.owner.clone(), self.name.clone())
     }
 
     pub(super) fn is_of(&self, wanted: &[Wanted]) -> bool {
@@ -195,7 +210,7 @@ impl Group {
             objects += level.objects();
             deletions += level.deletions();
         }
-        GroupStats { name: self.name.clone(), queue: self.queue.stats(), objects, deletions }
+        GroupStats { owner: self.owner.clone(), name: self.name.clone(), queue: self.queue.stats(), objects, deletions }
     }
 }
 

@@ -39,7 +39,8 @@ struct Inner {
     config: QueueConfig,
     reads: Reads,
     drain: DrainWatch,
-    groups: Mutex<HashMap<String, Arc<Group>>>,
+    /// By owner and name.
+    groups: Mutex<HashMap<(String, String), Arc<Group>>>,
 }
 
 /// A worker in its group. Dropping it gives its keys back.
@@ -76,7 +77,7 @@ impl Groups {
     pub fn stats(&self) -> Vec<GroupStats> {
         let groups: Vec<_> = self.inner.groups.lock().values().cloned().collect();
         let mut stats: Vec<_> = groups.iter().map(|group| group.stats()).collect();
-        stats.sort_by(|a, b| a.name.cmp(&b.name));
+        stats.sort_by(|a, b| (&a.name, &a.owner).cmp(&(&b.name, &b.owner)));
         stats
     }
 
@@ -85,11 +86,12 @@ impl Groups {
     }
 
     /// A place in the group of this name; `None` if there is none to be had, and none in the way.
-    fn member(&self, groups: &mut HashMap<String, Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
-        let Some(group) = groups.get(&join.group).cloned() else { return Ok(None) };
+    fn member(&self, groups: &mut HashMap<(String, String), Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
+        let key = (join.owner.clone(), join.group.clone());
+        let Some(group) = groups.get(&key).cloned() else { return Ok(None) };
         let workers = *group.workers.borrow();
         if group.is_over() {
-            groups.remove(&join.group);
+            groups.remove(&key);
             return Ok(None);
         }
         if !group.is_of(&join.wanted) {
@@ -97,7 +99,7 @@ impl Groups {
                 return Err(Error::selections_differ(&join.group, workers));
             }
             // Nobody works on it, so nobody is surprised.
-            groups.remove(&join.group);
+            groups.remove(&key);
             group.finish(Error::selections_differ(&join.group, 0));
             return Ok(None);
         }
@@ -118,8 +120,8 @@ impl Groups {
             return Err(Error::too_many(format!("there are {max_groups} groups already")));
         }
         let sources = watches.iter().map(|watch| watch.source.clone()).collect();
-        let group = Arc::new(Group::new(join.group.clone(), join.wanted, sources, max_deletions));
-        groups.insert(join.group, Arc::clone(&group));
+        let group = Arc::new(Group::new(join.owner.clone(), join.group.clone(), join.wanted, sources, max_deletions));
+        groups.insert(group.place(), Arc::clone(&group));
         let member = self.enter(Arc::clone(&group), join.capacity);
         for (place, watch) in watches.into_iter().enumerate() {
             lifecycle::spawn("queue feed", feed::run(Arc::clone(&group), place, self.inner.reads.clone(), watch));
@@ -149,8 +151,8 @@ impl Groups {
             }
         }
         let mut groups = self.inner.groups.lock();
-        if groups.get(&group.name).is_some_and(|there| Arc::ptr_eq(there, &group)) {
-            groups.remove(&group.name);
+        if groups.get(&group.place()).is_some_and(|there| Arc::ptr_eq(there, &group)) {
+            groups.remove(&group.place());
         }
         // The feeds end with it.
         group.finish(Error::draining());

@@ -13,7 +13,8 @@ pub use group::GroupStats;
 pub use groups::{Groups, QueueConfig};
 
 use super::Streamed;
-use super::access::{self, Verb};
+use super::access::{self, Grants, Verb};
+use super::objects::told;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
@@ -35,11 +36,16 @@ impl QueueService for Queue {
         let Some(Action::Join(join)) = first else {
             return Err(Error::invalid("the first request of a worker is join").into());
         };
-        let join = request::join(&join)?;
+        let mut join = request::join(&join)?;
+        let mut grants = Vec::new();
         for wanted in &join.wanted {
-            access::authorize(&caller, Verb::Watch, &wanted.selection).await?;
+            grants.push(access::authorize(&caller, Verb::Watch, &wanted.selection).await?);
         }
-        let member = self.groups.join(join).await?;
-        Ok(Response::new(session::start(member, requests)))
+        let grants = Grants::join(grants);
+        join.owner = grants.username().unwrap_or_default().to_owned();
+        match self.groups.join(join).await {
+            Ok(member) => Ok(Response::new(session::start(member, grants.open(), requests))),
+            Err(error) => Err(told(grants, error)),
+        }
     }
 }

@@ -17,6 +17,8 @@ const MAX_CAPACITY: u32 = 10_000;
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) group: String,
+    /// Whose group it is: nobody else's workers take keys from it, or learn of it. Empty on a listener that trusts.
+    pub(super) owner: String,
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
 }
@@ -46,7 +48,7 @@ pub(super) fn join(join: &v1::JoinGroup) -> Result<Join, Error> {
     if wanted.windows(2).any(|pair| pair[0].selection.gvr == pair[1].selection.gvr) {
         return Err(Error::invalid("two selections of a group are of one resource: use one with several filters"));
     }
-    Ok(Join { group: join.group.clone(), wanted, capacity: capacity(join.capacity.max(1))? })
+    Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity: capacity(join.capacity.max(1))? })
 }
 
 pub(super) fn capacity(keys: u32) -> Result<usize, Error> {

@@ -1,6 +1,7 @@
 //! One worker's stream: keys out, answers in.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::time::Duration;
 
 use prost::Message;
@@ -9,6 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::super::Streamed;
+use super::super::access::Right;
 use super::super::convert;
 use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
@@ -30,6 +32,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(365 * 24 * 3600);
 
 struct Session {
     member: Member,
+    /// To all that the group selects.
+    right: Right,
     /// The deletions that this worker was shown and has not answered for.
     shown: HashMap<QueueKey, Deleted>,
 }
@@ -45,12 +49,14 @@ enum Turn {
     /// Nothing more will be handed out.
     Drained,
     Over(Error),
+    /// The worker may not see any more what the group selects.
+    Gone(Error),
 }
 
 /// Serves one worker until either side ends.
-pub(super) fn start(member: Member, requests: Streaming<v1::WorkRequest>) -> Streamed<v1::WorkResponse> {
+pub(super) fn start(member: Member, right: Right, requests: Streaming<v1::WorkRequest>) -> Streamed<v1::WorkResponse> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let session = Session { member, shown: HashMap::new() };
+    let session = Session { member, right, shown: HashMap::new() };
     lifecycle::spawn("queue worker", session.run(requests, sender));
     Box::pin(ReceiverStream::new(receiver))
 }
@@ -74,6 +80,7 @@ impl Session {
             let turn = tokio::select! {
                 biased;
                 over = over(&mut end) => Turn::Over(over),
+                gone = poll_fn(|cx| self.right.poll_gone(cx)) => Turn::Gone(gone),
                 () = sender.closed() => Turn::Left,
                 () = drain.forced() => Turn::Over(Error::draining()),
                 request = requests.message() => match request {
@@ -120,6 +127,11 @@ impl Session {
                     return;
                 }
                 Turn::Over(error) => return fail(&sender, error).await,
+                Turn::Gone(error) => {
+                    // Whether it hears of it or not, its keys are somebody else's now.
+                    drop(self);
+                    return fail(&sender, error).await;
+                }
             }
         }
     }
