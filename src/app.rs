@@ -26,6 +26,7 @@ use crate::args::{self, Command, DemoArgs, EXIT_USAGE};
 use crate::client::{self, Ask};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
 use crate::lifecycle::signals::Signals;
+use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
 
 const EXIT_FAILURE: u8 = 1;
@@ -151,13 +152,14 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
 
 fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
-    start_logging(config, loaded)?;
+    let otel = start_telemetry(config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
     // A kubeconfig that is wrong is a mistake of the configuration; whether the apiserver is there is another matter.
     runtime.block_on(check::kube_config(&config.upstream)).map_err(Failed::usage)?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
         let (context, drain) = process::Context::new();
+        otel.export(context.metrics.clone());
         let started = async {
             let source = source(&config.upstream);
             let daemon = Daemon::start(config, source, &context).await.map_err(|error| format!("{error:#}"))?;
@@ -182,9 +184,9 @@ fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
         // The live line is what there is to see.
         "warn".clone_into(&mut config.log.filter);
     }
-    start_logging(&config, loaded)?;
+    let otel = start_telemetry(&config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
-    finished(runtime.block_on(demo::run(&config, args)))
+    finished(runtime.block_on(demo::run(&config, args, &otel)))
 }
 
 /// A drain that had to be forced is an end all the same; the log says so.
@@ -205,15 +207,23 @@ fn source(upstream: &UpstreamConfig) -> ConfigSource {
     }
 }
 
-/// Log lines from here on, the first of them telling what was configured.
-fn start_logging(config: &Config, loaded: &Loaded) -> Result<(), String> {
-    config.log.install()?;
+/// Log lines and spans from here on, the first line telling what was configured. What is dropped at the end of the
+/// process is what sends the last of them.
+fn start_telemetry(config: &Config, loaded: &Loaded) -> Result<Otel, Failed> {
+    let otel = Otel::start(&config.otel).map_err(|error| Failed::usage(error.to_string()))?;
+    config.log.install(&otel)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let settings: Vec<String> = loaded.effective.iter().map(ToString::to_string).collect();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), settings = settings.join(" "), "starting");
-    Ok(())
+    if let Some(spans) = &config.otel.spans {
+        tracing::info!(endpoint = %spans.target.endpoint, sampler = ?spans.sampler, "traces are exported");
+    }
+    if let Some(metrics) = &config.otel.metrics {
+        tracing::info!(endpoint = %metrics.target.endpoint, interval = ?metrics.interval, "metrics are exported");
+    }
+    Ok(otel)
 }
 
 // === impl Failed ===

@@ -6,6 +6,7 @@
 #[path = "docs/metrics.rs"]
 mod metrics;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -36,6 +37,42 @@ impl Source for Example {
     fn read(&self, _: &Path) -> io::Result<String> {
         Ok(self.0.clone())
     }
+}
+
+/// A world that names an exporter, and remembers which variables it was asked for.
+#[derive(Default)]
+struct Asked(RefCell<BTreeSet<String>>);
+
+impl Source for Asked {
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        self.0.borrow_mut().insert(name.to_owned());
+        Ok(name.ends_with("S_EXPORTER").then(|| if name == "OTEL_LOGS_EXPORTER" { "none" } else { "otlp" }.to_owned()))
+    }
+
+    fn variable_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+#[test]
+fn the_variables_of_opentelemetry_are_those_that_are_read() {
+    let page = read(CONFIGURATION);
+    let table = page
+        .split_once("<!-- otel: held to the code by tests/docs.rs -->")
+        .and_then(|(_, rest)| rest.split_once("<!-- end of otel -->"));
+    let table = table.unwrap_or_else(|| panic!("{CONFIGURATION} has no table of these variables")).0;
+    let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let documented: BTreeSet<String> = table.lines().filter_map(named).collect();
+    let asked = Asked::default();
+    config::load(&Flags::new(), &asked).expect("nothing is wrong");
+    let asked = asked.0.into_inner().into_iter().filter(|name| name.starts_with("OTEL_"));
+    // Those of one signal are told of in words.
+    let of_all = |name: String| name.replace("OTLP_TRACES_", "OTLP_").replace("OTLP_METRICS_", "OTLP_");
+    assert_eq!(documented, asked.map(of_all).collect::<BTreeSet<_>>());
 }
 
 /// Both ways: what the code has and the page lacks, and what the page has and the code lacks.

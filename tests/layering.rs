@@ -26,22 +26,31 @@ const ROOMS: &[(&str, &[&str])] = &[
     // The configuration hands every room its own Config type; nothing but the wiring imports it.
     ("config", EVERYTHING),
     ("lifecycle", &[]),
-    ("telemetry", &[]),
+    // What it exports is sent by tasks.
+    ("telemetry", &["lifecycle"]),
     ("meta", &[]),
     ("selector", &["meta"]),
     ("codec", &["meta"]),
     ("cache", &["meta", "selector", "codec", "lifecycle"]),
-    ("upstream", &["meta", "codec", "cache", "lifecycle"]),
+    ("upstream", &["meta", "codec", "cache", "lifecycle", "telemetry::trace"]),
     ("informer", &["meta", "selector", "cache", "upstream", "lifecycle"]),
-    ("reads", &["meta", "selector", "codec", "cache", "informer"]),
+    ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
     // The selectors of a request are part of what is authorized; watches for changed rights are tasks.
     (
         "auth",
-        &["meta", "selector", "lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"],
+        &[
+            "meta",
+            "selector",
+            "lifecycle",
+            "telemetry::trace",
+            "upstream::client",
+            "upstream::UpstreamError",
+            "upstream::RequestVerb",
+        ],
     ),
     ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
-    ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle"]),
+    ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle", "telemetry::trace"]),
     ("workqueue", &["meta"]),
     ("grpc", &["meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle"]),
     // The command line as a client of a running daemon: the published API and nothing else.

@@ -12,6 +12,7 @@ use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
 use crate::lifecycle::signals::Signals;
 use crate::passthrough::LendIdentity;
 use crate::sim::{Cluster, DemoConfig};
+use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
 use crate::upstream::metrics::RequestVerb;
 
@@ -40,9 +41,10 @@ const SHOWN: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// The ports are taken, or the kubeconfig cannot be written.
-pub(super) async fn run(config: &Config, demo: &DemoArgs) -> Result<End, ProcessError> {
+pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<End, ProcessError> {
     let signals = Signals::install().map_err(ProcessError::Signals)?;
     let (context, drain) = Context::new();
+    otel.export(context.metrics.clone());
     let started = start(config, demo, context.clone());
     let duration = demo.duration;
     let until = |demo: &Demo| {

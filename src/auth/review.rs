@@ -13,12 +13,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Raised, count};
 use super::user::UserInfo;
 use super::watching::METADATA;
+use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
 use crate::upstream::{RequestVerb, UpstreamError};
 
@@ -232,7 +235,13 @@ impl Reviews {
         resource: &'static str,
         request: Request<ReqBody>,
     ) -> Result<(StatusCode, Bytes), Unavailable> {
-        timeout(self.limit, self.in_turn(resource, request)).await.unwrap_or(Err(Unavailable::Timeout))
+        let span = tracing::info_span!(target: SPANS, "review", otel.name = resource, otel.status_code = Empty);
+        let asked = timeout(self.limit, self.in_turn(resource, request)).instrument(span.clone()).await;
+        let answer = asked.unwrap_or(Err(Unavailable::Timeout));
+        if answer.is_err() {
+            span.record("otel.status_code", "ERROR");
+        }
+        answer
     }
 
     async fn in_turn(

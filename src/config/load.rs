@@ -8,6 +8,7 @@ use std::str::FromStr;
 use super::expand::expand;
 use super::file::{File, Node, Value};
 use super::layers::{Loader, Raw};
+use super::otel;
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
     parse_lend_identity, parse_memory, parse_mode, parse_name, positive_count, positive_duration,
@@ -22,6 +23,7 @@ use crate::auth::audit::{AuditConfig, AuditSink, Policy};
 use crate::auth::{AuthConfig, Mode};
 use crate::http::{CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
+use crate::telemetry::otel::OtelConfig;
 use crate::telemetry::{LogConfig, LogFormat};
 
 /// A configuration without mistakes.
@@ -50,9 +52,10 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
     let mut loader = Loader::new(flags, source);
     loader.read_file();
     let config = loader.config();
-    let warnings = loader.unknown_variables();
+    let (otel, mut warnings) = otel::read(source, &mut loader.mistakes);
+    warnings.extend(loader.unknown_variables());
     match (config, loader.mistakes.is_empty()) {
-        (Some(config), true) => Ok(Loaded { config, effective: loader.effective, warnings }),
+        (Some(config), true) => Ok(Loaded { config: Config { otel, ..config }, effective: loader.effective, warnings }),
         _ => Err(Mistakes(loader.mistakes)),
     }
 }
@@ -129,6 +132,7 @@ impl Loader<'_> {
             drain: drain?,
             threads: threads?,
             log: log?,
+            otel: OtelConfig::default(),
         })
     }
 

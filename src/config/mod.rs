@@ -10,6 +10,7 @@ mod file;
 mod layers;
 mod load;
 mod mistake;
+mod otel;
 mod parse;
 mod resources;
 mod sections;

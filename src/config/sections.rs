@@ -32,6 +32,8 @@ pub struct Config {
     /// Threads of the traffic runtime; `None`: as many as the process may use processors.
     pub threads: Option<usize>,
     pub log: crate::telemetry::LogConfig,
+    /// What OpenTelemetry's own variables say.
+    pub otel: crate::telemetry::otel::OtelConfig,
 }
 
 /// Whom to talk to, and as whom.

@@ -19,6 +19,7 @@ pub mod read;
 mod relayed_watch;
 pub mod server;
 pub mod service;
+mod spans;
 mod target;
 #[cfg(test)]
 mod testing;

@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tracing::{Instrument as _, Span};
 
 use super::body::{self, Body};
 use super::ending::Ending;
@@ -25,6 +26,7 @@ use super::read::{
 };
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
+use super::spans;
 use super::watch_body::WatchBody;
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{Access, Attributes, Grant, Lease, Mode, Term, UserInfo, Verdict};
@@ -121,20 +123,25 @@ impl Service {
 impl Handler for Service {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let (inner, connection) = (Arc::clone(&self.inner), Arc::clone(connection));
-        Box::pin(async move {
+        let (request, span) = spans::begin(request, &connection);
+        let within = span.clone();
+        let answer = async move {
             let version = request.version();
             if framing::expects_too_much(request.headers(), version) {
                 return framing::expectation_failed();
             }
-            framing::for_version(inner.answer(request, &connection).await, version)
-        })
+            let response = framing::for_version(inner.answer(request, &connection, &span).await, version);
+            spans::answered(&span, &response);
+            response
+        };
+        Box::pin(answer.instrument(within))
     }
 }
 
 // === impl Inner ===
 
 impl Inner {
-    async fn answer(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, connection: &Arc<Connection>, span: &Span) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
@@ -170,6 +177,7 @@ impl Inner {
             Some(response) => response,
             None => self.forward(Request::from_parts(head, body), &info, connection, audit_id).await,
         };
+        spans::planned(span, &plan);
         if self.explain {
             plan.write(response.headers_mut());
         }
@@ -461,7 +469,7 @@ fn media_type(form: &Form, stream: bool) -> HeaderValue {
 }
 
 /// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
-fn is_grpc(request: &Parts) -> bool {
+pub(super) fn is_grpc(request: &Parts) -> bool {
     let of_grpc = |value: &HeaderValue| {
         let rest = value.as_bytes().strip_prefix(b"application/grpc");
         rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))

@@ -1,15 +1,19 @@
 //! One object by its name.
 
+use tracing::Instrument as _;
+
 use crate::codec::Shape;
 use crate::meta::{ObjectKey, errors};
 
 use super::service::{Unserved, served};
-use super::{ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan};
+use super::{ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
     /// A get of the object that `request` names. A missing one is refused with the apiserver's 404.
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
-        let result = self.try_get(request).await;
+        let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
+        let result = self.try_get(request).instrument(span.clone()).await;
+        spans::end(&span, &result, |answer| answer.served);
         self.outcome(result, |answer| answer.served.waited)
     }
 

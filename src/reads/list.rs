@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::Instrument as _;
+
 use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::ListMetaOut;
 use crate::informer::Informer;
@@ -10,7 +12,7 @@ use crate::selector::Predicate;
 
 use super::plan::{Freshness, ListPlan, ListState};
 use super::service::{Resolved, Unserved, served};
-use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, Waited, plan};
+use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, Waited, plan, spans};
 
 /// One page of a snapshot.
 struct Page {
@@ -21,7 +23,9 @@ struct Page {
 
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
-        let result = self.try_list(request).await;
+        let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
+        let result = self.try_list(request).instrument(span.clone()).await;
+        spans::end(&span, &result, |answer| answer.served);
         self.outcome(result, |answer| answer.served.waited)
     }
 

@@ -14,6 +14,7 @@ mod request;
 mod selection;
 mod served;
 mod service;
+mod spans;
 mod typed;
 mod watch;
 

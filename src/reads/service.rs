@@ -15,7 +15,7 @@ use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 use super::allowance::Allowance;
 use super::floors::Floor;
 use super::plan::Freshness;
-use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal};
+use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
 
 /// How reads that must be the newest are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -200,6 +200,9 @@ impl Reads {
                 }
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
+            if waited == Waited::Nothing {
+                spans::informer(&informer);
+            }
             if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
                 let form = if read.converted { form.metadata_in_protobuf() } else { form };
                 return Ok((informer, form, waited));

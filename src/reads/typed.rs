@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::cache::{CacheWatcher, Snapshot, SnapshotError, WatchError, WatchSpec, WatchStart};
 use crate::codec::Form;
@@ -14,7 +15,7 @@ use crate::selector::Predicate;
 
 use super::plan::Freshness;
 use super::service::{Resolved, Unserved};
-use super::{ForwardReason, ListItems, Reads, Selection, Waited, refusal};
+use super::{ForwardReason, ListItems, Reads, Selection, Waited, refusal, spans};
 
 /// Which state to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +89,17 @@ pub struct WatchTerms {
 impl Reads {
     /// The state of a selection.
     pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<State, Refusal> {
-        let result = self.try_state(selection, at, stale).await;
+        let span = spans::begin("list", &selection.gvr, None);
+        let result = self.try_state(selection, at, stale).instrument(span.clone()).await;
+        spans::end_typed(&span, &result, |state| state.rv);
         self.counted(result)
     }
 
     /// A watch of a selection.
     pub async fn open_watch(&self, selection: &Selection, terms: WatchTerms) -> Result<OpenWatch, Refusal> {
-        let result = self.try_open(selection, terms).await;
+        let span = spans::begin("watch", &selection.gvr, None);
+        let result = self.try_open(selection, terms).instrument(span.clone()).await;
+        spans::end_typed(&span, &result, |open| open.watcher.starts_after());
         self.counted(result)
     }
 
@@ -230,7 +235,7 @@ impl Source {
 
 impl Refusal {
     /// The label in the metric of reads.
-    fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Refused(status) => refusal(status),
             Self::NotServed(ForwardReason::NotSynced) => "not_synced",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::{Form, Shape};
@@ -14,7 +15,7 @@ use super::answer::WatchSource;
 use super::list::is_uncached;
 use super::plan::{Freshness, WatchPlan};
 use super::service::{Unserved, served};
-use super::{ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan};
+use super::{ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan, spans};
 
 /// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
 /// (`--min-request-timeout`).
@@ -22,7 +23,9 @@ const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 
 impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
-        let result = self.try_watch(request).await;
+        let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
+        let result = self.try_watch(request).instrument(span.clone()).await;
+        spans::end(&span, &result, |answer| answer.served);
         self.outcome(result, |answer| answer.served.waited)
     }
 

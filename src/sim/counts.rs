@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use http::HeaderMap;
 use parking_lot::Mutex;
 
 /// Requests remembered word for word.
@@ -46,6 +47,7 @@ pub struct RequestRecord {
     pub user_agent: String,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub version: String,
+    pub headers: HeaderMap,
 }
 
 #[derive(Debug, Default)]

@@ -65,6 +65,7 @@ pub(super) async fn handle(
         authorization: header("authorization"),
         user_agent: header("user-agent").unwrap_or_default(),
         version: format!("{:?}", request.version()),
+        headers: request.headers().clone(),
     };
     let authorized =
         shared.token.read().as_ref().is_none_or(|token| {

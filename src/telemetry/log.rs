@@ -1,9 +1,19 @@
-//! Log lines on standard error, filtered by level and target.
+//! Log lines on standard error, filtered by level and target; and the spans of an export beside them.
 
-use tracing_subscriber::filter::EnvFilter;
+use std::fmt;
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt, registry, reload};
+use tracing_subscriber::{Layer, fmt as lines, registry, reload};
+
+use super::otel::Otel;
+use super::trace;
 
 /// Which lines are written, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +36,12 @@ pub struct LogHandle {
     reload: reload::Handle<EnvFilter, registry::Registry>,
 }
 
+/// Puts the current trace and span behind a line, under the names that OpenTelemetry gives them.
+struct Traced<F> {
+    inner: F,
+    json: bool,
+}
+
 // === impl LogConfig ===
 
 impl LogConfig {
@@ -37,19 +53,60 @@ impl LogConfig {
         parse_filter(text).map(|_| ())
     }
 
-    /// Starts writing log lines. To be called once, before anything logs.
+    /// Starts writing log lines, and making the spans of the export. To be called once, before anything logs.
     ///
     /// # Errors
     /// The filter cannot be understood, or somebody else writes log lines already.
-    pub fn install(&self) -> Result<LogHandle, String> {
+    pub fn install(&self, otel: &Otel) -> Result<LogHandle, String> {
         let (filter, reload) = reload::Layer::new(parse_filter(&self.filter)?);
-        let lines = fmt::layer().with_writer(std::io::stderr);
-        let lines = match self.format {
-            LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
-            LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).boxed(),
+        // Without an export nobody wants spans, so that their callsites are switched off for good.
+        let filter = filter.and(filter_fn(|metadata| metadata.target() != trace::SPANS));
+        let written = lines::layer().with_writer(std::io::stderr);
+        let written = match self.format {
+            LogFormat::Text => {
+                let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+                written.with_ansi(ansi).map_event_format(|inner| Traced { inner, json: false }).boxed()
+            }
+            LogFormat::Json => {
+                let written = written.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                written.map_event_format(|inner| Traced { inner, json: true }).boxed()
+            }
         };
-        registry().with(filter).with(lines).try_init().map_err(|error| error.to_string())?;
+        let spans = otel.tracer().map(|tracer| {
+            trace::switch_on();
+            tracing_opentelemetry::layer()
+                .with_tracer(tracer)
+                .with_location(false)
+                .with_threads(false)
+                .with_tracked_inactivity(false)
+                .with_target(false)
+                .with_level(false)
+                .with_filter(
+                    filter_fn(|metadata| metadata.target() == trace::SPANS).with_max_level_hint(LevelFilter::INFO),
+                )
+        });
+        registry().with(written.with_filter(filter)).with(spans).try_init().map_err(|error| error.to_string())?;
         Ok(LogHandle { reload })
+    }
+}
+
+// === impl Traced ===
+
+impl<S, N, F> FormatEvent<S, N> for Traced<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some((trace, span)) = trace::current() else { return self.inner.format_event(context, writer, event) };
+        let mut line = String::new();
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end();
+        match line.strip_suffix('}').filter(|_| self.json) {
+            Some(open) => writeln!(writer, "{open},\"trace_id\":\"{trace}\",\"span_id\":\"{span}\"}}"),
+            None => writeln!(writer, "{line} trace_id={trace} span_id={span}"),
+        }
     }
 }
 

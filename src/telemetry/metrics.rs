@@ -8,6 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use super::otel::ExportCollector;
 use super::process::ProcessCollector;
 
 /// Of the text that [`Metrics::encode`] writes.
@@ -22,7 +23,7 @@ pub struct Metrics {
 // === impl Metrics ===
 
 impl Metrics {
-    /// With `informerd_build_info` and the `process_` metrics.
+    /// With `informerd_build_info`, the `process_` metrics, and those of the export by OTLP.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let build = Info::new(vec![
@@ -32,6 +33,7 @@ impl Metrics {
         ]);
         registry.register("informerd_build", "Which informerd this is", build);
         registry.register_collector(Box::new(ProcessCollector::new()));
+        registry.register_collector(Box::new(ExportCollector));
         Self { registry: Arc::new(RwLock::new(registry)) }
     }
 
@@ -93,6 +95,12 @@ mod tests {
         let found: Vec<_> = found.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
         let pinned = [
             ("informerd_build", "info"),
+            ("informerd_otel_metrics_failed", "counter"),
+            ("informerd_otel_metrics_sent", "counter"),
+            ("informerd_otel_spans_dropped", "counter"),
+            ("informerd_otel_spans_failed", "counter"),
+            ("informerd_otel_spans_sent", "counter"),
+            ("informerd_otel_spans_waiting", "gauge"),
             ("process_cpu_seconds", "counter"),
             ("process_open_fds", "gauge"),
             ("process_resident_memory_bytes", "gauge"),

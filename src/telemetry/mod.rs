@@ -1,8 +1,10 @@
-//! Logs and metrics: what the operator sees of the daemon.
+//! Logs, metrics and traces: what the operator sees of the daemon.
 
 mod log;
 mod metrics;
+pub mod otel;
 mod process;
+pub mod trace;
 
 pub use log::{LogConfig, LogFormat, LogHandle};
 pub use metrics::{CONTENT_TYPE, Metrics, names};

@@ -113,6 +113,22 @@ impl UpstreamError {
         )
     }
 
+    /// One word for what happened, of few.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Config(_) => "configuration",
+            Self::Auth(_) => "credentials",
+            Self::Connect { .. } => "connect",
+            Self::Tls { .. } => "tls",
+            Self::Timeout { .. } => "timeout",
+            Self::Request(_) => "request",
+            Self::Body(_) => "body",
+            Self::Busy => "busy",
+            Self::Status(_) => "status",
+            Self::Decode(_) => "decode",
+        }
+    }
+
     /// How long the apiserver asks to wait before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -17,6 +17,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use super::client::{ConnectionId, Upstream};
 use super::digest::Digest;
@@ -29,6 +31,7 @@ use super::stamp::Stamp;
 use super::turns::Turns;
 use crate::cache::{Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
+use crate::telemetry::trace::SPANS;
 
 /// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
 /// the deadline.
@@ -146,6 +149,11 @@ impl ProgressProbe {
     /// # Errors
     /// As of the read, for all who share it.
     pub async fn current_revision(&self, cache: &WatchCache) -> Result<ResourceVersion, UpstreamError> {
+        let span = self.span("probe", "the store's revision");
+        self.ask_revision(cache).instrument(span).await
+    }
+
+    async fn ask_revision(&self, cache: &WatchCache) -> Result<ResourceVersion, UpstreamError> {
         if self.quiet.load(Ordering::Relaxed) && is_small(cache) {
             return Ok(self.read_digest(cache).await?.rv);
         }
@@ -215,10 +223,35 @@ impl ProgressProbe {
     /// # Errors
     /// When the deadline passes, or the apiserver does not answer.
     pub async fn prove(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
-        if self.compare(cache, rv, deadline).await? {
-            return Ok(());
+        let span = self.span("prove", "the cache's freshness");
+        let proof = async {
+            if self.compare(cache, rv, deadline).await? {
+                return Ok(());
+            }
+            self.prove_by_watch(cache, rv, deadline).await
+        };
+        let proved = proof.instrument(span.clone()).await;
+        if proved.is_err() {
+            span.record("otel.status_code", "ERROR");
         }
-        self.prove_by_watch(cache, rv, deadline).await
+        proved
+    }
+
+    fn span(&self, name: &'static str, what: &'static str) -> Span {
+        let span = tracing::info_span!(
+            target: SPANS,
+            "probe",
+            otel.name = Empty,
+            otel.status_code = Empty,
+            informerd.resource = Empty,
+            informerd.asks = what,
+        );
+        if !span.is_disabled() {
+            let resource = self.source.resource.gvr.group_resource();
+            span.record("otel.name", format!("{name} {resource}"));
+            span.record("informerd.resource", resource);
+        }
+        span
     }
 
     /// [`Self::prove`] by what is progress of the stream, too: events, or the bookmark of a second watch.

@@ -2,10 +2,12 @@
 //! credentials or none, and credentials that are read anew when they change or are refused.
 
 mod body;
+mod call;
 mod connect;
 mod pool;
 mod replay;
 mod source;
+mod spans;
 mod warnings;
 
 #[cfg(test)]
@@ -25,8 +27,10 @@ use tokio::sync::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
 pub use body::{ReqBody, UpstreamBody, empty, full};
+pub use call::CallOptions;
 pub use pool::ConnectionId;
 pub use source::ConfigSource;
 pub use warnings::Warnings;
@@ -75,19 +79,6 @@ pub struct UpstreamConfig {
     pub check_interval: Duration,
     /// How often at most refused credentials are read anew.
     pub reload_interval: Duration,
-}
-
-/// What is particular to one call.
-#[derive(Clone, Debug)]
-pub struct CallOptions {
-    /// Names the request in the counters. Anything but `Forward` is ours and gets our User-Agent.
-    pub verb: RequestVerb,
-    /// Names the request in the counters; empty where it has no resource.
-    pub resource: Arc<str>,
-    /// For the head of the response, connecting included. Without it a request may wait for ever.
-    pub header_timeout: Option<Duration>,
-    /// Prefers the connection another response came by, as long as it has room.
-    pub connection: Option<ConnectionId>,
 }
 
 struct Inner {
@@ -189,6 +180,18 @@ impl Upstream {
     pub async fn send_with(
         &self,
         identity: Identity,
+        mut request: Request<ReqBody>,
+        options: &CallOptions,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let span = spans::begin(self, &mut request, options);
+        let result = self.counted(identity, request, options).instrument(span.clone()).await;
+        spans::end(&span, &result);
+        result
+    }
+
+    async fn counted(
+        &self,
+        identity: Identity,
         request: Request<ReqBody>,
         options: &CallOptions,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
@@ -222,13 +225,15 @@ impl Upstream {
     pub async fn upgrade(
         &self,
         identity: Identity,
-        request: Request<ReqBody>,
+        mut request: Request<ReqBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         self.check_files().await;
         let generation = self.inner.current.load_full();
         let options = CallOptions::default();
+        let span = spans::begin(self, &mut request, &options);
         let request = self.prepare(&generation, identity, request, &options).await?;
         let result = generation.pool(identity).upgrade(request).await;
+        spans::end(&span, &result);
         let code = result.as_ref().map_or(0, |response| response.status().as_u16());
         self.inner.metrics.count_request(options.verb, &options.resource, code);
         if code == StatusCode::UNAUTHORIZED && identity == Identity::Own {
@@ -457,31 +462,5 @@ impl Default for UpstreamConfig {
             check_interval: Duration::from_secs(60),
             reload_interval: Duration::from_secs(5),
         }
-    }
-}
-
-// === impl CallOptions ===
-
-impl CallOptions {
-    pub fn new(verb: RequestVerb, resource: impl Into<Arc<str>>) -> Self {
-        Self { verb, resource: resource.into(), header_timeout: None, connection: None }
-    }
-
-    #[must_use]
-    pub fn header_timeout(mut self, limit: Duration) -> Self {
-        self.header_timeout = Some(limit);
-        self
-    }
-
-    #[must_use]
-    pub fn on(mut self, connection: Option<ConnectionId>) -> Self {
-        self.connection = connection;
-        self
-    }
-}
-
-impl Default for CallOptions {
-    fn default() -> Self {
-        Self::new(RequestVerb::Forward, "")
     }
 }

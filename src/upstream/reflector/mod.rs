@@ -4,6 +4,7 @@ mod apply;
 mod handle;
 mod machine;
 mod memory;
+mod steps;
 mod stream;
 mod trouble;
 
@@ -127,27 +128,6 @@ impl Reflector {
     /// Runs until the resource is gone. Dropping the future stops it, and with it the cache.
     pub async fn run(mut self) -> ReflectorEnd {
         self.steps().await
-    }
-
-    async fn steps(&mut self) -> ReflectorEnd {
-        loop {
-            let state = self.machine.state();
-            let outcome = match state {
-                State::Ended(end) => return end,
-                _ if self.writer.is_recalled() => self.recalled(),
-                State::Learn => self.learn().await,
-                State::WatchList => self.watch_list().await,
-                State::List => self.list(self.config.page_size).await,
-                State::ListWhole => self.list(0).await,
-                State::Check | State::Confirm => self.current().await,
-                State::Watch => self.watch().await,
-                State::Follow => self.follow().await,
-                State::Reset => self.reset(),
-                State::Wait { until, .. } => self.wait(until).await,
-                State::Refused { until } => self.refused(until).await,
-            };
-            self.advance(outcome);
-        }
     }
 
     fn advance(&mut self, outcome: Outcome) {

@@ -1,0 +1,166 @@
+//! The seam to tracing for every room: the target that makes a span one for the collector, and the context that joins
+//! spans across processes as W3C Trace Context has it.
+//!
+//! While nothing is exported a span's callsite is switched off: it costs one relaxed load, its fields are not evaluated,
+//! and nothing here touches a header, so a forwarded request keeps its client's context as it is.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+/// The target of every span that is exported. No log line has it.
+pub const SPANS: &str = "informerd::spans";
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
+const TRACEPARENT_LEN: usize = 55;
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether spans are made at all: guards what is costly to find out for a span's fields.
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+pub(super) fn switch_on() {
+    ON.store(true, Ordering::Relaxed);
+}
+
+/// Makes the span a child of the one that a request's headers name. It must not have been entered yet.
+pub fn continue_from(span: &Span, headers: &HeaderMap) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Some(parent) = named(headers) {
+        // It fails only for spans that are not exported, or that have begun.
+        span.set_parent(Context::new().with_remote_span_context(parent)).ok();
+    }
+}
+
+/// Names the span as the parent of whatever comes of a request with these headers. Baggage stays as it is.
+pub fn hand_on(span: &Span, headers: &mut HeaderMap) {
+    if span.is_disabled() {
+        return;
+    }
+    let context = span.context();
+    let span = context.span();
+    let own = span.span_context();
+    if !own.is_valid() {
+        return;
+    }
+    let flags = (own.trace_flags() & TraceFlags::SAMPLED).to_u8();
+    let parent = format!("00-{}-{}-{flags:02x}", own.trace_id(), own.span_id());
+    if let Ok(parent) = HeaderValue::from_str(&parent) {
+        headers.insert(TRACEPARENT, parent);
+    }
+    match HeaderValue::from_str(&own.trace_state().header()) {
+        Ok(state) if !state.is_empty() => headers.insert(TRACESTATE, state),
+        // It belongs to a trace that this request is no part of.
+        _ => headers.remove(TRACESTATE),
+    };
+}
+
+/// Trace and span that a log line belongs to.
+pub(super) fn current() -> Option<(TraceId, SpanId)> {
+    if !is_on() {
+        return None;
+    }
+    let context = Context::current();
+    let span = context.span();
+    let own = span.span_context();
+    own.is_valid().then(|| (own.trace_id(), own.span_id()))
+}
+
+/// The parent that headers name; `None` where there is none, or none that the standard takes: then a new trace begins.
+fn named(headers: &HeaderMap) -> Option<SpanContext> {
+    let mut lines = headers.get_all(TRACEPARENT).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    let text = line.to_str().ok()?;
+    let (version, trace, parent, flags) = (text.get(..2)?, text.get(3..35)?, text.get(36..52)?, text.get(53..55)?);
+    let dashes = [2, 35, 52].iter().all(|&at| text.as_bytes()[at] == b'-');
+    let end = match text.as_bytes().get(TRACEPARENT_LEN) {
+        None => true,
+        // A later version may say more.
+        Some(next) => *next == b'-' && version != "00",
+    };
+    let (version, flags) = (digits(version)?, digits(flags)?);
+    if !dashes || !end || version == 0xff {
+        return None;
+    }
+    let trace = TraceId::from_bytes(digits(trace)?.to_be_bytes());
+    let parent = SpanId::from_bytes(u64::try_from(digits(parent)?).ok()?.to_be_bytes());
+    let states: Vec<_> = headers.get_all(TRACESTATE).iter().filter_map(|line| line.to_str().ok()).collect();
+    // What cannot be read is left out; the trace goes on.
+    let state = TraceState::from_str(&states.join(",")).unwrap_or_default();
+    let flags = TraceFlags::new(u8::try_from(flags).ok()?) & TraceFlags::SAMPLED;
+    let named = SpanContext::new(trace, parent, flags, true, state);
+    named.is_valid().then_some(named)
+}
+
+/// Hexadecimal digits, in lower case as the standard wants them.
+fn digits(text: &str) -> Option<u128> {
+    let all = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if all { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn of(lines: &[(&'static str, &str)]) -> Option<SpanContext> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        named(&headers)
+    }
+
+    #[test]
+    fn takes_what_the_standard_takes() {
+        let found = of(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")]).unwrap();
+        assert_eq!(found.trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(found.span_id().to_string(), "b7ad6b7169203331");
+        assert!(found.is_sampled() && found.is_remote());
+        assert_eq!(found.trace_state().header(), "a=1,b=2");
+        // Flags nobody knows yet are not an error, and only the one that is known counts.
+        assert!(!of(&[("traceparent", &GOOD.replace("-01", "-fe"))]).unwrap().is_sampled());
+        let later = format!("cc{}-what-will-be", &GOOD[2..]);
+        assert!(of(&[("traceparent", &later)]).is_some());
+        assert!(of(&[("traceparent", GOOD), ("tracestate", "no state")]).is_some());
+    }
+
+    #[test]
+    fn begins_anew_where_the_parent_is_none() {
+        let zero_trace = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
+        let zero_span = "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01";
+        let (upper, longer) = (GOOD.replace("af", "AF"), format!("{GOOD}-more"));
+        let (signed, no_dash) = (GOOD.replace("00-", "+0-"), format!("cc{}x", &GOOD[2..]));
+        let wrong = [
+            zero_trace,
+            zero_span,
+            &upper,
+            &longer,
+            &signed,
+            &no_dash,
+            &GOOD.replace("00-", "ff-"),
+            &GOOD[..54],
+            "é",
+            "",
+        ];
+        for text in wrong {
+            let mut headers = HeaderMap::new();
+            headers.append("traceparent", HeaderValue::from_bytes(text.as_bytes()).unwrap());
+            assert_eq!(named(&headers), None, "{text}");
+        }
+        assert_eq!(of(&[("traceparent", GOOD), ("traceparent", GOOD)]), None);
+        assert_eq!(of(&[]), None);
+    }
+}

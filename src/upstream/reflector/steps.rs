@@ -1,0 +1,72 @@
+//! The reflector's cycle: a step of its machine at a time, each with a span of its own.
+
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::machine::{Outcome, State};
+use super::{Reflector, ReflectorEnd};
+use crate::telemetry::trace::SPANS;
+
+impl Reflector {
+    pub(super) async fn steps(&mut self) -> ReflectorEnd {
+        loop {
+            let state = self.machine.state();
+            if let State::Ended(end) = state {
+                return end;
+            }
+            let span = self.span(state);
+            let outcome = self.step(state).instrument(span.clone()).await;
+            if !span.is_disabled() {
+                span.record("informerd.outcome", format!("{outcome:?}"));
+                span.record("informerd.resource_version", self.writer.resource_version().to_string());
+                if matches!(outcome, Outcome::Failed(_) | Outcome::Broken | Outcome::WentBack | Outcome::Full) {
+                    span.record("otel.status_code", "ERROR");
+                }
+            }
+            self.advance(outcome);
+        }
+    }
+
+    async fn step(&mut self, state: State) -> Outcome {
+        match state {
+            // Nothing is left to be done.
+            State::Ended(_) => std::future::pending().await,
+            _ if self.writer.is_recalled() => self.recalled(),
+            State::Learn => self.learn().await,
+            State::WatchList => self.watch_list().await,
+            State::List => self.list(self.config.page_size).await,
+            State::ListWhole => self.list(0).await,
+            State::Check | State::Confirm => self.current().await,
+            State::Watch => self.watch().await,
+            State::Follow => self.follow().await,
+            State::Reset => self.reset(),
+            State::Wait { until, .. } => self.wait(until).await,
+            State::Refused { until } => self.refused(until).await,
+        }
+    }
+
+    /// Of a step that asks the apiserver, or follows it. Waiting is none.
+    fn span(&self, state: State) -> Span {
+        if matches!(state, State::Wait { .. } | State::Refused { .. } | State::Reset) {
+            return Span::none();
+        }
+        let span = tracing::info_span!(
+            target: SPANS,
+            parent: None,
+            "reflector",
+            otel.name = Empty,
+            otel.status_code = Empty,
+            informerd.resource = Empty,
+            informerd.encoding = Empty,
+            informerd.outcome = Empty,
+            informerd.resource_version = Empty,
+        );
+        if !span.is_disabled() {
+            let resource = self.lister.resource.gvr.group_resource();
+            span.record("otel.name", format!("reflector {} {resource}", state.as_str()));
+            span.record("informerd.resource", resource);
+            span.record("informerd.encoding", self.lister.encoding.as_str());
+        }
+        span
+    }
+}

@@ -1,0 +1,91 @@
+//! The binary before a simulated apiserver, told of its collector by its environment.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use informerd::sim::{self, Server};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::support::client::Client;
+use crate::support::eventually;
+
+pub struct Daemon {
+    pub url: String,
+    pub admin: String,
+    lines: Arc<Mutex<Vec<Value>>>,
+    child: Child,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    pub async fn start(server: &Server, env: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+        command
+            .args([
+                "run",
+                "--listen=http://127.0.0.1:0",
+                "--admin=127.0.0.1:0",
+                "--log-format=json",
+                "--lend-identity=all",
+            ])
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--state-dir={}", dir.path().display()))
+            .env("INFORMERD_LOG_LEVEL", "debug")
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+        let lines = Arc::<Mutex<Vec<Value>>>::default();
+        let kept = lines.clone();
+        tokio::spawn(async move {
+            while let Some(line) = stderr.next_line().await.unwrap() {
+                kept.lock().push(serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}")));
+            }
+        });
+        let mut daemon = Self { url: String::new(), admin: String::new(), lines, child, _dir: dir };
+        eventually("it listens", || daemon.line("admin").is_some()).await;
+        daemon.url = daemon.line("serving").unwrap()["address"].as_str().unwrap().to_owned();
+        daemon.admin = format!("http://{}", daemon.line("admin").unwrap()["address"].as_str().unwrap());
+        daemon
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.url)
+    }
+
+    /// The first line with this message.
+    pub fn line(&self, message: &str) -> Option<Value> {
+        self.lines.lock().iter().find(|line| line["message"] == message).cloned()
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        self.lines.lock().clone()
+    }
+
+    pub async fn metrics(&self) -> String {
+        Client::new(&self.admin).get("/metrics").await.text()
+    }
+
+    /// One number without labels.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = self.metrics().await;
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub async fn stop(mut self) -> ExitStatus {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        self.child.wait().await.unwrap()
+    }
+}
