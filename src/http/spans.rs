@@ -175,7 +175,8 @@ fn route(info: &RequestInfo) -> String {
 }
 
 fn cut(text: &str) -> &str {
-    text.get(..LONGEST).unwrap_or(text).get(..text.floor_char_boundary(LONGEST)).unwrap_or(text)
+    let beyond = text.char_indices().find(|(at, character)| at + character.len_utf8() > LONGEST);
+    beyond.map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]
