@@ -166,7 +166,11 @@ async fn has_seats_of_its_own(cluster: &Cluster, pod: &Pod) {
 /// The workload's own container, kubectl, with the arguments of the manifest.
 async fn the_program_beside_it_sees_a_pod_come(cluster: &Cluster, pod: &Pod) {
     let kubectl = [process::judge().await.display().to_string(), "kubectl".to_owned()];
-    let mut program = pod.container("app").start_program(&kubectl).await;
+    let mut app = pod.container("app");
+    // Without a home kubectl writes its cache into the directory it is started in.
+    let cache = tempfile::tempdir().unwrap();
+    app.env.insert("KUBECACHEDIR".into(), cache.path().display().to_string());
+    let mut program = app.start_program(&kubectl).await;
     let mut lines = BufReader::new(program.child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("pod/one"), "{}", program.log());
     create_pod(cluster, NAMESPACE, "two").await;
