@@ -1,7 +1,7 @@
-//! What is said of the length of a body: the rules of the apiserver's HTTP library (Go's net/http), which gives the
-//! length of what fits into its write buffer and nothing of what is longer.
+//! What the apiserver's HTTP library (Go's net/http) does by itself: it tells the length of a body that fits into its
+//! write buffer and nothing of a longer one, and it refuses some requests before any handler sees them.
 
-use http::header::{ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, ETAG, EXPECT, HeaderMap, LAST_MODIFIED};
+use http::header::{ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderMap, LAST_MODIFIED};
 use http::{HeaderValue, Response, StatusCode, Version};
 use http_body::Body as _;
 
@@ -46,6 +46,24 @@ pub fn expectation_failed() -> Response<Body> {
     response
 }
 
+/// Whether every escape in a path is one. Go's parser of URLs looks at no others: a query may hold anything.
+pub fn is_path(path: &str) -> bool {
+    let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = path.as_bytes();
+    bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)))
+}
+
+/// The answer to a request for what is none, as net/http gives it before any handler sees the request.
+pub fn bad_request(version: Version) -> Response<Body> {
+    let mut response = Response::new(body::full(bytes::Bytes::from_static(b"400 Bad Request")));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if version != Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +86,15 @@ mod tests {
         let mut response = Response::new(body::full(bytes::Bytes::from(vec![b'x'; 3000])));
         response.headers_mut().insert(ETAG, HeaderValue::from_static("\"x\""));
         assert_eq!(for_version(response, Version::HTTP_11).body().size_hint().exact(), Some(3000));
+    }
+
+    #[test]
+    fn escapes_of_a_path() {
+        for (path, whole) in
+            [("/a%2Fb%20", true), ("/", true), ("", true), ("/a%", false), ("/%4", false), ("/%zz", false)]
+        {
+            assert_eq!(is_path(path), whole, "{path}");
+        }
     }
 
     #[test]

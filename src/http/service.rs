@@ -130,6 +130,9 @@ impl Handler for Service {
             if framing::expects_too_much(request.headers(), version) {
                 return framing::expectation_failed();
             }
+            if !framing::is_path(request.uri().path()) {
+                return framing::bad_request(version);
+            }
             let response = framing::for_version(inner.answer(request, &connection, &span).await, version);
             spans::answered(&span, &response);
             response

@@ -194,4 +194,7 @@ pub const ROWS: &[Row] = &[
         &["continue key is not valid: ../x"],
     ),
     ("B16", "/api/v1/configmaps?continue=x&resourceVersion=5", 400, &["invalid continue token"]),
+    ("odd", "/api/v1/configmaps%", 400, &["400 Bad Request"]),
+    ("odd", "/api/v1/namespaces/diff-a%zz/configmaps?{exact}", 400, &["400 Bad Request"]),
+    ("odd", "DELETE /api/v1/namespaces/diff-a/configmaps/%1", 400, &["400 Bad Request"]),
 ];
