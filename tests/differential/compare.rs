@@ -27,9 +27,9 @@ pub const TOLERATED: &[Tolerance] = &[
         why: "they are reckoned from the time of the answer, so two answers to one client differ too (see without_ages)",
     },
     Tolerance {
-        what: "Date of an answer to an upgrade, and the framing of its refusal",
-        why: "the apiserver's WebSocket library writes to the bare connection and closes it: it says no date and no length, \
-              which every HTTP library adds (see is_bare)",
+        what: "Date of an answer to an upgrade and of a target that is none, and the framing of its refusal",
+        why: "the apiserver's WebSocket library, and its HTTP library before any handler, write to the bare connection and \
+              close it: they say no date and no length, which every other HTTP library adds (see is_bare)",
     },
     Tolerance {
         what: "where a server's window of events begins",
@@ -37,7 +37,7 @@ pub const TOLERATED: &[Tolerance] = &[
               and differs between two kube-apiservers of one cluster (see without_window)",
     },
     Tolerance {
-        what: "after how long to ask again, where a watch of an uncached type names a revision of the future",
+        what: "after how long to ask again, where a watch of events, which the apiserver does not cache, names a revision of the future",
         why: "the apiserver draws `retryAfterSeconds` by lot there, so two answers to one client differ too (see \
               without_lot)",
     },
@@ -89,7 +89,10 @@ pub fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec
         if ask.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("accept") && value.contains("as=Table")) {
             body = without_ages(&body);
         }
-        body = without_lot(without_window(body));
+        body = without_window(body);
+        if ask.target.contains("/events") {
+            body = without_lot(body);
+        }
         if still { body } else { super::moving::mask(&body) }
     };
     let bodies = (masks(direct), masks(through));
@@ -112,9 +115,10 @@ fn framing_differs(direct: &Answer, through: &Answer) -> bool {
     }
 }
 
-/// An answer that was written to the bare connection by a library for WebSockets.
+/// An answer that was written to the bare connection: by a library for WebSockets, or to a target that is none.
 fn is_bare(ask: &Ask, direct: &Answer) -> bool {
-    ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("upgrade")) && direct.framing == Framing::Close
+    let upgrades = ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+    direct.framing == Framing::Close && (upgrades || direct.body == b"400 Bad Request")
 }
 
 fn headers(ask: &Ask, direct: &Answer, through: &Answer, found: &mut Vec<Difference>) {
@@ -204,13 +208,16 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
     body.windows(part.len()).any(|window| window == part)
 }
 
-/// The apiserver's end of a request whose handler panicked, and what informerd makes of it.
+/// The apiserver's end of a request whose handler panicked, and what informerd makes of it; another apiserver (in the
+/// proof) ends in the same way.
 pub fn is_panic(direct: &std::io::Result<Answer>, through: &std::io::Result<Answer>) -> bool {
-    let dropped = direct.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof);
-    dropped
-        && through.as_ref().is_ok_and(|answer| {
-            answer.status == 503 && contains(&answer.body, b"stream error received: unexpected internal error")
-        })
+    let dropped = |side: &std::io::Result<Answer>| {
+        side.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof)
+    };
+    let told = through.as_ref().is_ok_and(|answer| {
+        answer.status == 503 && contains(&answer.body, b"stream error received: unexpected internal error")
+    });
+    dropped(direct) && (dropped(through) || told)
 }
 
 fn is_age(text: &[u8]) -> bool {

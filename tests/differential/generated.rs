@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::axes::{self, Pool};
 use super::compare::{Difference, compare, is_panic};
+use super::http2;
 use super::kinds::{KINDS, Kind, NOT_KINDS};
 use super::report::Report;
 use super::rng::Rng;
@@ -31,6 +32,8 @@ pub struct Plan {
     collection: String,
     /// It takes a second or more.
     slow: bool,
+    /// It is sent over HTTP/2.
+    http2: bool,
     /// Which of several revisions or tokens.
     choice: usize,
 }
@@ -71,16 +74,17 @@ pub async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>) {
 }
 
 async fn one(world: &World, seed: u64, n: u64, plan: &Plan, report: &Report) {
-    let what = format!("generated --seed {seed} --request {n} ({})", plan.row);
+    let http2 = if plan.http2 && world.http2 { " over HTTP/2" } else { "" };
+    let what = format!("generated --seed {seed} --request {n} ({}{http2})", plan.row);
     let tokens = if uses_tokens(&plan.ask) { tokens(world, &plan.collection).await } else { [Vec::new(), Vec::new()] };
     let asks = [0, 1].map(|side| resolve(world, plan, &world.pair[side], &tokens[side]));
-    match world.ask(&asks, BOUND).await {
+    let said =
+        if plan.http2 && world.http2 { world.ask_http2(&asks, BOUND).await } else { world.ask(&asks, BOUND).await };
+    match said {
         [Ok(direct), Ok(through)] => {
             let found = compare(&asks[0], &direct, &through, world.still);
             report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
         }
-        // Neither answers: there is nothing that could differ.
-        [Err(_), Err(_)] => report.equal(),
         [direct, through] if is_panic(&direct, &through) => report.equal(),
         [direct, through] => {
             let said = |answer: &std::io::Result<Answer>| match answer {
@@ -202,7 +206,9 @@ pub fn plan(seed: u64, n: u64) -> Plan {
         || ask.target.contains("{far}")
         || ask.target.contains("8446744")
         || ask.target.contains("9223372");
-    Plan { row: format!("{}/{what}", kind.row), ask, collection, slow, choice: rng.below(64) }
+    let choice = rng.below(64);
+    let http2 = http2::can_say(&ask) && rng.in_1000(250);
+    Plan { row: format!("{}/{what}", kind.row), ask, collection, slow, http2, choice }
 }
 
 fn option(rng: &mut Rng, into: &mut Vec<String>, name: &str, pool: Pool) {

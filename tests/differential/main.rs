@@ -10,6 +10,7 @@ mod cluster;
 mod compare;
 mod curated;
 mod generated;
+mod http2;
 mod kinds;
 mod moving;
 mod pages;
@@ -20,7 +21,10 @@ mod proto;
 mod report;
 mod rng;
 mod rows;
+mod scenarios;
 mod scripts;
+mod served;
+mod starts;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
@@ -36,6 +40,7 @@ use args::{Args, Mode, Phase};
 use cluster::Cluster;
 use informerd::upstream::client::ConfigSource;
 use report::Report;
+use served::Served;
 use support::Through;
 use tokio::time::Instant;
 use wire::Endpoint;
@@ -70,6 +75,9 @@ fn main() -> ExitCode {
 async fn run(args: &Args) -> ExitCode {
     let report = Arc::new(Report::default());
     let started = Instant::now();
+    if let Err(error) = scenarios::are_accounted_for() {
+        report.wrong("the table of scenarios", &format!("  {error}\n"));
+    }
     if let (Some(direct), Some(through)) = (&args.direct, &args.through) {
         let pair = Endpoint::new(
             direct,
@@ -82,7 +90,7 @@ async fn run(args: &Args) -> ExitCode {
             Ok([direct, through])
         });
         match pair {
-            Ok(pair) => phases(args, "given endpoints", pair, false, &report).await,
+            Ok(pair) => drop(phases(args, "given endpoints", pair, None, &report).await),
             Err(error) => report.wrong("the endpoints", &error),
         }
     } else if !args.phases.is_empty() {
@@ -107,20 +115,36 @@ async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     daemon.ready().await;
     let direct = Endpoint::new(&cluster.info.server, Some(&cluster.info.ca), Some("admin-token"), None);
     let pair = [direct.expect("the cluster's URL"), Endpoint::new(&daemon.url, None, None, None).expect("its URL")];
-    phases(args, mode.name(), pair, true, report).await;
+    let served = Served::new(daemon.daemon.reads.metrics(), mode);
+    let world = phases(args, mode.name(), pair, Some(served), report).await;
+    if let (Some(world), true) = (world, args.phases.contains(&Phase::Proof)) {
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        if let Err(error) = proof::forwarding_is_caught(&world, source, mode, report).await {
+            report.wrong("proof: a daemon that forwards everything", &format!("  {error}\n"));
+        }
+    }
 }
 
-async fn phases(args: &Args, name: &str, pair: [Endpoint; 2], still: bool, report: &Arc<Report>) {
+/// Runs the phases; `served` belongs to a daemon of ours, with whose cluster nobody else has to do.
+async fn phases(
+    args: &Args,
+    name: &str,
+    pair: [Endpoint; 2],
+    mut served: Option<Served>,
+    report: &Arc<Report>,
+) -> Option<Arc<World>> {
+    let still = served.is_some();
     let world = match World::set_up(pair, still).await {
         Ok(world) => Arc::new(world),
         Err(error) => {
             report.wrong(&format!("{name}: setting up"), &format!("  {error}\n"));
-            return;
+            return None;
         }
     };
     for phase in &args.phases {
         let (started, before) = (Instant::now(), (report.compared(), report.different().len()));
         let seeds = args.seed..args.seed + args.seeds;
+        served.iter_mut().for_each(Served::begin);
         match phase {
             Phase::Curated => curated::run(&world, args.filter.as_deref(), report).await,
             Phase::Scripts => scripts::run(&world, args.filter.as_deref(), report).await,
@@ -146,17 +170,25 @@ async fn phases(args: &Args, name: &str, pair: [Endpoint; 2], still: bool, repor
         if still && let Err(error) = world.settle().await {
             report.wrong(&format!("{name}: after {}", phase.name()), &format!("  {error}\n"));
         }
+        let share = served.as_ref().filter(|_| *phase != Phase::Proof).map(|served| served.share(*phase));
+        // Of a few chosen requests it says nothing.
+        let chosen = args.filter.is_some() || args.request.is_some();
+        if let Some((_, Some(wrong))) = share.as_ref().filter(|_| !chosen) {
+            report.wrong(&format!("{name}: {}: answers from the caches", phase.name()), &format!("  {wrong}\n"));
+        }
         println!(
-            "{name}: {}: {} compared, {} different, {:.0} s",
+            "{name}: {}: {} compared, {} different{}, {:.0} s",
             phase.name(),
             report.compared() - before.0,
             report.different().len() - before.1,
+            share.map_or_else(String::new, |(share, _)| format!(", {share} % of the reads from the caches")),
             started.elapsed().as_secs_f64()
         );
     }
     if !still {
         world.tear_down().await;
     }
+    Some(world)
 }
 
 fn summary(report: &Report, started: Instant) -> ExitCode {

@@ -4,8 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::args::Phase;
+use informerd::upstream::client::ConfigSource;
+
+use super::args::{Mode, Phase};
 use super::report::Report;
+use super::served::Served;
+use super::support::Through;
 use super::wire::Endpoint;
 use super::world::World;
 use super::wrong::{Fault, WrongProxy};
@@ -51,6 +55,27 @@ pub async fn run(world: &World, report: &Arc<Report>) {
             Ok(_) => report.equal(),
         }
     }
+}
+
+/// The requests through a daemon that forwards all reads: they are equal, and it is not enough.
+pub async fn forwarding_is_caught(
+    world: &World,
+    source: ConfigSource,
+    mode: Mode,
+    report: &Arc<Report>,
+) -> Result<(), String> {
+    let daemon = Through::start(source, "resources:\n- resource: '*'\n  exclude: true\n").await;
+    let pair = [world.direct().clone(), Endpoint::new(&daemon.url, None, None, None)?];
+    let seen = Arc::new(world.seen_by(pair));
+    let mut served = Served::new(daemon.daemon.reads.metrics(), mode);
+    served.begin();
+    let range = generated::Range { seed: 2000, requests: REQUESTS, only: None, filter: None };
+    generated::run(&seen, &range, report).await;
+    match served.share(Phase::Generated) {
+        (_, Some(_)) => report.equal(),
+        (share, None) => return Err(format!("it is not caught: {share} % are enough")),
+    }
+    Ok(())
 }
 
 /// What the phase finds.

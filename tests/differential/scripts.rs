@@ -20,6 +20,10 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const V1: &str = "/apis/differential.example.com/v1";
 const V2: &str = "/apis/differential.example.com/v2";
 
+/// The scenarios they show.
+pub const SHOWN: &[&str] =
+    &["C12", "C34", "D5", "E14", "E15", "E2-1", "E2-2", "E2-4", "E2-5", "G2", "G3", "G4", "G16", "G17", "G18", "G19"];
+
 /// All of them, or the one of that id.
 pub async fn run(world: &World, filter: Option<&str>, report: &Report) {
     let wanted = |id: &str| filter.is_none_or(|filter| filter == id);
@@ -35,6 +39,9 @@ pub async fn run(world: &World, filter: Option<&str>, report: &Report) {
     }
     if wanted("G17") {
         outcomes.push(("G17", definitions(world, report).await));
+    }
+    if wanted("starts") {
+        outcomes.push(("starts", super::starts::run(world, report).await));
     }
     for (id, outcome) in outcomes {
         if let Err(error) = outcome {
@@ -76,10 +83,33 @@ async fn a_deleted_object_is_gone(world: &World, report: &Report) -> Result<(), 
     let asks = [ask.clone(), ask];
     let said = world.ask(&asks, BOUND).await;
     compared(world, "scripts --filter D5", &asks, said, report);
+
+    // One that is deleted, and there until its finalizer is taken away.
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/wait"]}});
+    world.create(&collection, &held).await?;
+    world.delete(&format!("{collection}/held")).await?;
+    for finalizers in [true, false] {
+        if !finalizers {
+            world.patch(&format!("{collection}/held"), &json!({"metadata": {"finalizers": null}})).await?;
+        }
+        let now = rv(&world.direct_json(&Ask::get(format!("{collection}?limit=1"))).await?);
+        for target in [&collection, &format!("{collection}/held")] {
+            let ask = Ask::get(format!("{target}?resourceVersion={now}"));
+            let asks = [ask.clone(), ask];
+            let said = world.ask(&asks, BOUND).await;
+            compared(world, "scripts --filter D5 (C34)", &asks, said, report);
+        }
+    }
     Ok(())
 }
 
-fn compared(world: &World, what: &str, asks: &[Ask; 2], said: [std::io::Result<Answer>; 2], report: &Report) {
+pub(super) fn compared(
+    world: &World,
+    what: &str,
+    asks: &[Ask; 2],
+    said: [std::io::Result<Answer>; 2],
+    report: &Report,
+) {
     match said {
         [Ok(direct), Ok(through)] => {
             let found = compare(&asks[0], &direct, &through, world.still);
@@ -292,21 +322,24 @@ async fn equal_in_the_end(world: &World, step: &str, target: &str, status: u16, 
 }
 
 /// One watch on both sides.
-struct Watched {
+pub(super) struct Watched {
     asks: [Ask; 2],
     sides: [Recorder; 2],
+    /// A revision at which both were open.
+    opened: u64,
 }
 
 // === impl Watched ===
 
 impl Watched {
-    async fn open(world: &World, ask: Ask) -> Result<Self, String> {
+    pub(super) async fn open(world: &World, ask: Ask) -> Result<Self, String> {
         let (direct, through) =
             tokio::join!(Recorder::open(&world.pair[0], &ask, BOUND), Recorder::open(&world.pair[1], &ask, BOUND));
-        Ok(Self { asks: [ask.clone(), ask], sides: [direct?, through?] })
+        let sides = [direct?, through?];
+        Ok(Self { asks: [ask.clone(), ask], sides, opened: world.newest().await? })
     }
 
-    fn answers(&self) -> [Answer; 2] {
+    pub(super) fn answers(&self) -> [Answer; 2] {
         [self.sides[0].answer(), self.sides[1].answer()]
     }
 
@@ -317,21 +350,26 @@ impl Watched {
         }
     }
 
-    async fn until_bytes_rest(&self) {
-        super::streams::come_to_rest(std::slice::from_ref(&self.sides), BOUND).await;
+    pub(super) async fn until_bytes_rest(&self) {
+        Self::until_all_rest([self]).await;
     }
 
-    fn differences(&self, start: Start) -> Vec<String> {
+    pub(super) async fn until_all_rest<'a>(watches: impl IntoIterator<Item = &'a Self>) {
+        let pairs: Vec<_> = watches.into_iter().map(|watched| &watched.sides).collect();
+        super::streams::come_to_rest(&pairs, BOUND).await;
+    }
+
+    pub(super) fn differences(&self, start: Start) -> Vec<String> {
         let answers = self.answers();
         let bookmarks = self.asks[0].target.contains("allowWatchBookmarks");
-        let mut wrong = differences(&answers, start, bookmarks);
+        let mut wrong = differences(&answers, start, self.opened, bookmarks);
         if answers[0].end != answers[1].end {
             wrong.push(format!("ends: {:?} / {:?}", answers[0].end, answers[1].end));
         }
         wrong
     }
 
-    fn report(&self, world: &World, what: &str, wrong: &[String], report: &Report) {
+    pub(super) fn report(&self, world: &World, what: &str, wrong: &[String], report: &Report) {
         if wrong.is_empty() {
             report.equal();
             return;

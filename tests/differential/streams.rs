@@ -98,7 +98,7 @@ impl Drop for Recorder {
 
 /// Waits until both sides of every pair have as many events and none comes any more; not for ever: whoever compares
 /// then finds the difference.
-pub async fn come_to_rest(pairs: &[[Recorder; 2]], longest: Duration) {
+pub async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     let bound = Instant::now() + longest;
     let mut before = Vec::new();
     let mut still = 0;
@@ -165,8 +165,9 @@ pub enum Start {
     Anywhere,
 }
 
-/// What is wrong with two streams of one request; nothing if they are as good as one.
-pub fn differences(answers: &[Answer; 2], start: Start, bookmarks: bool) -> Vec<String> {
+/// What is wrong with two streams of one request; nothing if they are as good as one. Both were open at the revision
+/// `opened`: wherever they began, all that came after it they must tell.
+pub fn differences(answers: &[Answer; 2], start: Start, opened: u64, bookmarks: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut parsed = Vec::new();
     for (side, answer) in ["direct", "through"].iter().zip(answers) {
@@ -183,7 +184,7 @@ pub fn differences(answers: &[Answer; 2], start: Start, bookmarks: bool) -> Vec<
     let [direct, through] = &parsed[..] else { return wrong };
     let after = match start {
         Start::Named => 0,
-        Start::Anywhere => both_began(direct, through),
+        Start::Anywhere => both_began(direct, through).min(opened),
     };
     let live = |events: &[Event]| -> Vec<Event> {
         events.iter().filter(|event| event.kind != "BOOKMARK" && event.rv > after).cloned().collect()

@@ -74,6 +74,8 @@ struct Pair {
     asks: [Ask; 2],
     start: Start,
     bookmarks: bool,
+    /// A revision at which both sides were open.
+    opened: u64,
     streams: [Recorder; 2],
 }
 
@@ -110,14 +112,16 @@ async fn attempt(world: &World, seed: u64, size: &Size, report: &Report) -> Resu
             n += 1;
         }
     }
-    let (streams, particulars): (Vec<_>, Vec<_>) =
-        pairs.into_iter().map(|pair| (pair.streams, (pair.what, pair.asks, pair.start, pair.bookmarks))).unzip();
-    come_to_rest(&streams, rest).await;
-    for ([direct, through], (what, asks, start, bookmarks)) in
+    let (streams, particulars): (Vec<_>, Vec<_>) = pairs
+        .into_iter()
+        .map(|pair| (pair.streams, (pair.what, pair.asks, pair.start, pair.opened, pair.bookmarks)))
+        .unzip();
+    come_to_rest(&streams.iter().collect::<Vec<_>>(), rest).await;
+    for ([direct, through], (what, asks, start, opened, bookmarks)) in
         streams.iter().map(|pair| [&pair[0], &pair[1]]).zip(particulars)
     {
         let answers = [direct.answer(), through.answer()];
-        let mut wrong = differences(&answers, start, bookmarks);
+        let mut wrong = differences(&answers, start, opened, bookmarks);
         wrong.extend(heads(&asks[0], &answers));
         if wrong.is_empty() {
             report.equal();
@@ -196,7 +200,10 @@ async fn open(
     let (direct, through) =
         tokio::join!(Recorder::open(&world.pair[0], &asks[0], OPEN), Recorder::open(&world.pair[1], &asks[1], OPEN));
     match (direct, through) {
-        (Ok(direct), Ok(through)) => Ok(Some(Pair { what, asks, start, bookmarks, streams: [direct, through] })),
+        (Ok(direct), Ok(through)) => {
+            let opened = world.newest().await?;
+            Ok(Some(Pair { what, asks, start, bookmarks, opened, streams: [direct, through] }))
+        }
         (Err(error), Err(_)) => Err(error),
         (direct, through) => {
             let (direct, through) = (direct.err(), through.err());

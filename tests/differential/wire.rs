@@ -14,6 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use super::http2::Http2;
+
 /// Connections kept for the next request at most.
 const IDLE: usize = 64;
 /// A head is longer than this only from a server gone mad.
@@ -86,6 +88,7 @@ struct Inner {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     token: Option<String>,
     idle: Mutex<Vec<Connection>>,
+    http2: Http2,
 }
 
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -142,13 +145,14 @@ impl Endpoint {
     ) -> Result<Self, String> {
         let (scheme, authority) = url.split_once("://").ok_or_else(|| format!("{url} is no URL"))?;
         let authority = authority.trim_end_matches('/').to_owned();
+        let http2 = Http2::new(url.trim_end_matches('/'), trust(ca, certificate)?, token);
         let tls = match scheme {
             "http" => None,
             "https" => {
                 let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(host).map_err(|error| format!("{url}: {error}"))?;
-                Some((tls(ca, certificate)?, name))
+                Some((TlsConnector::from(Arc::new(trust(ca, certificate)?)), name))
             }
             _ => return Err(format!("{url}: neither http nor https")),
         };
@@ -158,7 +162,7 @@ impl Endpoint {
             format!("{authority}:{}", if tls.is_some() { 443 } else { 80 })
         };
         let (url, token) = (url.trim_end_matches('/').to_owned(), token.map(str::to_owned));
-        Ok(Self { inner: Arc::new(Inner { url, authority, tls, token, idle: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner { url, authority, tls, token, idle: Mutex::default(), http2 }) })
     }
 
     pub fn url(&self) -> &str {
@@ -168,6 +172,11 @@ impl Endpoint {
     /// What `Host` says.
     pub fn authority(&self) -> &str {
         &self.inner.authority
+    }
+
+    /// The same server over HTTP/2.
+    pub fn http2(&self) -> &Http2 {
+        &self.inner.http2
     }
 
     /// Sends a request and reads the head of its answer.
@@ -382,7 +391,7 @@ impl Head {
     }
 }
 
-fn tls(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<TlsConnector, String> {
+fn trust(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<rustls::ClientConfig, String> {
     let mut roots = rustls::RootCertStore::empty();
     let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     if let Some(ca) = ca {
@@ -396,7 +405,7 @@ fn tls(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<TlsConn
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots);
-    let config = match certificate {
+    Ok(match certificate {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
             let certificates = CertificateDer::pem_file_iter(chain)
@@ -405,6 +414,5 @@ fn tls(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<TlsConn
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
             builder.with_client_auth_cert(certificates, key).map_err(|error| error.to_string())?
         }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
+    })
 }

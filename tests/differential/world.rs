@@ -26,6 +26,8 @@ pub struct World {
     pub still: bool,
     /// Nothing has happened in it yet but what set it up, so that more is known of answers than that they are equal.
     pub pristine: bool,
+    /// Both speak HTTP/2, too.
+    pub http2: bool,
     /// The newest revision, at which both are.
     now: AtomicU64,
     /// Revisions of the past that both can still show, in order.
@@ -37,7 +39,7 @@ pub struct World {
 impl World {
     /// Makes the objects, with some changes to them while both sides look on.
     pub async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
-        let mut world = Self { pair, still, pristine: still, now: AtomicU64::new(0), history: Vec::new() };
+        let mut world = Self { pair, still, pristine: still, http2: true, now: AtomicU64::new(0), history: Vec::new() };
         world.definitions().await?;
         for namespace in NAMESPACES {
             world.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
@@ -63,6 +65,8 @@ impl World {
             pair,
             still: self.still,
             pristine: false,
+            // The wrong proxies do not.
+            http2: false,
             now: AtomicU64::new(self.now()),
             history: self.history.clone(),
         }
@@ -195,6 +199,18 @@ impl World {
     pub async fn ask(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
         let (direct, through) = tokio::join!(self.pair[0].ask(&asks[0], bound), self.pair[1].ask(&asks[1], bound));
         [direct, through]
+    }
+
+    /// Both answers over HTTP/2, asked for at the same time.
+    pub async fn ask_http2(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
+        let [direct, through] = &self.pair;
+        let (direct, through) = tokio::join!(direct.http2().ask(&asks[0], bound), through.http2().ask(&asks[1], bound));
+        [direct, through]
+    }
+
+    /// The newest revision of the store. Whatever was opened before begins no later.
+    pub async fn newest(&self) -> Result<u64, String> {
+        self.direct_json(&Ask::get("/api/v1/namespaces?limit=1")).await.map(|list| rv(&list))
     }
 
     /// Removes what was made, from a cluster that goes on.

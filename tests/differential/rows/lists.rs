@@ -23,6 +23,13 @@ pub const ROWS: &[Row] = &[
     ("C7", "/api/v1/configmaps?resourceVersion=0{old}&resourceVersionMatch=Exact", 200, &[]),
     ("C7", "/api/v1/configmaps?resourceVersion=%2B{old}&resourceVersionMatch=Exact", 400, &[]),
     ("C7", "{w}/widgets?resourceVersion={old}&resourceVersionMatch=Exact", 200, &["\"resourceVersion\":\"{old}\"}"]),
+    // The revision is one of another kind's.
+    (
+        "C8",
+        "/api/v1/configmaps?resourceVersion={old}&resourceVersionMatch=Exact",
+        200,
+        &["\"resourceVersion\":\"{old}\""],
+    ),
     ("C9", "/api/v1/configmaps?resourceVersion={far}&resourceVersionMatch=Exact", 504, &["ResourceVersionTooLarge"]),
     (
         "C10",
@@ -35,6 +42,19 @@ pub const ROWS: &[Row] = &[
     ("C14", "/api/v1/namespaces/diff-foo/configmaps?{exact}", 200, &["!diff-foobar"]),
     ("C17", "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}", 200, &["\"remainingItemCount\":3"]),
     ("C17", "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}&labelSelector=app", 200, &["!remainingItemCount"]),
+    // Of what a page looked at only one is left; what follows may be nothing.
+    (
+        "C18",
+        "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}&labelSelector=n>5",
+        200,
+        &["\"name\":\"one\"", "\"continue\"", "!remainingItemCount"],
+    ),
+    (
+        "C20",
+        r#"/api/v1/namespaces/diff-a/configmaps?limit=1&labelSelector=n>5&continue=b64:{"v":"meta.k8s.io/v1","rv":{now},"start":"/three\u0000"}"#,
+        200,
+        &["\"items\":[]", "!\"continue\""],
+    ),
     ("C21", "/api/v1/namespaces/diff-a/configmaps?limit=4&{exact}", 200, &["!\"continue\""]),
     (
         "C24",

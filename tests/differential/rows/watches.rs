@@ -19,6 +19,12 @@ pub const ROWS: &[Row] = &[
         &["ADDED", "BOOKMARK"],
     ),
     (
+        "E4",
+        "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&{second}",
+        200,
+        &["!ADDED"],
+    ),
+    (
         "E5",
         "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0&{second}",
         200,
