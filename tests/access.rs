@@ -23,6 +23,8 @@ mod forms;
 mod forwarding;
 #[path = "access/grpc.rs"]
 mod grpc;
+#[path = "access/look.rs"]
+mod look;
 #[path = "access/matrix.rs"]
 mod matrix;
 #[path = "access/reviews.rs"]

@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "grpc/age.rs"]
+mod age;
 #[path = "grpc/cache.rs"]
 mod cache;
 #[path = "judge/cluster.rs"]
 mod cluster;
 #[path = "grpc/fixtures.rs"]
 mod fixtures;
+#[path = "grpc/grpcurl.rs"]
+mod grpcurl;
 #[path = "judge/process.rs"]
 mod process;
 #[path = "grpc/queue.rs"]
@@ -17,11 +21,15 @@ mod queue;
 mod reads;
 #[path = "grpc/real.rs"]
 mod real;
+#[path = "grpc/real_queue.rs"]
+mod real_queue;
 #[path = "grpc/services.rs"]
 mod services;
 mod support;
 #[path = "grpc/syncs.rs"]
 mod syncs;
+#[path = "grpc/told.rs"]
+mod told;
 #[path = "grpc/transport.rs"]
 mod transport;
 #[path = "grpc/watches.rs"]

@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // What it exports is sent by tasks.
     ("telemetry", &["lifecycle"]),
     ("meta", &[]),
-    ("selector", &["meta"]),
+    ("selector", &["meta", "codec"]),
     ("codec", &["meta"]),
     ("cache", &["meta", "selector", "codec", "lifecycle"]),
     ("upstream", &["meta", "codec", "cache", "lifecycle", "telemetry::trace"]),

@@ -90,6 +90,22 @@ async fn get_reads_over_a_unix_socket() {
     assert_eq!(run(&through.url, "get configmaps -n two").await, (0, "two/a\n".to_owned(), String::new()));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn get_reads_over_tls_of_a_ca_that_is_named() {
+    let server = some().await;
+    let through = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let ca = through.daemon.ca_file.as_ref().unwrap().display();
+    let two = (0, "two/a\n".to_owned(), String::new());
+    assert_eq!(run(&through.url, &format!("get configmaps -n two --ca-file {ca}")).await, two);
+    let mut watch = Watching::start(&through.url, &format!("watch configmaps b -n one --ca-file {ca}"));
+    assert_eq!(watch.line().await, format!("ADDED    one/b {}", at(&server, "one/b")));
+    let (code, out, err) = run(&through.url, "get configmaps").await;
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    assert!(err.contains("certificate") || err.contains("TLS"), "{err}");
+    let (code, _, err) = run("http://127.0.0.1:1", "get configmaps --token secret").await;
+    assert!(code == 1 && err.contains("https://") && !err.contains("secret"), "{err}");
+}
+
 /// A running `informerd watch`.
 struct Watching {
     child: tokio::process::Child,

@@ -30,6 +30,8 @@ pub(crate) struct Target {
 pub(crate) enum Protocol {
     Http1,
     Http2,
+    /// Watches only, and of informerd.
+    Grpc,
 }
 
 pub(crate) struct Connection {
@@ -87,7 +89,7 @@ impl Target {
             .with_no_client_auth();
         config.alpn_protocols = vec![match protocol {
             Protocol::Http1 => b"http/1.1".to_vec(),
-            Protocol::Http2 => b"h2".to_vec(),
+            Protocol::Http2 | Protocol::Grpc => b"h2".to_vec(),
         }];
         let name = ServerName::try_from("127.0.0.1")?;
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
@@ -105,7 +107,7 @@ impl Target {
                 informerd::lifecycle::spawn("load-connection", async move { drop(connection.await) });
                 Sender::Http1(send)
             }
-            Protocol::Http2 => {
+            Protocol::Http2 | Protocol::Grpc => {
                 let mut builder = http2::Builder::new(TokioExecutor::new());
                 builder.timer(TokioTimer::new());
                 builder.initial_stream_window_size(4 << 20).initial_connection_window_size(64 << 20);
@@ -141,6 +143,7 @@ impl Protocol {
         match self {
             Self::Http1 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",
+            Self::Grpc => "gRPC",
         }
     }
 }
@@ -183,8 +186,37 @@ impl Connection {
         if let Some(token) = &self.target.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request = request.body(Full::new(body.into()))?;
-        let response = match &mut self.send {
+        let response = self.dispatch(request.body(Full::new(body.into()))?).await?;
+        if !response.status().is_success() {
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(response)
+    }
+
+    /// A call of gRPC with one message.
+    pub(crate) async fn call(
+        &mut self,
+        path: &str,
+        message: &impl prost::Message,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let scheme = if self.target.ca.is_some() { "https" } else { "http" };
+        let message = message.encode_to_vec();
+        let body = [&[0][..], &u32::try_from(message.len())?.to_be_bytes(), &message].concat();
+        let request = Request::post(format!("{scheme}://{}{path}", self.target.address))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Full::new(body.into()))?;
+        let response = self.dispatch(request).await?;
+        if let Some(status) = response.headers().get("grpc-status") {
+            bail!("{path}: {status:?}: {:?}", response.headers().get("grpc-message"));
+        }
+        Ok(response)
+    }
+
+    async fn dispatch(&mut self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Incoming>> {
+        Ok(match &mut self.send {
             Sender::Http1(send) => {
                 send.ready().await?;
                 send.send_request(request).await?
@@ -193,13 +225,7 @@ impl Connection {
                 send.ready().await?;
                 send.send_request(request).await?
             }
-        };
-        if !response.status().is_success() {
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
-        }
-        Ok(response)
+        })
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Response<Incoming>> {

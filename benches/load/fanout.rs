@@ -5,7 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use http::Method;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use informerd::grpc::pb::v1;
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::time::{Duration, Instant};
 
 use super::Options;
@@ -52,17 +55,19 @@ pub(crate) async fn run(
     let mut shared: Option<Connection> = None;
     for i in 0..options.watchers {
         let mut connection = match (&shared, protocol) {
-            (Some(shared), Protocol::Http2) if i % options.streams != 0 => shared.share()?,
+            (Some(shared), Protocol::Http2 | Protocol::Grpc) if i % options.streams != 0 => shared.share()?,
             _ => target.connect(protocol).await?,
         };
-        let path = format!("/api/v1/namespaces/load/configmaps?watch=1&resourceVersion={rv}&timeoutSeconds=600");
-        let body = connection.get(&path).await?.into_body();
+        let body = open(&mut connection, protocol, rv).await?;
         let (latencies, updates) = (latencies.clone(), options.updates);
-        if protocol == Protocol::Http2 {
+        if protocol != Protocol::Http1 {
             shared = Some(connection.share()?);
         }
         watchers.push(informerd::lifecycle::spawn("load-watcher", async move {
-            let seen = watcher(body, epoch, updates, latencies).await;
+            let seen = match protocol {
+                Protocol::Grpc => grpc_watcher(body, epoch, updates, latencies).await,
+                Protocol::Http1 | Protocol::Http2 => watcher(body, epoch, updates, latencies).await,
+            };
             // An HTTP/1.1 connection ends with its handle.
             drop(connection);
             seen
@@ -79,7 +84,7 @@ pub(crate) async fn run(
     let wall_seconds = started.elapsed().as_secs_f64();
     let cpu_seconds_used = target.cpu_seconds()? - cpu;
     let client_cpu_seconds = cpu_seconds("self")? - own;
-    server.check_served(served, options.watchers).await?;
+    server.check_served(served, if protocol == Protocol::Grpc { 0 } else { options.watchers }).await?;
     let mut latencies = std::mem::take(&mut *latencies.lock());
     latencies.sort_unstable_by(f64::total_cmp);
     ensure!(latencies.len() == options.watchers * options.updates, "{} events", latencies.len());
@@ -107,7 +112,7 @@ async fn write(writer: &mut Connection, epoch: Instant, options: &Options) -> an
 
 /// Reads until it has seen every update, and notes how old each was.
 async fn watcher(
-    mut body: hyper::body::Incoming,
+    mut body: Incoming,
     epoch: Instant,
     updates: usize,
     latencies: Arc<Mutex<Vec<f64>>>,
@@ -128,6 +133,54 @@ async fn watcher(
             let sent: u128 = part(line, r#""sent":""#)?.parse()?;
             own.push((epoch.elapsed().as_nanos().saturating_sub(sent)) as f64 / 1e6);
             pending.drain(..=end);
+        }
+    }
+    latencies.lock().extend(own);
+    Ok(())
+}
+
+/// The watch of one watcher: of the same objects, from the same revision, in JSON.
+async fn open(connection: &mut Connection, protocol: Protocol, rv: u64) -> anyhow::Result<Incoming> {
+    if protocol != Protocol::Grpc {
+        let path = format!("/api/v1/namespaces/load/configmaps?watch=1&resourceVersion={rv}&timeoutSeconds=600");
+        return Ok(connection.get(&path).await?.into_body());
+    }
+    let resource = v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() };
+    let filter = v1::Filter { namespace: "load".into(), ..Default::default() };
+    let selection = v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() };
+    let start = Some(v1::watch_request::Start::FromResourceVersion(rv.to_string()));
+    let request = v1::WatchRequest { selection: Some(selection), start, ..Default::default() };
+    Ok(connection.call("/informerd.v1.Objects/Watch", &request).await?.into_body())
+}
+
+/// The same of frames.
+async fn grpc_watcher(
+    mut body: Incoming,
+    epoch: Instant,
+    updates: usize,
+    latencies: Arc<Mutex<Vec<f64>>>,
+) -> anyhow::Result<()> {
+    let mut pending = Vec::new();
+    let mut own = Vec::with_capacity(updates);
+    let mut last = 0;
+    while own.len() < updates {
+        let frame = body.frame().await.context("the watch ended early")??;
+        let Some(data) = frame.data_ref() else { continue };
+        pending.extend_from_slice(data);
+        while let Some((head, rest)) = pending.split_first_chunk::<5>() {
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            let Some(message) = rest.get(..length) else { break };
+            let response = v1::WatchResponse::decode(message)?;
+            pending.drain(..5 + length);
+            let Some(v1::watch_response::Frame::Events(events)) = response.frame else { continue };
+            for event in events.events {
+                ensure!(event.r#type() == v1::event::Type::Modified, "unexpected event {:?}", event.key);
+                let rv = event.key.context("no key")?.resource_version.parse()?;
+                ensure!(rv > last, "event {rv} after {last}");
+                last = rv;
+                let sent: u128 = part(std::str::from_utf8(&event.object)?, r#""sent":""#)?.parse()?;
+                own.push((epoch.elapsed().as_nanos().saturating_sub(sent)) as f64 / 1e6);
+            }
         }
     }
     latencies.lock().extend(own);

@@ -128,6 +128,10 @@ impl Fixture {
 // === impl Server ===
 
 impl Server {
+    pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
+        protocol != Protocol::Grpc || matches!(self, Self::Informerd { .. })
+    }
+
     pub(crate) fn row(&self, protocol: Protocol) -> String {
         match self {
             Self::Apiserver => format!("kube-apiserver, {}, TLS", protocol.as_str()),

@@ -48,7 +48,7 @@ struct Options {
     /// Reads of the newest state in each mode, of a quiet and of a busy resource; 0 leaves them out.
     #[arg(long, default_value_t = 1_000)]
     reads: usize,
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1,grpc")]
     protocols: Vec<Protocol>,
     /// Another informerd to measure beside the one that was built, for a comparison of two versions.
     #[arg(long)]
@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
     let mut fixture = fixture::Fixture::prepare(&cluster, &options).await?;
     let servers = fixture.servers(&options);
     let mut report = report::Report::default();
-    for protocol in options.protocols.iter().copied() {
+    for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {
         let mut expected = None;
         for server in servers.iter().filter(|_| options.lists > 0) {
             for gzip in [false, true] {
@@ -79,7 +79,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     for protocol in options.protocols.iter().copied() {
-        for server in servers.iter().filter(|_| options.watchers > 0) {
+        for server in servers.iter().filter(|server| options.watchers > 0 && server.speaks(protocol)) {
             let running = fixture.start(server)?;
             let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
             report.fanout(server.row(protocol), cost);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::auth::Access;
 use crate::auth::audit::Audit;
-use crate::grpc::{Caller, Cluster, Grpc, Told};
+use crate::grpc::{Caller, Cluster, Grpc, Retiring, Told};
 use crate::http::body::{self, Body};
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, audit_id};
 use crate::upstream::RequestVerb;
@@ -60,6 +60,7 @@ const MAX_BODY: usize = 1 << 20;
 impl Handler for Calls {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let grpc = self.grpc.clone();
+        let retiring = Retiring(connection.age.long_call());
         let audit_id = audit_id(request.headers());
         let told = Told {
             audit: self.audit.clone(),
@@ -71,6 +72,7 @@ impl Handler for Calls {
         Box::pin(async move {
             let mut request = request.map(tonic::body::Body::new);
             request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(retiring);
             let mut response = grpc.call(request).await.map(body::relayed);
             response.headers_mut().insert(AUDIT_ID, audit_id);
             response

@@ -1,11 +1,12 @@
 //! The command line of `informerd get` and `informerd watch`, which take no settings of the daemon.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 
 use super::{EXIT_USAGE, Exit};
-use crate::client::{Address, Ask, Output};
+use crate::client::{Address, Ask, Output, Server, Token};
 
 pub(super) fn get() -> Clap {
     command("get", "Print what the cache of a running informerd holds of a resource")
@@ -44,17 +45,33 @@ fn command(name: &'static str, about: &'static str) -> Clap {
             value(
                 "address",
                 "address",
-                "the informerd: http://ADDRESS:PORT or unix:///PATH [default: http://127.0.0.1:8001]",
+                "the informerd: http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH [default: http://127.0.0.1:8001]",
             )
             .env("INFORMERD_ADDRESS"),
         )
+        .arg(value("kubeconfig", "path", "address and credentials from this kubeconfig, which names an informerd"))
+        .arg(value("context", "name", "context of the kubeconfig, instead of its current one").requires("kubeconfig"))
+        .arg(value("ca-file", "path", "the CA of an https:// address [default: the system's]"))
+        .arg(value("token", "token", "bearer token").conflicts_with("token-file"))
+        .arg(value("token-file", "path", "file with a bearer token, read for every connection"))
+        .arg(value("client-certificate", "path", "client certificate, with its chain").requires("client-key"))
+        .arg(value("client-key", "path", "key of the client certificate").requires("client-certificate"))
 }
 
 pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let wrong = |flag: &str, error: &dyn Display| Exit { code: EXIT_USAGE, text: format!("--{flag}: {error}\n") };
-    let address = text("address").unwrap_or_else(|| "http://127.0.0.1:8001".to_owned());
-    let address: Address = address.parse().map_err(|error: String| wrong("address", &error))?;
+    let address = text("address").map(|address| address.parse::<Address>()).transpose();
+    let path = |name: &str| text(name).map(PathBuf::from);
+    let server = Server {
+        address: address.map_err(|error| wrong("address", &error))?,
+        kubeconfig: path("kubeconfig"),
+        context: text("context"),
+        ca_file: path("ca-file"),
+        token: text("token").map(Token),
+        token_file: path("token-file"),
+        certificate: path("client-certificate").zip(path("client-key")),
+    };
     let output = text("output").map_or(Ok(Output::Key), |text| text.parse());
     let output = output.map_err(|error: String| wrong("output", &error))?;
     let mut resource = text("what").unwrap_or_default();
@@ -68,7 +85,7 @@ pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
         kind.clone_into(&mut resource);
     }
     Ok(Ask {
-        address,
+        server,
         resource,
         name,
         namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
@@ -97,7 +114,7 @@ mod tests {
             (ask.resource.as_str(), ask.namespace.as_deref(), ask.labels.as_str()),
             ("pods", Some("default"), "app=x")
         );
-        assert_eq!((ask.output, ask.address), (Output::Json, "unix:///s".parse().unwrap()));
+        assert_eq!((ask.output, ask.server.address), (Output::Json, Some("unix:///s".parse().unwrap())));
         let ask = asked("get deployments.apps web --field-selector a=b --address http://localhost:1").unwrap();
         assert_eq!(
             (ask.resource.as_str(), ask.name.as_deref(), ask.fields.as_str()),
@@ -105,6 +122,11 @@ mod tests {
         );
         assert_eq!((ask.output, ask.namespace), (Output::Key, None));
         assert_eq!(asked("get pods/web").unwrap().name.as_deref(), Some("web"));
+        let server = asked("get pods --kubeconfig k --context c --ca-file a --token-file t").unwrap().server;
+        assert_eq!((server.address, server.kubeconfig, server.context), (None, Some("k".into()), Some("c".into())));
+        assert_eq!((server.ca_file, server.token_file, server.token), (Some("a".into()), Some("t".into()), None));
+        let server = asked("get pods --client-certificate c --client-key k --token t").unwrap().server;
+        assert_eq!((server.certificate, server.token), (Some(("c".into(), "k".into())), Some(Token("t".into()))));
     }
 
     #[test]
@@ -117,6 +139,9 @@ mod tests {
             "get pods/",
             "get pods/a b",
             "get pods -A -n x",
+            "get pods --client-key k",
+            "get pods --token t --token-file t",
+            "get pods --context c",
             "get pods --listen http://127.0.0.1:1",
         ] {
             assert_eq!(asked(line), Err(EXIT_USAGE), "{line}");

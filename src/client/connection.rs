@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, Uri};
+use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,6 +20,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::LARGEST_MESSAGE;
+use super::server::Target;
 use crate::grpc::pb::v1::objects_client::ObjectsClient;
 use crate::lifecycle;
 
@@ -34,6 +35,8 @@ const WINDOW: u32 = 4 << 20;
 pub enum Address {
     /// Host and port.
     Http(String),
+    /// Host and port.
+    Https(String),
     Unix(PathBuf),
 }
 
@@ -42,6 +45,8 @@ pub enum Address {
 pub(super) struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
+    /// Who the client is.
+    headers: HeaderMap,
 }
 
 // === impl Address ===
@@ -53,12 +58,18 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
             return Ok(Self::Unix(path.into()));
         }
-        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let (https, bare) = match text.strip_prefix("https://") {
+            Some(bare) => (true, bare),
+            None => (false, text.strip_prefix("http://").unwrap_or(text)),
+        };
         let authority = bare.trim_end_matches('/');
         let known = authority.parse::<http::uri::Authority>().ok().filter(|authority| authority.port_u16().is_some());
         match known {
+            Some(authority) if https => Ok(Self::Https(authority.to_string())),
             Some(authority) => Ok(Self::Http(authority.to_string())),
-            None => Err(format!("{text:?} is no address: want http://ADDRESS:PORT or unix:///PATH")),
+            None => {
+                Err(format!("{text:?} is no address: want http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH"))
+            }
         }
     }
 }
@@ -67,6 +78,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(authority) => write!(f, "http://{authority}"),
+            Self::Https(authority) => write!(f, "https://{authority}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -75,21 +87,28 @@ impl fmt::Display for Address {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) async fn open(address: &Address) -> io::Result<Self> {
+    pub(super) async fn open(target: &Target) -> io::Result<Self> {
         let opening = async {
-            match address {
-                Address::Http(authority) => {
+            let headers = target.headers().await?;
+            match &target.address {
+                Address::Http(authority) | Address::Https(authority) => {
                     let stream = TcpStream::connect(authority).await?;
                     stream.set_nodelay(true)?;
-                    Self::handshake(stream, authority).await
+                    let Some((tls, name)) = &target.tls else {
+                        return Self::handshake(stream, "http", authority, headers).await;
+                    };
+                    let stream = tls.connect(name.clone(), stream).await?;
+                    Self::handshake(stream, "https", authority, headers).await
                 }
-                Address::Unix(path) => Self::handshake(UnixStream::connect(path).await?, "localhost").await,
+                Address::Unix(path) => {
+                    Self::handshake(UnixStream::connect(path).await?, "http", "localhost", headers).await
+                }
             }
         };
         timeout(CONNECT, opening).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    async fn handshake<S>(stream: S, authority: &str) -> io::Result<Self>
+    async fn handshake<S>(stream: S, scheme: &str, authority: &str, headers: HeaderMap) -> io::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -105,8 +124,8 @@ impl Connection {
             // The calls on it say what went wrong.
             connection.await.ok();
         });
-        let origin = Uri::builder().scheme("http").authority(authority).path_and_query("/").build();
-        Ok(Self { sender, origin: origin.map_err(io::Error::other)? })
+        let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build();
+        Ok(Self { sender, origin: origin.map_err(io::Error::other)?, headers })
     }
 
     pub(super) fn objects(&self) -> ObjectsClient<Self> {
@@ -115,9 +134,12 @@ impl Connection {
 
     /// A document of the apiserver, by way of the daemon.
     pub(super) async fn document(&mut self, path: &str, accept: &str) -> io::Result<Response<Incoming>> {
-        let authority = self.origin.authority().map_or("localhost", |authority| authority.as_str());
-        let request = Request::get(format!("http://{authority}{path}")).header("accept", accept).body(Body::empty());
-        let request = request.map_err(io::Error::other)?;
+        let mut uri = self.origin.clone().into_parts();
+        uri.path_and_query = Some(path.parse().map_err(io::Error::other)?);
+        let uri = Uri::from_parts(uri).map_err(io::Error::other)?;
+        let request = Request::get(uri).header("accept", accept).body(Body::empty());
+        let mut request = request.map_err(io::Error::other)?;
+        request.headers_mut().extend(self.headers.clone());
         self.sender.ready().await.map_err(io::Error::other)?;
         self.sender.send_request(request).await.map_err(io::Error::other)
     }
@@ -132,7 +154,8 @@ impl Service<Request<Body>> for Connection {
         self.sender.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.headers_mut().extend(self.headers.clone());
         Box::pin(self.sender.send_request(request))
     }
 }
@@ -147,8 +170,9 @@ mod tests {
         assert_eq!("http://127.0.0.1:8001".parse(), http("127.0.0.1:8001"));
         assert_eq!("http://localhost:1/".parse(), http("localhost:1"));
         assert_eq!("[::1]:8001".parse(), http("[::1]:8001"));
+        assert_eq!("https://[::1]:6443/".parse(), Ok(Address::Https("[::1]:6443".to_owned())));
         assert_eq!("unix:///run/i.sock".parse(), Ok(Address::Unix("/run/i.sock".into())));
-        for bad in ["", "localhost", "https://localhost:1", "unix://x", "http://localhost:x", "http://a:1/path"] {
+        for bad in ["", "localhost", "https://localhost", "unix://x", "http://localhost:x", "http://a:1/path"] {
             assert!(bad.parse::<Address>().is_err(), "{bad:?}");
         }
     }

@@ -4,6 +4,7 @@ mod connection;
 mod print;
 mod resolve;
 mod seen;
+mod server;
 mod watch;
 
 use std::io::{self, Write};
@@ -12,11 +13,13 @@ use tonic::{Code, Status};
 
 pub use connection::Address;
 pub use print::Output;
+pub use server::{Server, Token};
 
 use crate::grpc::pb::v1;
 use connection::Connection;
 use print::Printer;
 use resolve::Named;
+use server::Target;
 
 /// A message holds at most one object more than its bound: 1 MiB and an object of the apiserver's largest.
 const LARGEST_MESSAGE: usize = 64 << 20;
@@ -24,7 +27,7 @@ const LARGEST_MESSAGE: usize = 64 << 20;
 /// What is asked of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    pub address: Address,
+    pub server: Server,
     /// As kubectl takes it: `pods`, `po`, `deployments.apps`, `deployments.v1.apps`.
     pub resource: String,
     pub name: Option<String>,
@@ -67,7 +70,8 @@ fn said(result: Result<(), Failure>) -> Result<(), String> {
 }
 
 async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let (connection, named) = begin(ask).await?;
+    let target = ask.server.target().await.map_err(Failure::Said)?;
+    let (connection, named) = begin(ask, &target).await?;
     let mut printer = Printer::new(ask.output, &named, out);
     let mut client = connection.objects();
     if let (Some(name), true) = (&ask.name, ask.namespace.is_some() || !named.namespaced) {
@@ -97,11 +101,11 @@ async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     }
 }
 
-async fn begin(ask: &Ask) -> Result<(Connection, Named), Failure> {
-    let mut connection = Connection::open(&ask.address).await.map_err(|error| {
+async fn begin(ask: &Ask, target: &Target) -> Result<(Connection, Named), Failure> {
+    let mut connection = Connection::open(target).await.map_err(|error| {
         Failure::Said(format!(
             "there is no informerd at {} ({error}); is it running? --address names another",
-            ask.address
+            target.address
         ))
     })?;
     let named = resolve::resolve(&mut connection, &ask.resource).await?;

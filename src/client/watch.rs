@@ -33,7 +33,8 @@ enum Again {
 }
 
 pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let (mut connection, named) = begin(ask).await?;
+    let target = ask.server.target().await.map_err(Failure::Said)?;
+    let (mut connection, named) = begin(ask, &target).await?;
     let printer = Printer::new(ask.output, &named, out);
     let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), pause: SHORTEST_PAUSE };
     let mut told = false;
@@ -49,7 +50,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
                 watch.pause = (watch.pause * 2).min(LONGEST_PAUSE);
             }
         }
-        match Connection::open(&ask.address).await {
+        match Connection::open(&target).await {
             Ok(opened) => {
                 connection = opened;
                 told = false;

@@ -9,6 +9,7 @@ mod form;
 mod format;
 pub mod json;
 pub mod negotiate;
+mod owners;
 pub mod protobuf;
 mod slices;
 
@@ -16,6 +17,7 @@ pub use decode::{ListDecoder, WatchDecoder};
 pub use error::CodecError;
 pub use form::{Form, ListMetaOut, Shape};
 pub use format::Format;
+pub use owners::has_owner;
 pub use slices::Slices;
 
 /// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".

@@ -21,7 +21,7 @@ use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, AuditSink, Policy};
 use crate::auth::{AuthConfig, Mode};
-use crate::http::{CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
+use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::telemetry::otel::OtelConfig;
 use crate::telemetry::{LogConfig, LogFormat};
@@ -153,6 +153,8 @@ impl Loader<'_> {
         let header_read_timeout = self.parse("limits.headerTimeout", positive_duration);
         let handshake_timeout = self.parse("limits.handshakeTimeout", positive_duration);
         let write_stall_timeout = self.parse("limits.writeStallTimeout", positive_duration);
+        let age = self.duration("limits.grpcConnectionAge");
+        let grace = self.duration("limits.grpcConnectionGrace");
         let explain = self.parse("explainHeader", parse_bool);
         let compression = self.parse("compression", parse_compression);
         let keep_bytes = self.parse("limits.compressedBytes", parse_size);
@@ -164,6 +166,7 @@ impl Loader<'_> {
         http.header_read_timeout = header_read_timeout?;
         http.handshake_timeout = handshake_timeout?;
         http.write_stall_timeout = write_stall_timeout?;
+        http.age = AgeLimits { age: age?, grace: grace? };
         Some(http)
     }
 

@@ -202,6 +202,18 @@ pub const SETTINGS: &[Setting] = &[
         "30s",
         "how long a client may take for its first bytes and the TLS handshake",
     ),
+    one(
+        "limits.grpcConnectionAge",
+        "duration",
+        "30m",
+        "when a connection with gRPC calls takes no further one, a tenth more or less; 0s for never",
+    ),
+    one(
+        "limits.grpcConnectionGrace",
+        "duration",
+        "30m",
+        "how much later the streams of such a connection say goodbye; none is cut",
+    ),
     one("limits.writeStallTimeout", "duration", "5m", "a client that takes no byte for this long is disconnected"),
     one(
         "explainHeader",

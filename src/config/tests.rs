@@ -223,6 +223,7 @@ fn every_default_parses() {
     let http = load(&Flags::new(), &MadeUp::default()).unwrap().config.http;
     assert_eq!(http.max_connections, rooms_own.max_connections);
     assert_eq!(http.write_stall_timeout, rooms_own.write_stall_timeout);
+    assert_eq!(http.age, rooms_own.age);
     assert_eq!(http.header_read_timeout, rooms_own.header_read_timeout);
     assert_eq!(http.handshake_timeout, rooms_own.handshake_timeout);
     assert_eq!(http.drain_spread, rooms_own.drain_spread);

@@ -12,6 +12,7 @@ use super::access::Right;
 use super::objects::told;
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
+use super::retiring::Retiring;
 use super::status::Error;
 use super::{Streamed, access, convert};
 use crate::lifecycle::drain::DrainWatch;
@@ -39,6 +40,7 @@ struct Following {
     informers: Arc<dyn Introspect>,
     right: Right,
     drain: DrainWatch,
+    retiring: Retiring,
     tick: Interval,
     /// What it was told of each.
     told: Option<BTreeMap<Identity, v1::Informer>>,
@@ -83,13 +85,20 @@ impl CacheService for Cache {
         request: Request<v1::WatchInformersRequest>,
     ) -> Result<Response<Self::WatchInformersStream>, Status> {
         let caller = access::authenticate(&request)?;
+        let retiring = Retiring::of(&request);
         let wanted = convert::span(request.get_ref().interval.as_ref(), "interval")?;
         let right = access::authorize_call(&caller).await?.open();
         let every = wanted.unwrap_or(Duration::from_secs(1)).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
         let mut tick = interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let following =
-            Following { informers: Arc::clone(&self.informers), right, drain: self.drain.clone(), tick, told: None };
+        let following = Following {
+            informers: Arc::clone(&self.informers),
+            right,
+            drain: self.drain.clone(),
+            retiring,
+            tick,
+            told: None,
+        };
         Ok(Response::new(Box::pin(stream::try_unfold(following, |mut following| async move {
             let next = following.next().await?;
             Ok(Some((next, following)))
@@ -108,6 +117,7 @@ impl Following {
                 gone = std::future::poll_fn(|cx| self.right.poll_gone(cx)) => return Err(gone.into()),
                 _ = self.tick.tick() => {}
                 () = self.drain.draining() => return Err(Error::draining().into()),
+                () = self.retiring.wait() => return Err(Error::retired().into()),
             }
             let now = by_identity(self.informers.informers());
             let first = self.told.is_none();
@@ -194,7 +204,8 @@ mod tests {
         let (draining, drain) = drain::channel();
         let tick = interval(Duration::from_secs(1));
         let right = access::authorize_call(&caller()).await.unwrap().open();
-        let mut following = Following { informers: informers.clone(), right, drain, tick, told: None };
+        let retiring = Retiring(DrainWatch::never());
+        let mut following = Following { informers: informers.clone(), right, drain, retiring, tick, told: None };
         assert_eq!(names(&following.next().await.unwrap().informers), ["nodes", "pods"]);
         // Time alone is no change.
         *informers.0.lock() = vec![informer("pods", 5, 9), informer("nodes", 7, 9)];

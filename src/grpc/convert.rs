@@ -7,7 +7,7 @@ use super::render::Rendering;
 use super::status::Error;
 use crate::meta::{Encoding, Gvr, ResourceVersion};
 use crate::reads::plan::Freshness;
-use crate::reads::{At, Filter, IndexKey, Selection};
+use crate::reads::{At, Filter, IndexKey, Selection, Wanted};
 
 const MAX_FILTERS: usize = 256;
 /// More are authorized as all of them.
@@ -52,7 +52,7 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
     }
     let rendering = Rendering::new(selection.shape, selection.mask.as_ref(), &selection.drop)?;
     let encoding = encoding(selection.encoding, &rendering)?;
-    Ok((Selection { gvr, filters, encoding }, rendering))
+    Ok((Selection { gvr, filters, shape: rendering.shape(), encoding }, rendering))
 }
 
 fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
@@ -100,13 +100,14 @@ fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
 }
 
 /// The encoding a cache is to hold.
-pub(super) fn encoding(wanted: i32, rendering: &Rendering) -> Result<Encoding, Error> {
+fn encoding(wanted: i32, rendering: &Rendering) -> Result<Wanted, Error> {
     match v1::Encoding::try_from(wanted) {
-        Ok(v1::Encoding::Unspecified | v1::Encoding::Json | v1::Encoding::Any) => Ok(Encoding::Json),
-        Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => {
-            Err(Error::invalid("masks and left out parts are for JSON only"))
-        }
-        Ok(v1::Encoding::KubeProtobuf) => Err(Error::unimplemented("Kubernetes protobuf is not held by this version")),
+        Ok(v1::Encoding::Unspecified | v1::Encoding::Json) => Ok(Wanted::Only(Encoding::Json)),
+        // The paths of a mask are names, which messages do not have.
+        Ok(v1::Encoding::Any) if rendering.needs_json() => Ok(Wanted::Only(Encoding::Json)),
+        Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => Err(Error::invalid("masks are for JSON only")),
+        Ok(v1::Encoding::Any) => Ok(Wanted::Any),
+        Ok(v1::Encoding::KubeProtobuf) => Ok(Wanted::Only(Encoding::Protobuf)),
         Err(_) => Err(Error::invalid("the selection names an unknown encoding")),
     }
 }

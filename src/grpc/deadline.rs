@@ -11,6 +11,8 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Status, body::Body};
 
+use super::status::Error;
+
 /// A body that ends with DEADLINE_EXCEEDED at its deadline.
 struct Limited {
     body: Body,
@@ -39,7 +41,7 @@ pub(super) fn deadline(headers: &HeaderMap) -> Option<Instant> {
 }
 
 pub(super) fn exceeded() -> Status {
-    Status::deadline_exceeded("the deadline of the call has passed")
+    Error::deadline().into()
 }
 
 /// Ends a body at a deadline.

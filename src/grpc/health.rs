@@ -10,6 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health as HealthService;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::retiring::Retiring;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::reads::Reads;
@@ -57,24 +58,26 @@ impl HealthService for Health {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Of a service that is not known, SERVICE_UNKNOWN is said until it is. Ends with the drain.
+    /// Of a service that is not known, SERVICE_UNKNOWN is said until it is. Ends with the drain, and with its connection.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let retiring = Retiring::of(&request);
         let service = request.into_inner().service;
         let health = self.clone();
         let changes = futures_util::stream::unfold((health, None), move |(health, mut last)| {
-            let service = service.clone();
+            let (service, retiring) = (service.clone(), retiring.clone());
             async move {
                 loop {
                     let now = health.status(&service).unwrap_or(ServingStatus::ServiceUnknown);
                     if last.replace(now) != Some(now) {
                         return Some((Ok(said(now)), (health, last)));
                     }
-                    if health.drain.is_draining() {
+                    if health.drain.is_draining() || retiring.0.is_draining() {
                         return None;
                     }
                     tokio::select! {
                         () = tokio::time::sleep(PERIOD) => {}
                         () = health.drain.draining() => {}
+                        () = retiring.wait() => {}
                     }
                 }
             }

@@ -15,7 +15,9 @@ mod metrics;
 mod objects;
 pub mod pb;
 mod queue;
+mod reason;
 mod render;
+mod retiring;
 mod server;
 mod status;
 mod sync;
@@ -30,6 +32,7 @@ pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;
 pub use queue::{GroupStats, Groups, QueueConfig};
+pub use retiring::Retiring;
 pub use server::{Grpc, GrpcParts};
 
 /// The answers of a call, one after the other.

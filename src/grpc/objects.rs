@@ -13,7 +13,8 @@ use super::list::ListStream;
 use super::metrics::GrpcMetrics;
 use super::pb::v1::objects_server::Objects as ObjectsService;
 use super::pb::v1::{Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, WatchRequest};
-use super::render::{self, Rendering};
+use super::render;
+use super::retiring::Retiring;
 use super::status::Error;
 use super::sync::SyncStream;
 use super::token::TokenBase;
@@ -47,21 +48,23 @@ impl ObjectsService for Objects {
         if request.name.is_empty() {
             return Err(Error::invalid("a get needs a name").into());
         }
-        let rendering = Rendering::new(request.shape, request.mask.as_ref(), &request.drop)?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
         if matches!(at, At::Exact(_)) {
             return Err(Error::invalid("only lists can be read at an exact resource version").into());
         }
         let filter = Filter { namespace: request.namespace, names: vec![request.name], ..Filter::default() };
-        let (selection, _) = convert::selection(Some(&Selection {
+        let (selection, rendering) = convert::selection(Some(&Selection {
             resource: request.resource,
             filters: vec![filter],
+            shape: request.shape,
+            mask: request.mask,
+            drop: request.drop,
             encoding: request.encoding,
-            ..Selection::default()
         }))?;
-        convert::encoding(request.encoding, &rendering)?;
         let grants = access::authorize(&caller, Verb::Get, &selection).await?;
-        let [filter] = selection.filters.as_slice() else { return Err(Status::internal("a get has one filter")) };
+        let [filter] = selection.filters.as_slice() else {
+            return Err(Error::invalid("a get names one object").into());
+        };
         let (namespace, name) = (filter.namespace.as_deref().unwrap_or_default(), filter.names.concat());
         let found = self.reads.state_of(&selection, at, stale).await.and_then(|state| {
             let object = state.get(&gvr, namespace, &name)?;
@@ -105,15 +108,18 @@ impl ObjectsService for Objects {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Watch>, Status> {
         let caller = access::authenticate(&request)?;
-        self.watch_for(&caller, request.into_inner()).await.map(Response::new)
+        let retiring = Retiring::of(&request);
+        let watch = self.watch_for(&caller, request.into_inner()).await?;
+        Ok(Response::new(watch.until(&retiring)))
     }
 
     type SyncStream = SyncStream;
 
     async fn sync(&self, request: Request<tonic::Streaming<SyncRequest>>) -> Result<Response<SyncStream>, Status> {
         let caller = access::authenticate(&request)?;
+        let retiring = Retiring::of(&request);
         let inbound = Box::pin(request.into_inner());
-        Ok(Response::new(SyncStream::new(self.clone(), caller, inbound)))
+        Ok(Response::new(SyncStream::new(self.clone(), caller, inbound, &retiring)))
     }
 }
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::pb::v1;
 use super::status::Error;
 use crate::codec::json::Prune;
+use crate::codec::protobuf::Without;
 use crate::codec::{Form, Shape};
 use crate::meta::{Encoding, Object, ResourceVersion};
 
@@ -12,11 +13,15 @@ use crate::meta::{Encoding, Object, ResourceVersion};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rendering {
     shape: Shape,
+    masked: bool,
+    /// What is kept and left out of JSON.
     prune: Option<Prune>,
+    /// What is left out of protobuf.
+    without: Without,
 }
 
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
-const LAST_APPLIED: &[&str] = &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"];
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Kept whatever a mask says.
 const IDENTITY: &[&[&str]] = &[
     &["kind"],
@@ -43,7 +48,9 @@ impl Rendering {
             return Err(Error::invalid(format!("a mask has at most {MAX_PATHS} paths")));
         }
         let mut prune = Prune::default();
-        if shape == v1::Shape::Masked {
+        let mut without = Without::default();
+        let masked = shape == v1::Shape::Masked;
+        if masked {
             for path in IDENTITY {
                 prune.keep(path.iter().copied());
             }
@@ -54,8 +61,14 @@ impl Rendering {
         }
         for part in drop {
             match v1::Drop::try_from(*part) {
-                Ok(v1::Drop::ManagedFields) => prune.drop(MANAGED_FIELDS.iter().copied()),
-                Ok(v1::Drop::LastApplied) => prune.drop(LAST_APPLIED.iter().copied()),
+                Ok(v1::Drop::ManagedFields) => {
+                    prune.drop(MANAGED_FIELDS.iter().copied());
+                    without.managed_fields = true;
+                }
+                Ok(v1::Drop::LastApplied) => {
+                    prune.drop(["metadata", "annotations", LAST_APPLIED].into_iter());
+                    without.annotation = Some(LAST_APPLIED);
+                }
                 Ok(v1::Drop::Unspecified) | Err(_) => {
                     return Err(Error::invalid("the request drops a part that is not known"));
                 }
@@ -65,11 +78,15 @@ impl Rendering {
             v1::Shape::MetadataOnly => Shape::PartialObjectMetadata,
             v1::Shape::Unspecified | v1::Shape::Full | v1::Shape::Masked => Shape::Full,
         };
-        Ok(Self { shape, prune: (!prune.is_empty()).then_some(prune) })
+        Ok(Self { shape, masked, prune: (!prune.is_empty()).then_some(prune), without })
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
     }
 
     pub(super) fn needs_json(&self) -> bool {
-        self.prune.is_some()
+        self.masked
     }
 
     /// Whether an object may lack parts that were asked to be left out.
@@ -80,10 +97,13 @@ impl Rendering {
     /// The object's bytes; `rv` replaces its resourceVersion.
     pub(super) fn bytes(&self, form: &Form, object: &Object, rv: Option<ResourceVersion>) -> Bytes {
         let whole = form.object(object, rv, self.shape).into_bytes();
-        match &self.prune {
-            // What was parsed once can be parsed again.
-            Some(prune) => prune.apply(&whole).map_or(whole, Bytes::from),
-            None => whole,
+        // What was parsed once can be parsed again.
+        match (&self.prune, form.encoding()) {
+            (Some(prune), Encoding::Json) => prune.apply(&whole).map_or(whole, Bytes::from),
+            (_, Encoding::Protobuf) if !self.without.is_nothing() => {
+                self.without.apply(&whole).map_or(whole, Bytes::from)
+            }
+            _ => whole,
         }
     }
 

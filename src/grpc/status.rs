@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use prost_types::Any;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::pb::v1::{Failure, KubernetesStatus};
+use super::reason::Reason;
 use crate::meta::{self, Gvr, errors};
 use crate::reads::{ForwardReason, Refusal};
 use crate::workqueue::Full;
@@ -46,8 +47,7 @@ struct RetryInfo {
 /// An error on its way to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Error {
-    code: Code,
-    reason: &'static str,
+    reason: Reason,
     message: String,
     retry_after: Option<Duration>,
     status: Option<Box<meta::Status>>,
@@ -56,41 +56,51 @@ pub(super) struct Error {
 // === impl Error ===
 
 impl Error {
-    fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), retry_after: None, status: None }
+    fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), retry_after: None, status: None }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Code::InvalidArgument, "INVALID", message)
+        Self::new(Reason::Invalid, message)
+    }
+
+    /// The client has stopped waiting.
+    pub(super) fn deadline() -> Self {
+        Self::new(Reason::Deadline, "the deadline of the call has passed")
     }
 
     pub(super) fn draining() -> Self {
-        Self::new(Code::Unavailable, "DRAINING", "informerd is about to stop").after(Duration::from_secs(1))
+        Self::new(Reason::Draining, "informerd is about to stop").after(Duration::from_secs(1))
+    }
+
+    /// A stream without frames of farewell, when its connection is to end.
+    pub(super) fn retired() -> Self {
+        Self::new(Reason::ConnectionAge, "the connection is as old as it may become").after(Duration::ZERO)
     }
 
     pub(super) fn unimplemented(message: impl Into<String>) -> Self {
-        Self::new(Code::Unimplemented, "UNIMPLEMENTED", message)
+        Self::new(Reason::Unimplemented, message)
     }
 
     /// Of a work queue: the workers of the group named other selections.
     pub(super) fn selections_differ(group: &str, workers: usize) -> Self {
         let message = format!("the {workers} workers of group {group:?} have named other selections");
-        Self::new(Code::FailedPrecondition, "SELECTIONS_DIFFER", message)
+        Self::new(Reason::SelectionsDiffer, message)
     }
 
     /// A bound of this informerd, which may have room again later.
     pub(super) fn too_many(message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, "TOO_MANY", message).after(Duration::from_secs(10))
+        Self::new(Reason::TooMany, message).after(Duration::from_secs(10))
     }
 
     /// A work queue that is given up.
     pub(super) fn overflow(full: Full) -> Self {
         let message = format!("{full}; the queue begins anew with every object");
-        Self::new(Code::ResourceExhausted, "QUEUE_OVERFLOW", message).after(Duration::from_secs(1))
+        Self::new(Reason::QueueOverflow, message).after(Duration::from_secs(1))
     }
 
     pub(super) fn no_informer(gvr: &Gvr) -> Self {
-        Self::new(Code::NotFound, "NO_INFORMER", format!("no informer of {} runs", gvr.group_resource()))
+        Self::new(Reason::NoInformer, format!("no informer of {} runs", gvr.group_resource()))
     }
 
     fn after(self, retry: Duration) -> Self {
@@ -112,84 +122,81 @@ impl Error {
             }
             Refusal::UnknownResource => {
                 let status = errors::resource_not_found();
-                Self::new(Code::NotFound, "UNKNOWN_RESOURCE", format!("the apiserver has no resource {gvr}"))
-                    .with_status(status)
+                Self::new(Reason::UnknownResource, format!("the apiserver has no resource {gvr}")).with_status(status)
             }
             Refusal::Unreachable(error) => {
                 let message = format!("the apiserver cannot be asked for its resources: {error}");
-                Self::new(Code::Unavailable, "UPSTREAM", message).after(second)
+                Self::new(Reason::Upstream, message).after(second)
             }
             Refusal::NotServed(reason) => Self::not_served(&name, reason),
-            Refusal::Expired(status) => {
-                Self::new(Code::OutOfRange, "EXPIRED", status.message.clone()).with_status(*status)
-            }
+            Refusal::Expired(status) => Self::new(Reason::Expired, status.message.clone()).with_status(*status),
             Refusal::TooLarge(rv) => {
                 let message = format!("the cluster has not reached resource version {rv}");
-                Self::new(Code::Unavailable, "TOO_LARGE_RESOURCE_VERSION", message).after(second)
+                Self::new(Reason::TooLargeResourceVersion, message).after(second)
             }
             Refusal::Stale(silence) => {
                 let message = format!("nothing was heard of the apiserver about {name} for {} s", silence.as_secs());
-                Self::new(Code::FailedPrecondition, "STALE", message)
+                Self::new(Reason::Stale, message)
             }
             Refusal::Refused(status) => Self::status(*status),
         }
     }
 
     fn not_served(name: &str, reason: ForwardReason) -> Self {
-        let refused = |reason, message| Self::new(Code::FailedPrecondition, reason, message);
-        let soon = |reason, message| Self::new(Code::Unavailable, reason, message).after(Duration::from_secs(1));
+        let refused = |reason, message| Self::new(reason, message);
+        let soon = |reason, message| Self::new(reason, message).after(Duration::from_secs(1));
         match reason {
             ForwardReason::Excluded => {
-                refused("EXCLUDED", format!("{name} is excluded from the caches by configuration"))
+                refused(Reason::Excluded, format!("{name} is excluded from the caches by configuration"))
             }
             ForwardReason::NotReadable => {
-                refused("NOT_READABLE", format!("{name} cannot be listed and watched, so it has no cache"))
+                refused(Reason::NotReadable, format!("{name} cannot be listed and watched, so it has no cache"))
             }
             ForwardReason::OutOfScope => {
-                refused("OUT_OF_SCOPE", format!("no cache is configured that covers this selection of {name}"))
+                refused(Reason::OutOfScope, format!("no cache is configured that covers this selection of {name}"))
             }
             ForwardReason::Forbidden => {
-                refused("UPSTREAM_FORBIDDEN", format!("the apiserver does not let informerd itself list {name}"))
+                refused(Reason::UpstreamForbidden, format!("the apiserver does not let informerd itself list {name}"))
             }
             ForwardReason::Memory => {
-                refused("MEMORY", format!("the memory of informerd's caches has no room for {name}"))
+                refused(Reason::Memory, format!("the memory of informerd's caches has no room for {name}"))
             }
-            ForwardReason::NotSynced => soon("NOT_SYNCED", format!("the cache of {name} is not synced yet")),
+            ForwardReason::NotSynced => soon(Reason::NotSynced, format!("the cache of {name} is not synced yet")),
             ForwardReason::NotFresh => {
-                soon("NOT_FRESH", format!("the cache of {name} could not be proved to be fresh enough in time"))
+                soon(Reason::NotFresh, format!("the cache of {name} could not be proved to be fresh enough in time"))
             }
             ForwardReason::OutsideWindow => {
-                Self::new(Code::OutOfRange, "EXPIRED", format!("the window of {name} no longer reaches back so far"))
+                Self::new(Reason::Expired, format!("the window of {name} no longer reaches back so far"))
             }
             ForwardReason::Encoding => {
-                Self::unimplemented(format!("{name} is not held in the encoding that was asked for"))
+                let message = format!("{name} cannot be had in Kubernetes protobuf; ask for JSON, or for any encoding");
+                Self::new(Reason::NotAcceptable, message)
             }
             // What only the apiserver can answer; a typed request has no way to ask for it.
             ForwardReason::Consistent
             | ForwardReason::Invalid
             | ForwardReason::Unsupported
             | ForwardReason::Unauthorized => {
-                refused("UNSUPPORTED", format!("this read of {name} can only be answered by the apiserver"))
+                refused(Reason::Unsupported, format!("this read of {name} can only be answered by the apiserver"))
             }
         }
     }
 
     /// An answer of the apiserver, or in its words.
     pub(super) fn status(status: meta::Status) -> Self {
-        let (code, reason) = match status.code {
-            400 | 422 => (Code::InvalidArgument, "INVALID"),
-            401 => (Code::Unauthenticated, "UNAUTHENTICATED"),
-            403 => (Code::PermissionDenied, "FORBIDDEN"),
-            404 => (Code::NotFound, "NOT_FOUND"),
-            409 => (Code::Aborted, "CONFLICT"),
-            410 => (Code::OutOfRange, "EXPIRED"),
-            429 => (Code::ResourceExhausted, "TOO_MANY_REQUESTS"),
-            503 => (Code::Unavailable, "UNAVAILABLE"),
-            504 => (Code::DeadlineExceeded, "TIMEOUT"),
-            _ => (Code::Internal, "INTERNAL"),
+        let reason = match status.code {
+            400 | 422 => Reason::Invalid,
+            401 => Reason::Unauthenticated,
+            403 => Reason::Forbidden,
+            404 => Reason::NotFound,
+            410 => Reason::Expired,
+            429 => Reason::TooManyRequests,
+            503 => Reason::Unavailable,
+            504 => Reason::Timeout,
+            _ => Reason::Internal,
         };
         let retry = status.retry_after_seconds();
-        let error = Self::new(code, reason, status.message.clone()).with_status(status);
+        let error = Self::new(reason, status.message.clone()).with_status(status);
         if retry > 0 { error.after(Duration::from_secs(u64::from(retry))) } else { error }
     }
 
@@ -212,7 +219,8 @@ impl Error {
 
     fn details(&self) -> Vec<Any> {
         let mut details = Vec::new();
-        let info = ErrorInfo { reason: self.reason.into(), domain: DOMAIN.into(), metadata: Default::default() };
+        let info =
+            ErrorInfo { reason: self.reason.says().1.into(), domain: DOMAIN.into(), metadata: Default::default() };
         details.push(any("google.rpc.ErrorInfo", &info));
         if let Some(retry) = self.retry_after {
             let info = RetryInfo { retry_delay: Some(duration(retry)) };
@@ -228,8 +236,9 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let details = RpcStatus { code: error.code as i32, message: error.message.clone(), details: error.details() };
-        Self::with_details(error.code, error.message, details.encode_to_vec().into())
+        let (code, _) = error.reason.says();
+        let details = RpcStatus { code: code as i32, message: error.message.clone(), details: error.details() };
+        Self::with_details(code, error.message, details.encode_to_vec().into())
     }
 }
 
@@ -253,6 +262,8 @@ pub(super) fn duration(duration: Duration) -> prost_types::Duration {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     fn decoded(error: Error) -> (Code, RpcStatus) {

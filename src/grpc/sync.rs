@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use rand::Rng;
 use tokio_stream::Stream;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::access::Caller;
 use super::metrics::Raised;
@@ -21,7 +21,8 @@ use super::objects::Objects;
 use super::pb::v1::sync_request::Action;
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, SyncResponse, WatchResponse, goodbye};
-use super::status;
+use super::retiring::Retiring;
+use super::status::{self, Error};
 use super::watch::Watch;
 
 /// The requests of one stream.
@@ -40,7 +41,7 @@ pub(super) struct SyncStream {
     signals: Arc<Signals>,
     /// Last frames, which need no credit.
     last: VecDeque<SyncResponse>,
-    drain: Pin<Box<dyn Future<Output = ()> + Send>>,
+    drain: Pin<Box<dyn Future<Output = goodbye::Reason> + Send>>,
     over: bool,
     _open: Raised,
 }
@@ -86,8 +87,8 @@ const MAX_REQUESTS: usize = 64;
 // === impl SyncStream ===
 
 impl SyncStream {
-    pub(super) fn new(objects: Objects, caller: Caller, inbound: Inbound) -> Self {
-        let drain = objects.drain.clone();
+    pub(super) fn new(objects: Objects, caller: Caller, inbound: Inbound, retiring: &Retiring) -> Self {
+        let (drain, retired) = (objects.drain.clone(), retiring.wait());
         let pause = objects.drain_spread.mul_f64(rand::rng().random::<f64>());
         Self {
             caller,
@@ -98,8 +99,13 @@ impl SyncStream {
             signals: Arc::default(),
             last: VecDeque::new(),
             drain: Box::pin(async move {
-                drain.draining().await;
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    () = drain.draining() => {
+                        tokio::time::sleep(pause).await;
+                        goodbye::Reason::Draining
+                    }
+                    () = retired => goodbye::Reason::ConnectionAge,
+                }
             }),
             over: false,
             _open: objects.metrics.raise(|metrics| &metrics.syncs_open),
@@ -125,13 +131,13 @@ impl SyncStream {
     fn request(&mut self, request: SyncRequest) -> Result<(), Status> {
         let id = request.watch_id;
         match request.action {
-            None => Err(Status::invalid_argument("a request on the stream has no action")),
+            None => Err(Error::invalid("a request on the stream has no action").into()),
             Some(Action::Add(_)) if self.watches.contains_key(&id) => {
-                Err(Status::invalid_argument(format!("watch {id} is already open on this stream")))
+                Err(Error::invalid(format!("watch {id} is already open on this stream")).into())
             }
             Some(Action::Add(_)) if self.watches.len() >= MAX_WATCHES => {
-                let full = format!("{MAX_WATCHES} watches are open on this stream");
-                self.last.push_back(failed(id, &Status::new(Code::ResourceExhausted, full)));
+                let full = Error::too_many(format!("{MAX_WATCHES} watches are open on this stream"));
+                self.last.push_back(failed(id, &full.into()));
                 Ok(())
             }
             Some(Action::Add(add)) => {
@@ -272,15 +278,15 @@ impl SyncStream {
         }
     }
 
-    /// The process ends: every watch hears it, credit or not.
-    fn leave(&mut self) {
+    /// The stream is to end: every watch hears it, credit or not.
+    fn leave(&mut self, reason: goodbye::Reason) {
         self.inbound = None;
         self.ready.clear();
         for (watch_id, entry) in self.watches.drain() {
             let response = match entry.state {
                 State::Open(watch) if watch.is_over() => continue,
-                State::Open(watch) => watch.leave(goodbye::Reason::Draining),
-                State::Opening(_) => parting(goodbye::Reason::Draining),
+                State::Open(watch) => watch.leave(reason),
+                State::Opening(_) => parting(reason),
             };
             self.last.push_back(SyncResponse { watch_id, response: Some(response) });
         }
@@ -297,8 +303,8 @@ impl Stream for SyncStream {
         }
         this.signals.stream.register(cx.waker());
         if this.inbound.is_some() || !this.watches.is_empty() {
-            if this.drain.as_mut().poll(cx).is_ready() {
-                this.leave();
+            if let Poll::Ready(reason) = this.drain.as_mut().poll(cx) {
+                this.leave(reason);
             } else if let Err(status) = this.poll_requests(cx) {
                 this.over = true;
                 return Poll::Ready(Some(Err(status)));

@@ -20,12 +20,15 @@ use super::objects::{Objects, told};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
+use super::retiring::Retiring;
 use super::status::{Error, duration};
 use super::terms::Terms;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
-use crate::reads::{EndReason, ForwardReason, OpenWatch, Reads, Refusal, Source, WatchFrom, WatchTerms, WatcherEvent};
+use crate::reads::{
+    EndReason, ForwardReason, OpenWatch, Reads, Refusal, Source, Wanted, WatchFrom, WatchTerms, WatcherEvent,
+};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Opened = Result<OpenWatch, Refusal>;
@@ -50,6 +53,8 @@ pub(super) struct Watch {
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
     drain: Draining,
+    /// The end of the connection, for a watch that is a call of its own.
+    retiring: Option<Boxed<()>>,
     metrics: Arc<GrpcMetrics>,
     _open: Raised,
 }
@@ -65,6 +70,8 @@ enum Phase {
 struct Batch {
     events: Vec<v1::Event>,
     bytes: usize,
+    /// Everything up to here is delivered with it.
+    complete: ResourceVersion,
 }
 
 /// How far the end of the process has come for this watch.
@@ -89,13 +96,16 @@ impl Watch {
     ///
     /// # Errors
     /// What is refused before there is a stream.
-    pub(super) async fn open(objects: &Objects, terms: Terms, grants: Grants) -> Result<Self, Status> {
-        let (reads, terms) = (objects.reads.clone(), Arc::new(terms));
+    pub(super) async fn open(objects: &Objects, mut terms: Terms, grants: Grants) -> Result<Self, Status> {
+        let reads = objects.reads.clone();
         let begun = match first(&reads, &terms).await {
             Ok(begun) => begun,
             Err(error) => return Err(told(grants, error)),
         };
         let Begun { opened, resumed, reset } = begun;
+        // What has been said of the encoding holds to the end of the watch, over resets too.
+        terms.selection.encoding = Wanted::Only(opened.source.encoding());
+        let terms = Arc::new(terms);
         let encoding = render::encoding(opened.source.encoding()).into();
         // Taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
@@ -125,6 +135,7 @@ impl Watch {
             delay: None,
             batch: Batch::default(),
             drain: Draining::Waiting(wait(draining), objects.drain_spread),
+            retiring: None,
             metrics: Arc::clone(&objects.metrics),
             _open: objects.metrics.raise(|metrics| &metrics.watches_open),
             right: grants.open(),
@@ -239,7 +250,7 @@ impl Watch {
                         if self.in_snapshot {
                             self.count += 1;
                         } else {
-                            self.complete = self.complete.max(item.complete);
+                            self.batch.complete = self.batch.complete.max(item.complete);
                         }
                         let known = if self.in_snapshot { self.known.remove(object.attributes.uid()) } else { None };
                         let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
@@ -260,8 +271,14 @@ impl Watch {
     fn flush(&mut self) -> Frame {
         self.delay = None;
         let batch = std::mem::take(&mut self.batch);
+        self.complete = self.complete.max(batch.complete);
         self.metrics.events.add(batch.events.len() as u64);
         Frame::Events(v1::Events { events: batch.events })
+    }
+
+    /// Says goodbye when its connection is to end.
+    pub(super) fn until(self, retiring: &Retiring) -> Self {
+        Self { retiring: Some(retiring.wait()), ..self }
     }
 
     fn begin(&mut self, opened: OpenWatch) {
@@ -282,7 +299,7 @@ impl Watch {
         self.metrics.resets.inc();
         self.complete = ResourceVersion::ZERO;
         self.known = HashMap::new();
-        (self.count, self.in_snapshot, self.kept) = (0, true, None);
+        (self.count, self.in_snapshot, self.kept, self.batch) = (0, true, None, Batch::default());
         self.phase = Phase::Opening(self.again(Duration::ZERO, WatchFrom::State(Freshness::Any)));
         Frame::Reset(v1::Reset { reason: reason.into() })
     }
@@ -318,11 +335,19 @@ impl Watch {
             if !after.is_zero() {
                 sleep(after).await;
             }
-            open(reads, terms, from).await
+            open(&reads, &terms, from).await
         })
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
+        if let Some(retiring) = &mut self.retiring
+            && retiring.as_mut().poll(cx).is_ready()
+        {
+            self.retiring = None;
+            // What waits for a frame is not covered by the token, and comes over the next connection.
+            let goodbye = self.goodbye(goodbye::Reason::ConnectionAge);
+            self.ready = vec![goodbye];
+        }
         if let Draining::Waiting(draining, spread) = &mut self.drain
             && draining.as_mut().poll(cx).is_ready()
         {
@@ -370,22 +395,21 @@ struct Begun {
     reset: Option<reset::Reason>,
 }
 
-async fn first(reads: &Reads, terms: &Arc<Terms>) -> Result<Begun, Error> {
+async fn first(reads: &Reads, terms: &Terms) -> Result<Begun, Error> {
     let refused = |refusal| Error::refusal(&terms.selection.gvr, refusal);
-    match (open(reads.clone(), Arc::clone(terms), terms.from).await, terms.from) {
+    match (open(reads, terms, terms.from).await, terms.from) {
         (Ok(opened), from) => Ok(Begun { opened, resumed: matches!(from, WatchFrom::After(_)), reset: None }),
         // What cannot be bridged is begun anew.
         (Err(refusal), WatchFrom::After(_)) => {
             let reset = Some(unbridged(&refusal).ok_or_else(|| refused(refusal))?);
-            let anew = WatchFrom::State(Freshness::Any);
-            let opened = open(reads.clone(), Arc::clone(terms), anew).await.map_err(refused)?;
+            let opened = open(reads, terms, WatchFrom::State(Freshness::Any)).await.map_err(refused)?;
             Ok(Begun { opened, resumed: false, reset })
         }
         (Err(refusal), WatchFrom::State(_)) => Err(refused(refusal)),
     }
 }
 
-async fn open(reads: Reads, terms: Arc<Terms>, from: WatchFrom) -> Opened {
+async fn open(reads: &Reads, terms: &Terms, from: WatchFrom) -> Opened {
     let asked = WatchTerms {
         from,
         max_staleness: terms.max_staleness,

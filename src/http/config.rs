@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::age::AgeLimits;
 use super::gzip::GzipConfig;
 use crate::auth::Mode;
 
@@ -19,6 +20,8 @@ pub struct HttpConfig {
     pub max_connections: usize,
     /// A connection that has bytes to take and takes none for this long is closed. Default 5 min.
     pub write_stall_timeout: Duration,
+    /// How long connections with gRPC calls live. Default 30 min, and 30 min more for the streams that are open then.
+    pub age: AgeLimits,
     /// How long a client may take for a request's headers. It also bounds how long an HTTP/1.1 connection may be idle
     /// between requests, because both are one clock in the HTTP library: hence 90 s, the apiserver's idle timeout.
     pub header_read_timeout: Duration,
@@ -94,6 +97,7 @@ impl HttpConfig {
             hosts: Vec::new(),
             max_connections: 10_000,
             write_stall_timeout: Duration::from_secs(300),
+            age: AgeLimits { age: Duration::from_secs(1800), grace: Duration::from_secs(1800) },
             header_read_timeout: Duration::from_secs(90),
             handshake_timeout: Duration::from_secs(30),
             drain_spread: Duration::from_secs(3),

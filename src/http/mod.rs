@@ -1,5 +1,6 @@
 //! The HTTP side: listeners, what requests ask for, and the reads said in the apiserver's words.
 
+pub mod age;
 pub mod body;
 mod cached;
 mod client_certificates;
@@ -26,6 +27,7 @@ mod testing;
 pub mod tls;
 mod watch_body;
 
+pub use age::AgeLimits;
 pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
 pub use error::{AUDIT_ID, audit_id};
 pub use guard::Guard;

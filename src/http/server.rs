@@ -19,6 +19,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::config::{HttpConfig, ListenAddr};
 use super::io::Bounded;
@@ -57,6 +58,8 @@ pub struct Connection {
     pub peer: Option<SocketAddr>,
     /// What the client showed in the handshake of a delegated listener. Only possession of the key is proven.
     certificates: Option<Arc<[CertificateDer<'static>]>>,
+    /// Of long calls.
+    pub age: Age,
     upgraded: Arc<AtomicBool>,
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
@@ -88,6 +91,7 @@ struct Shared {
     connections: Arc<Semaphore>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
+    age: AgeLimits,
     metrics: Arc<HttpMetrics>,
     drain: DrainWatch,
 }
@@ -136,6 +140,7 @@ impl Server {
             connections: Arc::new(Semaphore::new(self.config.max_connections)),
             handshake_timeout: self.config.handshake_timeout,
             write_stall_timeout: self.config.write_stall_timeout,
+            age: self.config.age,
             metrics: self.metrics,
             drain: drain.clone(),
         });
@@ -257,6 +262,14 @@ impl Shared {
                     () = self.drain.forced() => return,
                 }
             }
+            () = connection.age.reached(self.age) => {
+                http.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = http => result,
+                    () = self.drain.forced() => return,
+                    never = connection.age.retire(self.age) => match never {},
+                }
+            }
         };
         if let Err(error) = result {
             self.metrics.connection_errors.inc();
@@ -281,7 +294,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 impl Connection {
     /// A connection that is not counted.
     pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
-        Self { listener, peer, certificates: None, upgraded: Arc::default(), place: None }
+        Self { listener, peer, certificates: None, age: Age::default(), upgraded: Arc::default(), place: None }
     }
 
     /// Who sends a request with these headers, as far as the connection tells.

@@ -152,6 +152,20 @@ impl Factory {
         }
     }
 
+    /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
+    pub fn held(&self, resource: &Resource, predicate: &Predicate) -> Encoding {
+        let covers = |scope| scope_predicate(resource, scope).is_some_and(|selects| predicate.implies(&selects));
+        let informers = self.inner.informers.lock();
+        let mut ready = informers
+            .values()
+            .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
+            .filter(|informer| covers(&informer.key.scope))
+            .map(|informer| informer.key.encoding)
+            .peekable();
+        let any = ready.peek().is_some();
+        if any && ready.all(|encoding| encoding == Encoding::Protobuf) { Encoding::Protobuf } else { Encoding::Json }
+    }
+
     /// A forwarded answer has shown a resource at `rv`: its caches are brought there in the background.
     pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion) {
         for informer in self.inner.informers.lock().values() {

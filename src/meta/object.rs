@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{ObjectKey, ResourceVersion};
+use super::{Encoding, ObjectKey, ResourceVersion};
 
 /// An object at rest. Immutable: a change is a new object.
 #[derive(Debug)]
@@ -85,6 +85,11 @@ impl Raw {
     /// Protobuf: `bytes` is the item after a header of `before` bytes; the ranges are positions in the item.
     pub fn with_header(bytes: Bytes, before: u8, metadata: Range<u32>, rv: Range<u32>) -> Self {
         Self { bytes, before, after: 0, metadata, rv }
+    }
+
+    /// Which encoding the item is in.
+    pub fn encoding(&self) -> Encoding {
+        if self.after == 0 { Encoding::Protobuf } else { Encoding::Json }
     }
 
     /// The item alone.

@@ -22,7 +22,7 @@ pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, 
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
 pub use request::ReadRequest;
-pub use selection::{Filter, IndexKey, Selection};
+pub use selection::{Filter, IndexKey, Selection, Wanted};
 pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
 pub use typed::{At, OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};

@@ -2,19 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::codec::Shape;
+use crate::codec::{Format, Shape};
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
 use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
 
-use super::service::Resolved;
-use super::{ForwardReason, Reads, Refusal};
+use super::service::{Resolved, kept_as};
+use super::{ForwardReason, ProtobufReads, Reads, Refusal};
 
 /// A part of one resource: what any of the filters matches, everything without a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub gvr: Gvr,
     pub filters: Vec<Filter>,
-    pub encoding: Encoding,
+    /// Full, unless only the metadata is wanted, which may exist in encodings in which the whole object does not.
+    pub shape: Shape,
+    pub encoding: Wanted,
+}
+
+/// Which encoding the objects are to be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Only(Encoding),
+    /// Whichever is held already, JSON if none is.
+    Any,
 }
 
 /// Conditions that must all hold. Selectors are as in a query.
@@ -59,8 +69,17 @@ impl Reads {
         let predicate = Predicate::union(clauses);
         let floor = self.floors().of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr);
-        let (encoding, shape) = (selection.encoding, Shape::Full);
-        Ok(Resolved { resource, encoding, shape, json_fallback: None, converted: false, predicate, floor, modes })
+        let shape = selection.shape;
+        let (encoding, converted) = match selection.encoding {
+            Wanted::Any if modes.protobuf == ProtobufReads::Serve => (self.factory.held(&resource, &predicate), false),
+            Wanted::Any => (Encoding::Json, false),
+            Wanted::Only(encoding) => {
+                let asked = Format { encoding, shape, json_fallback: None };
+                let (kept, converted) = kept_as(asked, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
+                (kept.encoding, converted)
+            }
+        };
+        Ok(Resolved { resource, encoding, shape, json_fallback: None, converted, predicate, floor, modes })
     }
 }
 

@@ -342,6 +342,12 @@ impl Reads {
 /// The encoding of the cache and the shape of the answer, and whether metadata is converted to protobuf; `None` if no
 /// cache holds what the apiserver would answer.
 fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
+    kept_as(format, resource, protobuf)
+        .filter(|(answered, _)| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))
+}
+
+/// The same where the metadata is that of the object as it is served.
+pub(super) fn kept_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
     let json = || format.json_fallback.map(Format::json);
     let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
@@ -356,8 +362,7 @@ fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> 
             Some(Format::json(format.shape))
         }
     };
-    let answered = answered.filter(|answered| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))?;
-    Some((answered, converted))
+    answered.map(|answered| (answered, converted))
 }
 
 /// The apiserver makes a PartialObjectMetadata of its internal object. Of these types that lacks some annotations, which

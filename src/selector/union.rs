@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use memchr::memmem;
-use serde::Deserialize;
-
 use super::compiled::Source;
 use super::tables::{self, Meaning};
 use super::{CompiledFields, LabelSelector, Predicate};
+use crate::codec::has_owner;
 use crate::meta::{FieldTable, Object, Resource, Scope};
 
 /// One alternative of a union: what a plain predicate asks, and values of which the object must have one.
@@ -32,19 +30,6 @@ enum Of {
     Empty,
     Label(Box<str>),
     OwnerUid,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Owned<'a> {
-    #[serde(borrow, default)]
-    owner_references: Vec<Owner<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Owner<'a> {
-    #[serde(borrow, default)]
-    uid: std::borrow::Cow<'a, str>,
 }
 
 // === impl ValueSet ===
@@ -97,22 +82,12 @@ impl ValueSet {
             Of::Source(Source::Field(index)) => self.has(object.attributes.field(*index)),
             Of::Empty => self.has(""),
             Of::Label(key) => object.attributes.label(key).is_some_and(|value| self.has(value)),
-            Of::OwnerUid => self.owns(object),
+            Of::OwnerUid => has_owner(object, |uid| self.has(uid)),
         }
     }
 
     fn has(&self, value: &str) -> bool {
         self.values.binary_search_by(|known| (**known).cmp(value)).is_ok()
-    }
-
-    /// Most objects have no owner that is asked for, and most of those are told by the bytes alone.
-    fn owns(&self, object: &Object) -> bool {
-        let metadata = object.raw().metadata();
-        if memmem::find(&metadata, b"\"ownerReferences\"").is_none() {
-            return false;
-        }
-        serde_json::from_slice::<Owned<'_>>(&metadata)
-            .is_ok_and(|owned| owned.owner_references.iter().any(|owner| self.has(&owner.uid)))
     }
 }
 

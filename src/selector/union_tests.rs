@@ -39,6 +39,32 @@ impl Pod {
         );
         parse_item(json.as_bytes(), &field_table(&pods())).unwrap().0
     }
+
+    /// The same as a message.
+    fn message(&self) -> Object {
+        let field = |number: u32, value: &[u8], out: &mut Vec<u8>| {
+            prost::encoding::bytes::encode(number, &value.to_vec(), out);
+        };
+        let message = |fields: &[(u32, &[u8])]| {
+            let mut out = Vec::new();
+            fields.iter().for_each(|(number, value)| field(*number, value, &mut out));
+            out
+        };
+        let label = self.app.map(|app| message(&[(1, b"app"), (2, NAMES[app].as_bytes())]));
+        let owner = |uid: &str| message(&[(1, b"X"), (4, uid.as_bytes())]);
+        let owners = self.owner.map(|of| [owner("other"), owner(NAMES[of])]);
+        let mut metadata: Vec<(u32, &[u8])> = vec![
+            (1, NAMES[self.name].as_bytes()),
+            (3, NAMES[self.namespace].as_bytes()),
+            (5, NAMES[0].as_bytes()),
+            (6, b"1"),
+        ];
+        metadata.extend(label.iter().map(|label| (11, label.as_slice())));
+        metadata.extend(owners.iter().flatten().map(|owner| (13, owner.as_slice())));
+        let spec = message(&[(10, NAMES[self.node].as_bytes())]);
+        let pod = message(&[(1, &message(&metadata)), (2, &spec)]);
+        crate::codec::protobuf::parse_item(&pod, &field_table(&pods())).unwrap()
+    }
 }
 
 /// A filter: in each dimension the values it accepts, none for any.
@@ -115,6 +141,7 @@ proptest! {
         for pod in &pods {
             let wanted = filters.is_empty() || filters.iter().any(|filter| filter.accepts(pod));
             prop_assert_eq!(predicate.matches(&pod.object()), wanted, "{:?}", pod);
+            prop_assert_eq!(predicate.matches(&pod.message()), wanted, "{:?} in protobuf", pod);
         }
     }
 

@@ -104,6 +104,8 @@ struct WorkerState<K> {
     turn: u64,
     assigned: VecDeque<K>,
     held: BTreeSet<K>,
+    /// It takes no further key.
+    leaving: bool,
     notify: Arc<Notify>,
 }
 
@@ -180,7 +182,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
 
     pub(super) fn join(&mut self, id: WorkerId, credit: usize, notify: Arc<Notify>) {
         let turn = self.next_number();
-        let worker = WorkerState { credit, turn, assigned: VecDeque::new(), held: BTreeSet::new(), notify };
+        let worker =
+            WorkerState { credit, turn, assigned: VecDeque::new(), held: BTreeSet::new(), leaving: false, notify };
         self.workers.insert(id, worker);
         self.reconsider(id);
         self.dispatch();
@@ -222,7 +225,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
     pub(super) fn take(&mut self, id: WorkerId, now: Instant) -> Taken<K> {
         let Some(worker) = self.workers.get_mut(&id) else { return Taken::Ended };
         let Some(key) = worker.assigned.pop_front() else {
-            return if self.draining && worker.held.is_empty() {
+            return if (self.draining || worker.leaving) && worker.held.is_empty() {
                 Taken::Ended
             } else {
                 Taken::Nothing(self.next_ready())
@@ -263,6 +266,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.dispatch();
         if self.draining {
             self.wake_all();
+        } else if let Some(worker) = self.workers.get(&id).filter(|worker| worker.leaving) {
+            worker.notify.notify_one();
         }
         self.tell_idle();
         Ok(())
@@ -285,6 +290,19 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.willing.clear();
         self.wake_all();
         self.tell_idle();
+    }
+
+    /// From now on this worker takes nothing; what it has not fetched goes to others, and it has ended when it has
+    /// answered for what it holds.
+    pub(super) fn retire(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        self.willing.remove(&worker.rank(id));
+        worker.leaving = true;
+        worker.notify.notify_one();
+        for key in std::mem::take(&mut worker.assigned).iter().rev() {
+            self.requeue(key);
+        }
+        self.dispatch();
     }
 
     pub(super) fn holds(&self, id: WorkerId, key: &K) -> bool {
@@ -414,7 +432,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
     /// Whether a worker takes another key. Its old rank has been removed.
     fn reconsider(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else { return };
-        if !self.draining && worker.load() < worker.credit {
+        if !self.draining && !worker.leaving && worker.load() < worker.credit {
             self.willing.insert(worker.rank(id));
         }
     }

@@ -384,3 +384,27 @@ async fn draining_hands_nothing_out_and_ends_when_all_is_answered() {
     queue.drained().await;
     assert_eq!(queue.stats().depth, 4, "what nobody had stays");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_retires_answers_for_what_it_holds_and_has_ended() {
+    let queue = WorkQueue::new(LimiterConfig::default());
+    let (leaving, staying) = (queue.join(2), queue.join(0));
+    for key in 1..=3_u8 {
+        queue.add(&key, Why::ADDED);
+    }
+    let held = leaving.next().await.unwrap();
+    assert_eq!(held.key, 1);
+    leaving.retire();
+    // What it had not fetched, and what comes, goes to the other.
+    staying.set_credit(5);
+    assert!(leaving.try_next().is_none());
+    assert_eq!([staying.next().await.unwrap().key, staying.next().await.unwrap().key], [2, 3]);
+    leaving.set_credit(5);
+    queue.add(&4, Why::ADDED);
+    assert_eq!(staying.next().await.unwrap().key, 4);
+    let ended = async { leaving.next().await };
+    tokio::pin!(ended);
+    assert!(tokio::time::timeout(Duration::from_secs(60), &mut ended).await.is_err(), "not before its answer");
+    leaving.answer(&1, Outcome::Done).unwrap();
+    assert!(ended.await.is_none());
+}

@@ -153,6 +153,11 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
         self.queue.core.lock().set_credit(self.id, credit);
     }
 
+    /// Takes nothing any more: its end comes when it has answered for what it holds.
+    pub fn retire(&self) {
+        self.queue.core.lock().retire(self.id);
+    }
+
     pub fn queue(&self) -> &WorkQueue<K> {
         &self.queue
     }

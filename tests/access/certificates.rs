@@ -11,14 +11,14 @@ use crate::support::client::Client;
 use crate::support::eventually;
 use crate::world::World;
 
-struct Authority {
+pub struct Authority {
     key: KeyPair,
     params: CertificateParams,
-    pem: String,
+    pub pem: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -29,7 +29,7 @@ impl Authority {
     }
 
     /// The files of a certificate and its key.
-    fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
+    pub fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);

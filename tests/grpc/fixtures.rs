@@ -2,6 +2,7 @@
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
+use prost::Message as _;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -176,4 +177,42 @@ pub fn started(frame: &Frame) -> bool {
         Frame::Started(started) => started.resumed,
         other => panic!("instead of a start: {other:?}"),
     }
+}
+
+/// `google.rpc.Status`, and of its details those that every error may have.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<prost_types::Any>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+    #[prost(string, tag = "2")]
+    domain: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// An error's reason, when to try again, and the apiserver's own Status.
+pub fn details(status: &tonic::Status) -> (String, Option<Duration>, Option<Value>) {
+    let whole = RpcStatus::decode(status.details()).unwrap();
+    assert_eq!((whole.code, whole.message.as_str()), (status.code() as i32, status.message()));
+    let of = |name: &str| whole.details.iter().find(|any| any.type_url == format!("type.googleapis.com/{name}"));
+    let info = ErrorInfo::decode(&*of("google.rpc.ErrorInfo").expect("every error says why").value).unwrap();
+    assert_eq!(info.domain, "informerd.io");
+    let retry = of("google.rpc.RetryInfo").map(|any| RetryInfo::decode(&*any.value).unwrap().retry_delay.unwrap());
+    let json = of("informerd.v1.KubernetesStatus").map(|any| v1::KubernetesStatus::decode(&*any.value).unwrap().json);
+    let json = json.map(|json| serde_json::from_slice(&json).unwrap());
+    (info.reason, retry.map(|retry| retry.try_into().unwrap()), json)
 }

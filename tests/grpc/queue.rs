@@ -19,7 +19,7 @@ use super::fixtures::{all, channel, config_map, filtered, labelled, labels, name
 use super::support::{Through, eventually};
 
 /// One worker.
-struct Worker {
+pub struct Worker {
     requests: mpsc::Sender<v1::WorkRequest>,
     frames: Streaming<v1::WorkResponse>,
     /// Of frames that came and were not looked at.
@@ -27,7 +27,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn join(channel: &Channel, group: &str, selection: v1::Selection, capacity: u32) -> Result<Self, Status> {
+    pub async fn join(channel: &Channel, group: &str, selection: v1::Selection, capacity: u32) -> Result<Self, Status> {
         Self::join_all(channel, group, vec![selection], capacity).await
     }
 
@@ -48,12 +48,12 @@ impl Worker {
         }
     }
 
-    async fn frame(&mut self) -> Result<Option<Frame>, Status> {
+    pub async fn frame(&mut self) -> Result<Option<Frame>, Status> {
         Ok(self.frames.message().await?.and_then(|response| response.frame))
     }
 
     /// The next key, whatever else comes before it.
-    async fn item(&mut self) -> v1::Item {
+    pub async fn item(&mut self) -> v1::Item {
         while self.items.is_empty() {
             if let Frame::Items(items) = self.frame().await.unwrap().expect("the stream goes on") {
                 self.items = items.items;
@@ -71,15 +71,15 @@ impl Worker {
         items
     }
 
-    async fn say(&self, action: Action) {
+    pub async fn say(&self, action: Action) {
         self.requests.send(v1::WorkRequest { action: Some(action) }).await.unwrap();
     }
 
-    async fn done(&self, item: &v1::Item) {
+    pub async fn done(&self, item: &v1::Item) {
         self.say(Action::Done(item.r#ref.clone().unwrap())).await;
     }
 
-    async fn retry(&self, item: &v1::Item) {
+    pub async fn retry(&self, item: &v1::Item) {
         self.say(Action::Retry(item.r#ref.clone().unwrap())).await;
     }
 
@@ -95,7 +95,7 @@ impl Worker {
     }
 }
 
-fn name_of(item: &v1::Item) -> String {
+pub fn name_of(item: &v1::Item) -> String {
     item.r#ref.as_ref().unwrap().name.clone()
 }
 
@@ -104,7 +104,7 @@ fn names(items: &[v1::Item]) -> BTreeSet<String> {
 }
 
 /// Of the object, or of the deletion where there is none.
-fn rv(item: &v1::Item) -> u64 {
+pub fn rv(item: &v1::Item) -> u64 {
     let object = item.object.as_ref().or(item.deleted.as_ref()).unwrap();
     object.key.as_ref().unwrap().resource_version.parse().unwrap()
 }

@@ -27,11 +27,11 @@ async fn call(http: &Http, headers: &[(&str, &str)]) -> Answer {
 }
 
 /// The messages of an answer that is not compressed.
-fn messages(mut body: Bytes) -> Vec<v1::ListResponse> {
+fn messages<M: Message + Default>(mut body: Bytes) -> Vec<M> {
     let mut messages = Vec::new();
     while !body.is_empty() {
         let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
-        messages.push(v1::ListResponse::decode(body.slice(5..5 + length)).unwrap());
+        messages.push(M::decode(body.slice(5..5 + length)).unwrap());
         body = body.split_off(5 + length);
     }
     messages
@@ -44,7 +44,7 @@ async fn over_tls_by_alpn() {
     let http = Http::tls_anonymous(&through.url, through.daemon.ca_file.as_ref().unwrap());
     let answer = call(&http, &[]).await;
     assert_eq!((answer.status.as_u16(), &answer.headers["content-type"]), (200, &"application/grpc".parse().unwrap()));
-    assert_eq!(messages(answer.body).len(), 2, "a header and a chunk");
+    assert_eq!(messages::<v1::ListResponse>(answer.body).len(), 2, "a header and a chunk");
     // And REST beside it.
     assert_eq!(http.json("/api/v1/configmaps?resourceVersion=0").await["items"].as_array().unwrap().len(), 1);
 }
@@ -71,4 +71,22 @@ async fn a_call_ends_at_its_deadline() {
     // A client of tonic would end the call by itself.
     let answer = call(&Http::http2(&through.url), &[("grpc-timeout", "300m")]).await;
     assert_eq!(answer.headers["grpc-status"], "4");
+}
+
+/// What came before the deadline came whole, and what ends the stream is its status.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_at_its_deadline() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    through.ready().await;
+    let http = Http::http2(&through.url);
+    let request = v1::WatchRequest { selection: Some(all("configmaps")), ..Default::default() }.encode_to_vec();
+    let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
+    let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", "1500m")];
+    let answer = http.send(http::Method::POST, "/informerd.v1.Objects/Watch", &headers, body).await;
+    assert_eq!(answer.status(), 200);
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+    assert_eq!(body.trailers().unwrap()["grpc-status"], "4");
+    let frames = messages::<v1::WatchResponse>(body.to_bytes());
+    assert!(matches!(frames[0].frame, Some(v1::watch_response::Frame::Started(_))), "{frames:?}");
 }

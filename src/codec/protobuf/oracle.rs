@@ -45,6 +45,19 @@ pub struct ObjectMeta {
     pub labels: std::collections::BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "12")]
     pub annotations: std::collections::BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "13")]
+    pub owner_references: Vec<OwnerReference>,
+    /// Messages that no test looks into.
+    #[prost(bytes = "vec", repeated, tag = "17")]
+    pub managed_fields: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct OwnerReference {
+    #[prost(string, optional, tag = "1")]
+    pub kind: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub uid: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -214,6 +227,8 @@ pub fn metadata(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)]) -
         creation_timestamp: Some(Time { seconds: Some(1_700_000_000), nanos: Some(0) }),
         labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         annotations: std::collections::BTreeMap::default(),
+        owner_references: Vec::new(),
+        managed_fields: Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::render::{self, Rendering};
 use super::super::status::Error;
 use super::request::Wanted;
 use crate::meta::{Gvr, ObjectKey};
-use crate::reads::{Selection, Source};
+use crate::reads::{self, Selection, Source};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
 
 /// What is in a queue: an object of one of the group's selections.
@@ -68,7 +68,8 @@ impl Group {
         max_deleted: usize,
     ) -> Self {
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
-            selection: wanted.selection,
+            // What is held and what comes later are written by the same source.
+            selection: Selection { encoding: reads::Wanted::Only(source.encoding()), ..wanted.selection },
             rendering: wanted.rendering,
             identity: wanted.identity,
             level: Mutex::new(Level::new(max_deleted)),

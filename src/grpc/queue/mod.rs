@@ -18,6 +18,7 @@ use super::objects::told;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
+use super::retiring::Retiring;
 use super::status::Error;
 
 /// The service.
@@ -31,6 +32,7 @@ impl QueueService for Queue {
 
     async fn work(&self, request: Request<Streaming<WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         let caller = access::authenticate(&request)?;
+        let retiring = Retiring::of(&request);
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|request| request.action);
         let Some(Action::Join(join)) = first else {
@@ -44,7 +46,7 @@ impl QueueService for Queue {
         let grants = Grants::join(grants);
         join.owner = grants.username().unwrap_or_default().to_owned();
         match self.groups.join(join).await {
-            Ok(member) => Ok(Response::new(session::start(member, grants.open(), requests))),
+            Ok(member) => Ok(Response::new(session::start(member, grants.open(), requests, retiring))),
             Err(error) => Err(told(grants, error)),
         }
     }

@@ -15,6 +15,7 @@ use super::super::convert;
 use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
+use super::super::retiring::Retiring;
 use super::super::status::{self, Error};
 use super::group::QueueKey;
 use super::groups::Member;
@@ -36,6 +37,7 @@ struct Session {
     right: Right,
     /// The deletions that this worker was shown and has not answered for.
     shown: HashMap<QueueKey, Deleted>,
+    retiring: Retiring,
 }
 
 /// What comes next of a session.
@@ -46,6 +48,8 @@ enum Turn {
     Synced,
     /// The worker is gone, or has said all it wanted.
     Left,
+    /// The connection is to end.
+    Retired,
     /// Nothing more will be handed out.
     Drained,
     Over(Error),
@@ -54,9 +58,14 @@ enum Turn {
 }
 
 /// Serves one worker until either side ends.
-pub(super) fn start(member: Member, right: Right, requests: Streaming<v1::WorkRequest>) -> Streamed<v1::WorkResponse> {
+pub(super) fn start(
+    member: Member,
+    right: Right,
+    requests: Streaming<v1::WorkRequest>,
+    retiring: Retiring,
+) -> Streamed<v1::WorkResponse> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let session = Session { member, right, shown: HashMap::new() };
+    let session = Session { member, right, shown: HashMap::new(), retiring };
     lifecycle::spawn("queue worker", session.run(requests, sender));
     Box::pin(ReceiverStream::new(receiver))
 }
@@ -75,6 +84,8 @@ impl Session {
         let workers = u32::try_from(*self.member.group.workers.borrow()).unwrap_or(u32::MAX);
         let mut outgoing = Some(Frame::Joined(v1::Joined { workers }));
         let mut told_synced = false;
+        let mut retired = self.retiring.wait();
+        let mut reason = v1::goodbye::Reason::Draining;
         loop {
             // Answers are read while a frame waits for the transport: a worker that writes before it reads is not stuck.
             let turn = tokio::select! {
@@ -83,6 +94,7 @@ impl Session {
                 gone = poll_fn(|cx| self.right.poll_gone(cx)) => Turn::Gone(gone),
                 () = sender.closed() => Turn::Left,
                 () = drain.forced() => Turn::Over(Error::draining()),
+                () = &mut retired, if reason == v1::goodbye::Reason::Draining => Turn::Retired,
                 request = requests.message() => match request {
                     Ok(Some(v1::WorkRequest { action: Some(action) })) => Turn::Request(action),
                     Ok(Some(v1::WorkRequest { action: None })) => {
@@ -115,11 +127,16 @@ impl Session {
                     outgoing = Some(Frame::Synced(v1::Synced {}));
                 }
                 Turn::Sent => {}
+                Turn::Retired => {
+                    reason = v1::goodbye::Reason::ConnectionAge;
+                    self.member.worker.retire();
+                }
                 Turn::Left => return,
                 Turn::Drained => {
                     let goodbye = v1::Goodbye {
-                        reason: v1::goodbye::Reason::Draining.into(),
-                        retry_after: Some(status::duration(Duration::from_secs(1))),
+                        reason: reason.into(),
+                        retry_after: (reason == v1::goodbye::Reason::Draining)
+                            .then(|| status::duration(Duration::from_secs(1))),
                         error: None,
                     };
                     // A worker that does not read is cut at the drain's deadline.

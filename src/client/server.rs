@@ -1,0 +1,208 @@
+//! Which daemon is asked, whom the client believes it to be, and who the client says it is.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Uri};
+use http_body_util::Empty;
+use kube::client::ConfigExt as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::TlsConnector;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer as _, ServiceExt as _};
+
+use super::connection::Address;
+
+/// What the command line says of the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Stands above the kubeconfig's. Without either the daemon's own default.
+    pub address: Option<Address>,
+    /// Its cluster and its user, of the current context or of this one.
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    /// PEM. Without it the system's.
+    pub ca_file: Option<PathBuf>,
+    pub token: Option<Token>,
+    pub token_file: Option<PathBuf>,
+    /// PEM: the certificate with its chain, and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// A secret that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+/// A daemon that can be connected to.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) address: Address,
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// `None` where the client says nothing of itself.
+    config: Option<kube::Config>,
+}
+
+pub(super) const DEFAULT_ADDRESS: &str = "127.0.0.1:8001";
+
+// === impl Server ===
+
+impl Server {
+    /// Reads the files that are named.
+    ///
+    /// # Errors
+    /// What is missing, wrong, or would be said in the clear, in one line.
+    pub(super) async fn target(&self) -> Result<Target, String> {
+        let mut config = match &self.kubeconfig {
+            Some(path) => {
+                let wrong = |error: &dyn fmt::Display| format!("kubeconfig {}: {error}", path.display());
+                let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+                let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+                let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+                config.map_err(|error| wrong(&error))?
+            }
+            None => kube::Config::new(Uri::from_static("http://localhost")),
+        };
+        let address = match (&self.address, &self.kubeconfig) {
+            (Some(address), _) => address.clone(),
+            (None, Some(_)) => of_url(&config.cluster_url)?,
+            (None, None) => Address::Http(DEFAULT_ADDRESS.to_owned()),
+        };
+        self.credentials(&mut config)?;
+        // What the environment says of proxies is for the way to the apiserver.
+        config.proxy_url = None;
+        let user = &config.auth_info;
+        let says = user.token.is_some() || user.token_file.is_some() || user.username.is_some() || user.exec.is_some();
+        let shows = user.client_certificate.is_some() || user.client_certificate_data.is_some();
+        let Address::Https(authority) = &address else {
+            let clear = matches!(address, Address::Http(_));
+            if shows || clear && says {
+                return Err(format!("credentials are for https://, and not for {address}"));
+            }
+            return Ok(Target { address, tls: None, config: says.then_some(config) });
+        };
+        let mut tls = config.rustls_client_config().map_err(|error| format!("TLS: {error}"))?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let host = Uri::try_from(authority.as_str()).ok().and_then(|uri| uri.host().map(str::to_owned));
+        let host = config.tls_server_name.clone().or(host).unwrap_or_default();
+        let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned());
+        let name = name.map_err(|error| format!("{address}: {error}"))?;
+        Ok(Target { address, tls: Some((TlsConnector::from(Arc::new(tls)), name)), config: says.then_some(config) })
+    }
+
+    /// Flags stand above the kubeconfig.
+    fn credentials(&self, config: &mut kube::Config) -> Result<(), String> {
+        if let Some(path) = &self.ca_file {
+            let wrong = |error: &dyn fmt::Display| format!("CA file {}: {error}", path.display());
+            let roots = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+            let roots = roots.map(|root| root.map(|root| root.to_vec())).collect::<Result<Vec<_>, _>>();
+            let roots = roots.map_err(|error| wrong(&error))?;
+            if roots.is_empty() {
+                return Err(wrong(&"no certificate in it"));
+            }
+            config.root_cert = Some(roots);
+            config.accept_invalid_certs = false;
+        }
+        let user = &mut config.auth_info;
+        if self.token.is_some() || self.token_file.is_some() {
+            (user.token, user.token_file, user.exec, user.username) = (None, None, None, None);
+        }
+        if let Some(Token(token)) = &self.token {
+            user.token = Some(token.clone().into());
+        }
+        user.token_file = self.token_file.as_ref().map(|path| path.display().to_string()).or(user.token_file.take());
+        if let Some((certificate, key)) = &self.certificate {
+            (user.client_certificate_data, user.client_key_data) = (None, None);
+            user.client_certificate = Some(certificate.display().to_string());
+            user.client_key = Some(key.display().to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Where the server of a kubeconfig is.
+fn of_url(url: &Uri) -> Result<Address, String> {
+    let https = match url.scheme_str() {
+        Some("https") => true,
+        Some("http") | None => false,
+        Some(other) => return Err(format!("the server {url} of the kubeconfig has the unknown scheme {other}")),
+    };
+    let host = url.host().ok_or_else(|| format!("the server {url} of the kubeconfig has no host"))?;
+    if !matches!(url.path(), "" | "/") {
+        return Err(format!("the server {url} of the kubeconfig is below a path, and informerd is not"));
+    }
+    let authority = format!("{host}:{}", url.port_u16().unwrap_or(if https { 443 } else { 80 }));
+    Ok(if https { Address::Https(authority) } else { Address::Http(authority) })
+}
+
+// === impl Target ===
+
+impl Target {
+    /// The headers of a call that say who the client is: read anew, since tokens are short-lived.
+    pub(super) async fn headers(&self) -> io::Result<HeaderMap> {
+        let Some(config) = &self.config else { return Ok(HeaderMap::new()) };
+        let echo = tower::service_fn(|request: Request<Empty<Bytes>>| async {
+            Ok::<_, BoxError>(Response::new(request.into_parts().0.headers))
+        });
+        let extra = config.extra_headers_layer().map_err(io::Error::other)?;
+        let service = match config.auth_layer().map_err(io::Error::other)? {
+            Some(layer) => BoxCloneSyncService::new(extra.layer(layer.layer(echo))),
+            None => BoxCloneSyncService::new(extra.layer(echo)),
+        };
+        Ok(service.oneshot(Request::new(Empty::new())).await.map_err(io::Error::other)?.into_body())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_of_a_kubeconfig() {
+        let of = |url: &str| of_url(&url.parse().unwrap());
+        assert_eq!(of("https://a.example"), Ok(Address::Https("a.example:443".into())));
+        assert_eq!(of("https://[::1]:6443/"), Ok(Address::Https("[::1]:6443".into())));
+        assert_eq!(of("http://127.0.0.1:8001"), Ok(Address::Http("127.0.0.1:8001".into())));
+        assert!(of("https://rancher.example/k8s/clusters/c").is_err());
+        assert!(of("ftp://a.example").is_err());
+    }
+
+    #[tokio::test]
+    async fn credentials_are_not_said_in_the_clear() {
+        let token = Some(Token("t0p".into()));
+        let server = Server { address: Some("http://127.0.0.1:1".parse().unwrap()), token, ..Server::default() };
+        assert!(!format!("{server:?}").contains("t0p"));
+        let refused = server.target().await.err().unwrap();
+        assert!(refused.contains("https://") && !refused.contains("t0p"), "{refused}");
+        let unix = Server { address: Some("unix:///s".parse().unwrap()), ..server };
+        let headers = unix.target().await.unwrap().headers().await.unwrap();
+        assert_eq!(headers["authorization"], "Bearer t0p");
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_there_are_named() {
+        let https = || Some("https://127.0.0.1:1".parse().unwrap());
+        for server in [
+            Server { address: https(), ca_file: Some("/no/such.ca".into()), ..Server::default() },
+            Server { kubeconfig: Some("/no/such.ca".into()), ..Server::default() },
+            Server {
+                address: https(),
+                certificate: Some(("/no/such.ca".into(), "/no/such.key".into())),
+                ..Server::default()
+            },
+        ] {
+            let refused = server.target().await.err().unwrap();
+            assert!(refused.contains("/no/such"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Objects without parts of their metadata. What is kept stands as it was.
+
+use super::envelope::MAGIC;
+use super::item::entry;
+use super::wire::{Field, Fields, Result, Value, put_header};
+use crate::codec::CodecError;
+
+/// Parts of the metadata to be left out. Other parts have no names without the type's schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    pub managed_fields: bool,
+    /// The annotation of this name.
+    pub annotation: Option<&'static str>,
+}
+
+/// Field numbers: of `raw` in an envelope, of the metadata in an object, and of parts of the metadata.
+const RAW: u8 = 2;
+const METADATA: u8 = 1;
+const ANNOTATIONS: u32 = 12;
+const MANAGED_FIELDS: u32 = 17;
+
+// === impl Without ===
+
+impl Without {
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// An object in its envelope, without these parts.
+    ///
+    /// # Errors
+    /// When the bytes are no such object.
+    pub fn apply(&self, body: &[u8]) -> Result<Vec<u8>> {
+        let unknown = body.strip_prefix(MAGIC).ok_or(CodecError::Missing("k8s prefix"))?;
+        let mut out = Vec::with_capacity(body.len());
+        out.extend_from_slice(MAGIC);
+        replace(unknown, RAW, &mut out, |object, out| {
+            replace(object, METADATA, out, |metadata, out| self.metadata(metadata, out))
+        })?;
+        Ok(out)
+    }
+
+    fn metadata(&self, metadata: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut fields = Fields::new(metadata);
+        while let Some(field) = fields.next()? {
+            if !self.names(&field)? {
+                out.extend_from_slice(metadata.get(field.start..field.end).unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self, field: &Field<'_>) -> Result<bool> {
+        match (field.number, self.annotation) {
+            (MANAGED_FIELDS, _) => Ok(self.managed_fields),
+            (ANNOTATIONS, Some(name)) => Ok(entry(field.value.bytes("metadata.annotations")?)?.0 == name),
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Copies a message, and what `change` makes of the messages that stand in one of its fields.
+fn replace(
+    message: &[u8],
+    number: u8,
+    out: &mut Vec<u8>,
+    mut change: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut fields = Fields::new(message);
+    while let Some(field) = fields.next()? {
+        match field.value {
+            Value::Bytes(inner) if field.number == u32::from(number) => {
+                let mut changed = Vec::with_capacity(inner.len());
+                change(inner, &mut changed)?;
+                put_header(out, number, changed.len() as u64);
+                out.append(&mut changed);
+            }
+            _ => out.extend_from_slice(message.get(field.start..field.end).unwrap_or_default()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::super::oracle::{self, envelope, pod};
+    use super::*;
+
+    fn annotated(annotations: &[&str], managed: usize) -> Vec<u8> {
+        let mut pod: oracle::Pod = pod("p", 7);
+        if let Some(metadata) = &mut pod.metadata {
+            metadata.annotations = annotations.iter().map(|name| ((*name).to_owned(), "x".repeat(200))).collect();
+            metadata.managed_fields = vec![b"\x0a\x04kube".to_vec(); managed];
+        }
+        envelope("v1", "Pod", &pod)
+    }
+
+    #[test]
+    fn only_what_is_named_goes() {
+        let whole = annotated(&["a", "b"], 2);
+        let without = |managed_fields, annotation| Without { managed_fields, annotation }.apply(&whole).unwrap();
+        assert_eq!(without(false, None), whole);
+        assert_eq!(without(true, None), annotated(&["a", "b"], 0));
+        assert_eq!(without(false, Some("b")), annotated(&["a"], 2));
+        assert_eq!(without(true, Some("c")), annotated(&["a", "b"], 0));
+        assert_eq!(
+            Without { managed_fields: true, annotation: Some("a") }.apply(&annotated(&["a"], 1)).unwrap(),
+            annotated(&[], 0)
+        );
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_refused() {
+        let parts = Without { managed_fields: true, annotation: None };
+        assert!(parts.apply(b"{}").is_err());
+        let whole = annotated(&[], 1);
+        assert!(parts.apply(&whole[..whole.len() - 1]).is_err());
+        let garbage = oracle::Unknown { raw: Some(vec![0x0a, 9]), ..Default::default() };
+        assert!(parts.apply(&[b"k8s\0".to_vec(), garbage.encode_to_vec()].concat()).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Connections that carry long calls are not kept for ever, so that clients spread over replicas that come and go: after
+//! their age they take no further call, and after a grace the streams that are left are told to say goodbye. None is cut.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::lifecycle::drain::{self, Drain, DrainWatch};
+
+/// How long a connection with long calls lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeLimits {
+    /// When it takes no further call, a tenth more or less, so that connections of one start do not end together. Zero
+    /// for never.
+    pub age: Duration,
+    /// How much later its streams are to end.
+    pub grace: Duration,
+}
+
+/// The age of one connection.
+#[derive(Debug)]
+pub struct Age {
+    since: Instant,
+    /// Whether it has carried a long call.
+    long_calls: watch::Sender<bool>,
+    retire: Drain,
+}
+
+// === impl Age ===
+
+impl Default for Age {
+    fn default() -> Self {
+        Self { since: Instant::now(), long_calls: watch::Sender::new(false), retire: drain::channel().0 }
+    }
+}
+
+impl Age {
+    /// A call that may last begins; what tells it to end.
+    pub fn long_call(&self) -> DrainWatch {
+        self.long_calls.send_if_modified(|was| !std::mem::replace(was, true));
+        self.retire.watch()
+    }
+
+    /// Waits until the connection is to take no further call.
+    pub(super) async fn reached(&self, limits: AgeLimits) {
+        if limits.age.is_zero() {
+            return pending().await;
+        }
+        // The sender lives in `self`, so the wait cannot fail.
+        self.long_calls.subscribe().wait_for(|long| *long).await.ok();
+        let spread = rand::rng().random_range(0.9..1.1);
+        sleep_until(self.since + limits.age.mul_f64(spread)).await;
+    }
+
+    /// Lets the streams go on for the grace, and then tells them to end.
+    pub(super) async fn retire(&self, limits: AgeLimits) -> Infallible {
+        sleep(limits.grace).await;
+        // They end when they have said what they must: nothing is forced.
+        self.retire.start(limits.grace);
+        pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_connections_with_long_calls_age() {
+        let limits = AgeLimits { age: Duration::from_secs(100), grace: Duration::from_secs(50) };
+        let age = Age::default();
+        assert!(timeout(Duration::from_secs(1000), age.reached(limits)).await.is_err());
+        let age = Age::default();
+        let told = age.long_call();
+        let began = Instant::now();
+        age.reached(limits).await;
+        let reached = began.elapsed().as_secs_f64();
+        assert!((89.9..110.1).contains(&reached), "{reached}");
+        assert!(timeout(Duration::from_secs(49), age.retire(limits)).await.is_err());
+        assert!(!told.is_draining());
+        assert!(timeout(Duration::from_secs(51), age.retire(limits)).await.is_err());
+        assert!(told.is_draining());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_age_none_ends() {
+        let age = Age::default();
+        age.long_call();
+        let never = AgeLimits { age: Duration::ZERO, grace: Duration::ZERO };
+        assert!(timeout(Duration::from_secs(1_000_000), age.reached(never)).await.is_err());
+    }
+}
