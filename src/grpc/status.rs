@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use prost_types::Any;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::pb::v1::{Failure, KubernetesStatus};
 use super::reason::Reason;
@@ -205,7 +205,7 @@ impl Error {
         if let Some(status) = &self.status {
             return meta::Status::clone(status);
         }
-        let (code, reason) = match self.code {
+        let (code, reason) = match self.reason.says().0 {
             Code::InvalidArgument | Code::FailedPrecondition => (400, "BadRequest"),
             Code::NotFound => (404, "NotFound"),
             Code::OutOfRange => (410, "Expired"),
@@ -262,8 +262,6 @@ pub(super) fn duration(duration: Duration) -> prost_types::Duration {
 
 #[cfg(test)]
 mod tests {
-    use tonic::Code;
-
     use super::*;
 
     fn decoded(error: Error) -> (Code, RpcStatus) {
