@@ -70,6 +70,8 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_connections_accepted", "Connections accepted", |m| m.connections_total.get()),
     ("http_connections_refused", "Connections closed at once because of the bound", |m| m.connections_refused.get()),
     ("http_connection_errors", "Connections that ended with an error", |m| m.connection_errors.get()),
+    ("http2_writes", "Writes to the sockets of HTTP/2 connections", |m| m.http2_writes.get()),
+    ("http2_pieces", "Pieces that were gathered into writes of HTTP/2 connections", |m| m.http2_pieces.get()),
     ("http_accept_errors", "Failed accepts", |m| m.accept_errors.get()),
     ("http_tls_handshake_errors", "Failed TLS handshakes", |m| m.tls_handshake_errors.get()),
     ("http_requests_served", "Requests answered from a cache", |m| m.requests_served.get()),

@@ -22,6 +22,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub struct Bounded<S> {
     inner: S,
     opening: Option<Opening>,
+    http2: bool,
     stall_timeout: Duration,
     upgraded: Arc<AtomicBool>,
     /// Runs while the socket takes no byte.
@@ -39,7 +40,19 @@ struct Opening {
 impl<S> Bounded<S> {
     pub fn new(inner: S, opening_timeout: Duration, stall_timeout: Duration, upgraded: Arc<AtomicBool>) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + opening_timeout));
-        Self { inner, opening: Some(Opening { matched: 0, deadline }), stall_timeout, upgraded, stalled: None }
+        Self {
+            inner,
+            opening: Some(Opening { matched: 0, deadline }),
+            http2: false,
+            stall_timeout,
+            upgraded,
+            stalled: None,
+        }
+    }
+
+    /// Whether the client began with the preface of HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.http2
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -78,6 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
             Poll::Ready(Ok(())) => {
                 let read = &buf.filled()[filled..];
                 if read.is_empty() || opening.is_over(read) {
+                    self.http2 = opening.matched == HTTP2_PREFACE.len();
                     self.opening = None;
                 }
                 result

@@ -15,6 +15,9 @@ pub struct HttpMetrics {
     pub tls_handshake_errors: Counter,
     /// Connections that ended with an error of the protocol, the socket or a timeout.
     pub connection_errors: Counter,
+    /// Writes to the sockets of HTTP/2 connections, and the pieces that were gathered into them.
+    pub http2_writes: Counter,
+    pub http2_pieces: Counter,
     /// Requests answered from a cache.
     pub requests_served: Counter,
     /// Requests handed to the apiserver.

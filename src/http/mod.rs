@@ -9,6 +9,7 @@ mod ending;
 pub mod error;
 pub mod explain;
 mod framing;
+mod gather;
 pub mod guard;
 pub mod gzip;
 mod io;

@@ -17,11 +17,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::config::{HttpConfig, ListenAddr};
+use super::gather::Gather;
 use super::io::Bounded;
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::{HttpMetrics, Raised};
@@ -85,9 +89,9 @@ struct Shared {
     handler: Arc<dyn Handler>,
     builder: auto::Builder<StreamExecutor>,
     /// Of `https` listeners.
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<TlsAcceptor>,
     /// Of delegated ones.
-    delegated: Option<tokio_rustls::TlsAcceptor>,
+    delegated: Option<TlsAcceptor>,
     connections: Arc<Semaphore>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
@@ -196,42 +200,59 @@ impl Shared {
                 self.metrics.connections_refused.inc();
                 continue;
             };
-            let shared = Arc::clone(&self);
-            let address = address.clone();
             let place = Place { _permit: permit, _open: self.metrics.raise(|metrics| &metrics.connections_open) };
-            spawn("connection", async move { shared.connection(accepted, address, place).await });
+            Arc::clone(&self).start(accepted, address.clone(), place);
         }
     }
 
-    async fn connection(&self, accepted: Accepted, listener: ListenAddr, place: Place) {
+    /// Each kind of connection is a task of its own type: thousands of them are no larger than they must be.
+    fn start(self: Arc<Self>, accepted: Accepted, listener: ListenAddr, place: Place) {
         let peer = match &accepted {
             Accepted::Tcp(_, peer) => Some(*peer),
             Accepted::Unix(_) => None,
         };
         let acceptor = match &listener {
-            ListenAddr::Https(_) => &self.tls,
-            ListenAddr::Delegated(_) => &self.delegated,
-            ListenAddr::Http(_) | ListenAddr::Unix(_) => &None,
+            ListenAddr::Https(_) => self.tls.clone(),
+            ListenAddr::Delegated(_) => self.delegated.clone(),
+            ListenAddr::Http(_) | ListenAddr::Unix(_) => None,
         };
         let must_be_tls = listener.tls_ip().is_some();
-        let mut connection = Connection { place: Some(place), ..Connection::new(listener, peer) };
+        let connection = Connection { place: Some(place), ..Connection::new(listener, peer) };
         match (accepted, acceptor) {
             (Accepted::Tcp(stream, _), Some(acceptor)) => {
-                match tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => {
-                        let shown = stream.get_ref().1.peer_certificates().filter(|shown| !shown.is_empty());
-                        connection.certificates = shown.map(|shown| shown.iter().cloned().collect());
-                        self.http(stream, Arc::new(connection)).await;
+                spawn("connection", async move {
+                    if let Some((stream, connection)) = Box::pin(self.handshake(stream, acceptor, connection)).await {
+                        self.http(*stream, connection).await;
                     }
-                    Ok(Err(error)) => self.handshake_failed(&connection, &error),
-                    Err(_) => self.handshake_failed(&connection, &"timed out"),
-                }
+                });
             }
             // Certificates are loaded with the listeners that need them; without, nothing is said in the clear.
             _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
-            (Accepted::Tcp(stream, _), None) => self.http(stream, Arc::new(connection)).await,
-            (Accepted::Unix(stream), _) => self.http(stream, Arc::new(connection)).await,
+            (Accepted::Tcp(stream, _), None) => {
+                spawn("connection", async move { self.http(stream, connection).await });
+            }
+            (Accepted::Unix(stream), _) => {
+                spawn("connection", async move { self.http(stream, connection).await });
+            }
         }
+    }
+
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        acceptor: TlsAcceptor,
+        mut connection: Connection,
+    ) -> Option<(Box<TlsStream<TcpStream>>, Connection)> {
+        match tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let shown = stream.get_ref().1.peer_certificates().filter(|shown| !shown.is_empty());
+                connection.certificates = shown.map(|shown| shown.iter().cloned().collect());
+                return Some((Box::new(stream), connection));
+            }
+            Ok(Err(error)) => self.handshake_failed(&connection, &error),
+            Err(_) => self.handshake_failed(&connection, &"timed out"),
+        }
+        None
     }
 
     fn handshake_failed(&self, connection: &Connection, error: &dyn std::fmt::Display) {
@@ -239,14 +260,15 @@ impl Shared {
         tracing::debug!(peer = ?connection.peer, %error, "tls handshake failed");
     }
 
-    async fn http<S>(&self, stream: S, connection: Arc<Connection>)
+    async fn http<S>(&self, stream: S, connection: Connection)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let _guard = self.drain.guard();
+        let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
         let stream = Bounded::new(stream, self.handshake_timeout, self.write_stall_timeout, upgraded);
-        let stream = Encoded::new(stream);
+        let stream = Encoded::new(Gather::new(stream, Arc::clone(&self.metrics)));
         let service = service_fn(|request| {
             let response = self.handler.handle(request, &connection);
             async move { Ok::<_, Infallible>(response.await) }

@@ -225,6 +225,57 @@ async fn a_reader_that_stops_reading_is_cut() {
 }
 
 #[tokio::test]
+async fn an_http2_client_that_stops_reading_is_cut() {
+    let (say, _) = tokio::sync::broadcast::channel::<()>(16);
+    let listen = say.clone();
+    let events: Box<Respond> = Box::new(move |_| {
+        let mut listen = listen.subscribe();
+        Box::pin(async move {
+            let (sender, receiver) = mpsc::channel(64);
+            spawn("body", async move {
+                while !matches!(listen.recv().await, Err(tokio::sync::broadcast::error::RecvError::Closed)) {
+                    sender.try_send(Bytes::from(vec![b'x'; 2 << 10])).ok();
+                }
+            });
+            Response::new(streamed(receiver))
+        })
+    });
+    let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), events);
+    // Its windows are so wide that only the socket holds anything up.
+    let (stream, mut relay) = tokio::io::duplex(1 << 10);
+    let mut socket = server.connect().await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    spawn("relay", async move {
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut relay, &mut socket) => {}
+            _ = stopped => std::future::pending().await,
+        }
+    });
+    let (mut client, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1 << 30)
+        .initial_connection_window_size(1 << 30)
+        .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
+        .await
+        .unwrap();
+    spawn("client", async move { connection.await.ok() });
+    let mut bodies = Vec::new();
+    for _ in 0..100 {
+        let request = Request::get("http://localhost/").body(Empty::new()).unwrap();
+        bodies.push(client.send_request(request).await.unwrap().into_body());
+    }
+    say.send(()).unwrap();
+    for body in &mut bodies {
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2 << 10);
+    }
+    stop.send(()).unwrap();
+    while server.metrics.connections_open.get() > 0 {
+        say.send(()).ok();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.metrics.connection_errors.get(), 1);
+}
+
+#[tokio::test]
 async fn a_client_that_says_nothing_is_cut() {
     let server = start("http://127.0.0.1:0", |config| config.handshake_timeout = Duration::from_millis(200), hello());
     assert_eq!(raw(&server, "").await, "");

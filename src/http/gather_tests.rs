@@ -1,0 +1,201 @@
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A socket that keeps apart what is written at once, and may take nothing.
+#[derive(Debug, Default)]
+struct Peer {
+    says: &'static [u8],
+    written: Arc<Mutex<Vec<Vec<u8>>>>,
+    full: Arc<Mutex<bool>>,
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.says.is_empty() {
+            return Poll::Pending;
+        }
+        buf.put_slice(self.says);
+        self.says = b"";
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if *self.full.lock() {
+            return Poll::Pending;
+        }
+        let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>();
+        let size = bytes.len();
+        self.written.lock().push(bytes);
+        Poll::Ready(Ok(size))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.written.lock().push(b"end".to_vec());
+        Poll::Ready(Ok(()))
+    }
+}
+
+struct Scene {
+    socket: Gather<Peer>,
+    written: Arc<Mutex<Vec<Vec<u8>>>>,
+    full: Arc<Mutex<bool>>,
+    metrics: Arc<HttpMetrics>,
+    wakes: Arc<Wakes>,
+    waker: Waker,
+}
+
+impl Scene {
+    async fn new(says: &'static [u8]) -> Self {
+        let peer = Peer { says, ..Peer::default() };
+        let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
+        let metrics = Arc::new(HttpMetrics::default());
+        let bounded = Bounded::new(peer, Duration::from_secs(1), Duration::from_secs(5), Arc::default());
+        let mut socket = Gather::new(bounded, Arc::clone(&metrics));
+        socket.read_exact(&mut vec![0; says.len()]).await.unwrap();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        Self { socket, written, full, metrics, wakes, waker }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(&mut Context::from_waker(&self.waker), bytes)
+    }
+
+    fn flush(&mut self) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(&mut Context::from_waker(&self.waker))
+    }
+
+    fn read(&mut self) -> Poll<io::Result<()>> {
+        let mut buf = [0; 8];
+        Pin::new(&mut self.socket).poll_read(&mut Context::from_waker(&self.waker), &mut ReadBuf::new(&mut buf))
+    }
+
+    fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.written.lock())
+    }
+
+    fn wakes(&self) -> usize {
+        self.wakes.0.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn small_writes_go_out_together_at_the_next_poll() {
+    let mut scene = Scene::new(PREFACE).await;
+    for piece in ["one ", "two ", "three"] {
+        assert!(matches!(scene.write(piece.as_bytes()), Poll::Ready(Ok(n)) if n == piece.len()));
+        assert!(scene.flush().is_ready());
+    }
+    assert!(scene.take().is_empty());
+    assert!(scene.wakes() > 0, "somebody must come to write it");
+    assert!(scene.read().is_pending());
+    assert_eq!(scene.take(), [b"one two three"]);
+    assert_eq!((scene.metrics.http2_writes.get(), scene.metrics.http2_pieces.get()), (1, 3));
+    let wakes = scene.wakes();
+    assert!(scene.flush().is_ready() && scene.read().is_pending());
+    assert!(scene.take().is_empty());
+    assert_eq!(scene.wakes(), wakes, "nothing waits");
+}
+
+#[tokio::test]
+async fn a_flush_without_a_read_between_writes_too() {
+    let mut scene = Scene::new(PREFACE).await;
+    assert!(scene.write(b"one").is_ready() && scene.flush().is_ready());
+    assert!(scene.flush().is_ready());
+    assert_eq!(scene.take(), [b"one"]);
+}
+
+#[tokio::test]
+async fn large_writes_do_not_wait_and_nothing_is_overtaken() {
+    let mut scene = Scene::new(PREFACE).await;
+    let large = vec![b'x'; LARGE];
+    assert!(scene.write(&large).is_ready());
+    assert_eq!(scene.take(), [&large[..]]);
+    let mut sent = Vec::new();
+    for piece in [&b"small"[..], &large, &large, &large, &large, b"end"] {
+        assert!(matches!(scene.write(piece), Poll::Ready(Ok(n)) if n == piece.len()));
+        sent.extend_from_slice(piece);
+        assert!(scene.socket.waiting.len() <= MAX_WAITING);
+    }
+    assert!(scene.flush().is_ready() && scene.read().is_pending());
+    assert_eq!(scene.take().concat(), sent);
+}
+
+#[tokio::test]
+async fn http1_is_written_at_once() {
+    let mut scene = Scene::new(b"GET / HTTP/1.1\r\n").await;
+    assert!(scene.write(b"one").is_ready() && scene.write(b"two").is_ready());
+    assert_eq!(scene.take(), [b"one", b"two"]);
+    assert_eq!(scene.metrics.http2_pieces.get(), 0);
+}
+
+#[tokio::test]
+async fn a_full_socket_holds_the_writer_up_and_is_not_asked_without_end() {
+    let mut scene = Scene::new(PREFACE).await;
+    *scene.full.lock() = true;
+    let piece = [b'x'; 1000];
+    let mut taken = 0;
+    while scene.write(&piece).is_ready() {
+        taken += piece.len();
+        assert!(taken <= MAX_WAITING);
+    }
+    assert!(taken + piece.len() > MAX_WAITING);
+    let wakes = scene.wakes();
+    for _ in 0..3 {
+        assert!(scene.read().is_pending());
+        assert!(scene.flush().is_pending(), "the socket wakes us");
+    }
+    assert_eq!(scene.wakes(), wakes);
+    *scene.full.lock() = false;
+    assert!(scene.read().is_pending());
+    assert_eq!(scene.take().concat().len(), taken);
+}
+
+#[tokio::test]
+async fn what_waits_goes_out_before_the_end() {
+    let mut scene = Scene::new(PREFACE).await;
+    assert!(scene.write(b"last words").is_ready());
+    scene.socket.shutdown().await.unwrap();
+    assert_eq!(scene.take(), [&b"last words"[..], b"end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_nothing_is_noticed_by_whoever_only_reads() {
+    let mut scene = Scene::new(PREFACE).await;
+    *scene.full.lock() = true;
+    assert!(scene.write(b"event").is_ready());
+    let socket = &mut scene.socket;
+    let error = poll_fn(|cx| {
+        let mut buf = [0; 8];
+        Pin::new(&mut *socket).poll_read(cx, &mut ReadBuf::new(&mut buf))
+    });
+    assert_eq!(error.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
