@@ -8,6 +8,7 @@ pub mod admin;
 pub mod app;
 pub mod args;
 pub mod auth;
+pub mod authority;
 pub mod cache;
 pub mod client;
 pub mod codec;

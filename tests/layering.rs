@@ -49,6 +49,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "upstream::RequestVerb",
         ],
     ),
+    // A client of the apiserver's for two objects, and a latch; the certificates go out by a closure of the wiring.
+    ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle", "telemetry::trace"]),
     ("workqueue", &["meta"]),

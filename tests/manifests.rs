@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "manifests/authority.rs"]
+mod authority;
 #[path = "judge/cluster.rs"]
 mod cluster;
 #[path = "manifests/delegated.rs"]
@@ -58,4 +60,9 @@ fn the_tier_serves_unmodified_programs() {
         built().await
     };
     isolated("the_tier_serves_unmodified_programs", before, delegated::the_tier_serves_unmodified_programs());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_a_ca_and_rotate_it_under_their_clients() {
+    authority::replicas_share_and_rotate().await;
 }

@@ -16,6 +16,7 @@ use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
 use crate::auth::audit::Audit;
 use crate::auth::{Access, Mode};
+use crate::authority::{Give, Keeper};
 use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
@@ -64,7 +65,7 @@ impl Daemon {
         // Bound first: a port that is taken is the commonest mistake, and should be the first thing said.
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
         let (listen, ca_file) = (server.addresses(), server.ca_file());
-        let upstream = Upstream::new(source, UpstreamConfig::default()).await?;
+        let upstream = Upstream::new(source.clone(), UpstreamConfig::default()).await?;
         let discovery = Discovery::new(upstream.clone());
         let memory = Memory::of(&config.memory);
         lifecycle::spawn("memory", memory.clone().watch(drain.clone()));
@@ -88,6 +89,13 @@ impl Daemon {
             None => Audit::off(),
         };
 
+        if let (Some(authority), Some(certificates)) = (&config.authority, server.certificates()) {
+            let names = certificates.names_to_give().unwrap_or_default().to_vec();
+            let give: Give =
+                Box::new(move |chain, key| certificates.give(chain, key).map_err(|error| error.to_string()));
+            let keeper = Keeper::new(authority.clone(), upstream.clone(), source, names, give);
+            lifecycle::spawn_supervised("authority", keeper.run(readiness.latch("certificate")), fatal);
+        }
         let latches = Latches {
             apiserver: Some(readiness.latch("apiserver")),
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),

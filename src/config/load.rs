@@ -21,6 +21,7 @@ use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, AuditSink, Policy};
 use crate::auth::{AuthConfig, Mode};
+use crate::authority::{AuthorityConfig, Lifetimes};
 use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::telemetry::otel::OtelConfig;
@@ -85,6 +86,7 @@ impl Loader<'_> {
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
         let auth = self.auth();
+        let authority = self.authority(http.as_ref());
         let audit = self.audit();
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
@@ -116,9 +118,11 @@ impl Loader<'_> {
         Some(Config {
             upstream: UpstreamConfig { kubeconfig, context },
             http: http.map(|mut http| {
+                http.tls.given = authority.is_some();
                 http.tls.client_certificates = auth.as_ref().is_some_and(|auth| auth.client_ca.is_some());
                 http
             })?,
+            authority,
             auth: auth?,
             audit,
             admin: crate::admin::Config { listen: admin?, probes },
@@ -208,6 +212,21 @@ impl Loader<'_> {
             max_reviews: max_reviews?,
             ..AuthConfig::default()
         })
+    }
+
+    fn authority(&mut self, http: Option<&HttpConfig>) -> Option<AuthorityConfig> {
+        let config_maps = self.many("tls.caConfigMaps", str::parse);
+        let (ca, overlap) = (self.duration("tls.caLifetime"), self.duration("tls.caOverlap"));
+        let leaf = self.parse("tls.certLifetime", positive_duration);
+        let secret = self.optional("tls.caSecret", str::parse)?;
+        if http.is_some_and(|http| http.tls.files.is_some()) {
+            self.wrong("tls.caSecret", "cannot be together with tls.certFile");
+        }
+        let lifetimes = Lifetimes { ca: ca?, overlap: overlap?, leaf: leaf? };
+        if lifetimes.overlap >= lifetimes.ca {
+            self.wrong("tls.caOverlap", "must be shorter than tls.caLifetime");
+        }
+        Some(AuthorityConfig { secret, config_maps, lifetimes })
     }
 
     fn audit(&mut self) -> Option<AuditConfig> {

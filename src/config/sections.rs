@@ -14,6 +14,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// At least one listener. Those that trust their clients are reachable from this machine only.
     pub http: HttpConfig,
+    /// The CA that replicas share; `None`: each has its own, or files.
+    pub authority: Option<crate::authority::AuthorityConfig>,
     /// How delegated listeners tell their clients apart.
     pub auth: crate::auth::AuthConfig,
     /// `None`: no audit log.

@@ -73,6 +73,21 @@ pub const SETTINGS: &[Setting] = &[
     one("unixMode", "octal mode", "0600", "permissions of unix sockets"),
     one("tls.certFile", "path", "", "certificate chain of the https listeners, PEM, read again when it changes"),
     one("tls.keyFile", "path", "", "private key of the https listeners, PEM, read again when it changes"),
+    one(
+        "tls.caSecret",
+        "namespace/name",
+        "",
+        "Secret, which must exist, in which the replicas of a deployment keep a CA of their own making; its certificates are then served",
+    ),
+    many(
+        "tls.caConfigMaps",
+        "namespace/name",
+        "",
+        "ConfigMaps, which must exist, in whose ca.crt the CA of tls.caSecret and the cluster's are published",
+    ),
+    one("tls.caLifetime", "duration", "4320h", "how long the CA of tls.caSecret signs before there is another"),
+    one("tls.caOverlap", "duration", "24h", "how long the next CA of tls.caSecret is published before it signs"),
+    one("tls.certLifetime", "duration", "720h", "how long a serving certificate by the CA of tls.caSecret is valid"),
     many("tls.names", "name", "", "DNS names and addresses in a self-issued certificate besides the listen addresses"),
     many("allowedHosts", "name", "", "names a Host header may carry besides localhost and loopback addresses"),
     one(

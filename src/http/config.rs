@@ -41,6 +41,8 @@ pub struct HttpConfig {
 pub struct TlsConfig {
     /// PEM files, read again when they change. Without them a certificate is issued by a CA of our own.
     pub files: Option<CertificateFiles>,
+    /// The certificate is given later ([`super::Certificates::give`]): until then no handshake succeeds.
+    pub given: bool,
     /// Holds the self-issued CA (`ca.crt`, `ca.key`).
     pub state_dir: PathBuf,
     /// DNS names or addresses to put into a self-issued certificate besides localhost and the listen addresses.
@@ -89,6 +91,7 @@ impl HttpConfig {
             listen,
             tls: TlsConfig {
                 files: None,
+                given: false,
                 state_dir,
                 names: Vec::new(),
                 client_certificates: false,

@@ -36,3 +36,4 @@ pub use gzip::GzipConfig;
 pub use metrics::HttpMetrics;
 pub use server::{BoxFuture, Connection, Handler, Server};
 pub use service::{Service, ServiceParts};
+pub use tls::Certificates;

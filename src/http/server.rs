@@ -124,6 +124,11 @@ impl Server {
         self.listeners.iter().map(Listener::address).collect()
     }
 
+    /// The certificate of the TLS listeners, if there are any.
+    pub fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.certificates.clone()
+    }
+
     /// The CA that clients of a self-issued certificate are to trust.
     pub fn ca_file(&self) -> Option<PathBuf> {
         self.certificates.as_ref().and_then(|certificates| certificates.ca_file()).map(Into::into)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -57,8 +57,15 @@ pub enum TlsError {
 
 #[derive(Debug)]
 enum Source {
-    Files { files: CertificateFiles, seen: parking_lot::Mutex<(Vec<u8>, Vec<u8>)> },
+    Files {
+        files: CertificateFiles,
+        seen: parking_lot::Mutex<(Vec<u8>, Vec<u8>)>,
+    },
     SelfIssued(Authority),
+    /// By somebody who knows these names.
+    Given {
+        names: Vec<String>,
+    },
 }
 
 /// A CA of our own. Its key never leaves the state directory and this process.
@@ -72,7 +79,7 @@ struct Authority {
 
 #[derive(Debug)]
 struct Resolver {
-    current: ArcSwap<CertifiedKey>,
+    current: ArcSwapOption<CertifiedKey>,
 }
 
 // === impl Certificates ===
@@ -84,19 +91,20 @@ impl Certificates {
     /// Files that cannot be read or do not belong together, or a state directory that cannot be written.
     pub fn load(config: &TlsConfig, addresses: &[IpAddr]) -> Result<Self, TlsError> {
         let (source, first) = match &config.files {
+            None if config.given => (Source::Given { names: names(config, addresses) }, None),
             Some(files) => {
                 let (certificate, key) = read_pair(files)?;
                 let first = certified(files, &certificate, &key)?;
                 let seen = parking_lot::Mutex::new((certificate, key));
-                (Source::Files { files: files.clone(), seen }, first)
+                (Source::Files { files: files.clone(), seen }, Some(first))
             }
             None => {
                 let authority = Authority::open(&config.state_dir, names(config, addresses))?;
                 let first = authority.issue()?;
-                (Source::SelfIssued(authority), first)
+                (Source::SelfIssued(authority), Some(first))
             }
         };
-        let resolver = Arc::new(Resolver { current: ArcSwap::from_pointee(first) });
+        let resolver = Arc::new(Resolver { current: ArcSwapOption::from_pointee(first) });
         let of_trusting = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, None)?;
         let asks = config.client_certificates.then(AnyClient::new);
         let mut of_delegated = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, asks)?;
@@ -126,8 +134,27 @@ impl Certificates {
     pub fn ca_file(&self) -> Option<&Path> {
         match &self.source {
             Source::SelfIssued(authority) => Some(&authority.certificate_file),
-            Source::Files { .. } => None,
+            Source::Files { .. } | Source::Given { .. } => None,
         }
+    }
+
+    /// What a certificate that is to be given must be for; `None` when none is.
+    pub fn names_to_give(&self) -> Option<&[String]> {
+        match &self.source {
+            Source::Given { names } => Some(names),
+            Source::Files { .. } | Source::SelfIssued(_) => None,
+        }
+    }
+
+    /// Puts a certificate chain and its key, both PEM, into use.
+    ///
+    /// # Errors
+    /// They are none, or do not belong together.
+    pub fn give(&self, chain: &str, key: &str) -> Result<(), TlsError> {
+        let files = CertificateFiles { certificate: "the given certificate".into(), key: "the given key".into() };
+        let next = certified(&files, chain.as_bytes(), key.as_bytes())?;
+        self.resolver.current.store(Some(Arc::new(next)));
+        Ok(())
     }
 
     /// Keeps the certificate fresh, for ever. A change that cannot be used is logged and the old one kept.
@@ -135,6 +162,7 @@ impl Certificates {
         let interval = match self.source {
             Source::Files { .. } => self.reload_interval,
             Source::SelfIssued(_) => LEAF_RENEWAL,
+            Source::Given { .. } => return std::future::pending().await,
         };
         loop {
             tokio::time::sleep(interval).await;
@@ -149,6 +177,7 @@ impl Certificates {
     /// Looks once whether there is a newer certificate; true when it was put into use.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         let next = match &self.source {
+            Source::Given { .. } => return Ok(false),
             Source::SelfIssued(authority) => authority.issue()?,
             Source::Files { files, seen } => {
                 let pair = read_pair(files)?;
@@ -161,7 +190,7 @@ impl Certificates {
                 next
             }
         };
-        self.resolver.current.store(Arc::new(next));
+        self.resolver.current.store(Some(Arc::new(next)));
         Ok(true)
     }
 }
@@ -170,7 +199,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.load_full())
+        self.current.load_full()
     }
 }
 

@@ -6,6 +6,7 @@ use super::*;
 fn config(directory: &Path) -> TlsConfig {
     TlsConfig {
         files: None,
+        given: false,
         state_dir: directory.join("state"),
         names: vec!["cluster.example".into()],
         client_certificates: false,

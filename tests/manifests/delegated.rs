@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::pod::{Pod, Process};
 use super::sidecar::{create_pod, stands_alone, until};
 use super::support::client::Client;
-use super::{image, objects, process};
+use super::{image, objects};
 
 const CLIENTS: &str = "informerd-client";
 const SERVED: &str = "https://localhost:8443";
@@ -38,7 +38,6 @@ pub async fn the_tier_serves_unmodified_programs() {
     let world = World::start("tier").await;
     world.is_what_its_manifest_says().await;
     world.authorizes().await;
-    rotates(&world).await;
 
     let _service = Service::start(world.cluster.dir()).await;
     for client in ["go", "python", "node"] {
@@ -61,12 +60,8 @@ impl World {
     async fn start(overlay: &'static str) -> Self {
         let cluster = Cluster::start().await;
         objects::apply(&cluster, overlay).await;
-        objects::apply_example(&cluster, "drop-in").await;
+        objects::apply_example(&cluster, if overlay == "tier" { "drop-in" } else { "drop-in-node" }).await;
         let namespace = format!("informerd-{overlay}");
-        for namespace in [&namespace, CLIENTS] {
-            publish_cluster_ca(&cluster, namespace).await;
-        }
-        certificates(&cluster, &[&namespace, CLIENTS]).await;
         let kind = if overlay == "tier" { "deployment" } else { "daemonset" };
         let pod = Pod::of(&cluster, kind, &namespace, "informerd").await;
         let mut daemon = pod.container("informerd").start_in(&image::binary().await).await;
@@ -91,6 +86,7 @@ impl World {
         let account = format!("system:serviceaccount:{name}:informerd");
         for (verb, resource) in [
             ("list", "secrets"),
+            ("get", "secrets"),
             ("list", "configmaps"),
             ("create", "pods"),
             ("delete", "pods"),
@@ -150,59 +146,6 @@ impl World {
         }
         panic!("{client} has ended before it saw {wanted}\n{}", running.log());
     }
-}
-
-/// Two more runs after a rotation: the CA in use is always one that was published a run before.
-async fn rotates(world: &World) {
-    let namespace = format!("informerd-{}", world.overlay);
-    let bundle = |text: &str| text.matches("BEGIN CERTIFICATE").count();
-    let published = async || {
-        let path = "--output=jsonpath={.data.ca\\.crt}";
-        world.cluster.kubectl_ok(["get", "configmap", "informerd-ca", "--namespace", CLIENTS, path]).await
-    };
-    let volume = world.clients.volume("account");
-    let token = std::fs::read_to_string(volume.join("token")).unwrap();
-    let first = published().await;
-    assert_eq!(bundle(&first), 2, "the cluster's and ours:\n{first}");
-    let mut trusted = first.clone();
-    for (arguments, cas) in [(vec!["--rotate"], 3), (vec![], 3), (vec![], 2)] {
-        let arguments = [arguments, vec![namespace.as_str(), CLIENTS]].concat();
-        certificates(&world.cluster, &arguments).await;
-        let now = published().await;
-        assert_eq!(bundle(&now), cas, "{arguments:?}");
-        // What is served now is trusted by whoever has read the bundle before this run.
-        let tls = world.cluster.dir().join("tls.crt");
-        let path = "--output=jsonpath={.data.tls\\.crt}";
-        let served =
-            world.cluster.kubectl_ok(["get", "secret", "informerd-tls", "--namespace", &namespace, path]).await;
-        use base64::Engine as _;
-        std::fs::write(&tls, base64::engine::general_purpose::STANDARD.decode(served).unwrap()).unwrap();
-        let ca = world.cluster.dir().join("trusted.crt");
-        std::fs::write(&ca, &trusted).unwrap();
-        run(Command::new("openssl").arg("verify").arg("-CAfile").arg(&ca).arg(&tls)).await;
-        trusted = now;
-    }
-    assert_ne!(trusted, first, "the first CA is gone");
-    // The running daemon still has the first certificate, as long as the kubelet has not brought the new one.
-    let client = Client::tls(SERVED, &volume.join("ca.crt"), &token);
-    assert_eq!(client.get(&format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0")).await.status, 200);
-}
-
-/// As kube-controller-manager does in every namespace.
-async fn publish_cluster_ca(cluster: &Cluster, namespace: &str) {
-    let file = format!("--from-file=ca.crt={}", cluster.info.ca.display());
-    cluster.kubectl_ok(["create", "configmap", "kube-root-ca.crt", "--namespace", namespace, &file]).await;
-}
-
-/// Runs `manifests/certificates` as an operator would.
-async fn certificates(cluster: &Cluster, arguments: &[&str]) {
-    let kubectl = cluster.dir().join("kubectl");
-    let judge = process::judge().await.display();
-    let script = format!("#!/bin/sh\nexec {judge} kubectl --kubeconfig {} \"$@\"\n", cluster.admin().display());
-    std::fs::write(&kubectl, script).unwrap();
-    run(Command::new("chmod").arg("+x").arg(&kubectl)).await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/certificates");
-    run(Command::new(script).args(arguments).env("KUBECTL", &kubectl).env("HOME", cluster.dir())).await;
 }
 
 async fn served() -> u64 {

@@ -1,0 +1,76 @@
+//! What the Secret holds, and how it changes with time. No I/O, and no clock.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Lifetimes;
+use super::ca::Ca;
+
+/// The CA that signs, the one that will, and those whose certificates are still about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Bundle {
+    pub(super) current: Ca,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<Ca>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) previous: Vec<Previous>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Previous {
+    pub(super) certificate: String,
+    /// All that it signed has expired then.
+    pub(super) until: Timestamp,
+}
+
+// === impl Bundle ===
+
+impl Bundle {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+        let bundle: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        bundle.current.check()?;
+        bundle.next.as_ref().map_or(Ok(()), Ca::check)?;
+        Ok(bundle)
+    }
+
+    /// All that clients are to trust, PEM.
+    pub(super) fn trusted(&self) -> String {
+        let next = self.next.as_ref().map(|next| &next.certificate);
+        let previous = self.previous.iter().map(|previous| &previous.certificate);
+        let all = std::iter::once(&self.current.certificate).chain(next).chain(previous);
+        all.map(|pem| format!("{}\n", pem.trim_end())).collect()
+    }
+
+    /// What is to be instead, if anything. `published` says whether a CA's certificate is where all clients find it: one
+    /// that is not must not sign.
+    pub(super) fn step(
+        this: Option<&Self>,
+        published: impl Fn(&str) -> bool,
+        now: Timestamp,
+        lifetimes: &Lifetimes,
+    ) -> Result<Option<Self>, rcgen::Error> {
+        let make = || Ca::make(now, lifetimes.ca_validity());
+        let Some(this) = this else {
+            return Ok(Some(Self { current: make()?, next: None, previous: Vec::new() }));
+        };
+        let mut then = this.clone();
+        then.previous.retain(|previous| now < previous.until);
+        // A clock that was set back makes nothing happen.
+        let age = |ca: &Ca| now.duration_since(ca.made).unsigned_abs();
+        if then.next.is_none() && now > then.current.made && age(&then.current) >= lifetimes.ca {
+            then.next = Some(make()?);
+        }
+        // After a long absence there is nothing left to wait for.
+        let expired = now > then.current.made && age(&then.current) >= lifetimes.ca_validity();
+        let promotes =
+            |next: &Ca| now > next.made && age(next) >= lifetimes.overlap && published(&next.certificate) || expired;
+        if let Some(next) = then.next.take_if(|next| promotes(next)) {
+            let until = now + lifetimes.trusted_after();
+            let last = std::mem::replace(&mut then.current, next);
+            then.previous.push(Previous { certificate: last.certificate, until });
+        }
+        Ok((then != *this).then_some(then))
+    }
+}

@@ -1,0 +1,172 @@
+//! Keeps the shared CA, what is published of it, and the serving certificate of this process.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::bundle::Bundle;
+use super::{AuthorityConfig, AuthorityError, ObjectName, objects};
+use crate::lifecycle::readiness::Latch;
+use crate::upstream::client::{ConfigSource, Upstream};
+
+/// Puts a certificate chain and its key, both PEM, into use.
+pub type Give = Box<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
+
+pub struct Keeper {
+    config: AuthorityConfig,
+    upstream: Upstream,
+    /// Tells the cluster's own CA, which is published beside ours.
+    source: ConfigSource,
+    /// What the serving certificate is for.
+    names: Vec<String>,
+    give: Give,
+    issued: Option<Issued>,
+}
+
+/// The certificate in use.
+struct Issued {
+    at: Timestamp,
+    by: Timestamp,
+}
+
+/// Keys of the two objects.
+const BUNDLE: &str = "authority.json";
+const TRUSTED: &str = "ca.crt";
+/// Two that begin at once settle it after a few times.
+const CONFLICTS: usize = 20;
+const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MOST: Duration = Duration::from_secs(120);
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub fn new(
+        config: AuthorityConfig,
+        upstream: Upstream,
+        source: ConfigSource,
+        names: Vec<String>,
+        give: Give,
+    ) -> Self {
+        Self { config, upstream, source, names, give, issued: None }
+    }
+
+    /// For ever. The latch is released with the first certificate.
+    pub async fn run(mut self, latch: Latch) {
+        let mut latch = Some(latch);
+        let mut retry = RETRY;
+        loop {
+            let mut result = self.pass().await;
+            for _ in 0..CONFLICTS {
+                if !matches!(result, Err(AuthorityError::Conflict { .. })) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(rand::random_range(10..200))).await;
+                result = self.pass().await;
+            }
+            if self.issued.is_some()
+                && let Some(latch) = latch.take()
+            {
+                latch.release();
+            }
+            let wait = match result {
+                Ok(()) => {
+                    retry = RETRY;
+                    self.config.lifetimes.interval()
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the shared CA cannot be looked after, trying again");
+                    retry = (retry * 2).min(RETRY_MOST);
+                    retry.min(self.config.lifetimes.interval())
+                }
+            };
+            tokio::time::sleep(wait.mul_f64(rand::random_range(0.8..1.2))).await;
+        }
+    }
+
+    async fn pass(&mut self) -> Result<(), AuthorityError> {
+        let mut secret = objects::get(&self.upstream, "secrets", &self.config.secret).await?;
+        let held = self.held(&secret)?;
+        let mut maps = Vec::new();
+        let mut failed = None;
+        for name in &self.config.config_maps {
+            match objects::get(&self.upstream, "configmaps", name).await {
+                Ok(map) => maps.push((name, map)),
+                // Not there, or not ours: then nobody reads in it what we write.
+                Err(error @ AuthorityError::Refused { status: 403 | 404, .. }) => {
+                    tracing::warn!(config_map = %name, %error, "what clients are to trust is not published there");
+                }
+                // One that fails must not keep the others from their certificates.
+                Err(error) => failed = Some(error),
+            }
+        }
+        let lifetimes = self.config.lifetimes;
+        let everywhere = |certificate: &str| {
+            let says =
+                |map: &Value| map["data"][TRUSTED].as_str().is_some_and(|text| text.contains(certificate.trim()));
+            failed.is_none() && maps.iter().all(|(_, map)| says(map))
+        };
+        let now = Timestamp::now();
+        let bundle = match Bundle::step(held.as_ref(), everywhere, now, &lifetimes)? {
+            Some(next) => {
+                let text = serde_json::to_vec(&next).map_err(|error| content(&self.config.secret, &error))?;
+                secret["data"][BUNDLE] = json!(STANDARD.encode(text));
+                objects::put(&self.upstream, "secrets", &self.config.secret, &secret).await?;
+                let of = held.as_ref().map(|held| held.current.made);
+                tracing::info!(secret = %self.config.secret, current = %next.current.made, before = ?of, next = ?next.next.as_ref().map(|next| next.made), "the shared CA has changed");
+                next
+            }
+            // There is one if nothing had to change.
+            None => held.ok_or_else(|| content(&self.config.secret, &"is empty"))?,
+        };
+        // First what is to be trusted, then what it signs.
+        let trusted = format!("{}{}", self.cluster_ca().await?, bundle.trusted());
+        for (name, mut map) in maps {
+            if map["data"][TRUSTED] != trusted.as_str() {
+                map["data"][TRUSTED] = json!(trusted);
+                objects::put(&self.upstream, "configmaps", name, &map).await?;
+                tracing::info!(config_map = %name, "published what clients are to trust");
+            }
+        }
+        self.sign(&bundle, now)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn sign(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {
+        let lifetimes = &self.config.lifetimes;
+        let old = |issued: &Issued| now.duration_since(issued.at).unsigned_abs() >= lifetimes.leaf * 2 / 3;
+        if self.issued.as_ref().is_some_and(|issued| issued.by == bundle.current.made && !old(issued)) {
+            return Ok(());
+        }
+        let leaf = bundle.current.issue(&self.names, now, lifetimes.leaf)?;
+        (self.give)(&leaf.chain, &leaf.key).map_err(|error| content(&self.config.secret, &error))?;
+        self.issued = Some(Issued { at: now, by: bundle.current.made });
+        tracing::info!(ca = %bundle.current.made, "serving certificate issued");
+        Ok(())
+    }
+
+    /// What the Secret holds. What is there and makes no sense is not written over: somebody has to look at it.
+    fn held(&self, secret: &Value) -> Result<Option<Bundle>, AuthorityError> {
+        let Some(text) = secret["data"][BUNDLE].as_str() else { return Ok(None) };
+        let text = STANDARD.decode(text).map_err(|error| content(&self.config.secret, &error))?;
+        Bundle::parse(&text).map(Some).map_err(|error| content(&self.config.secret, &error))
+    }
+
+    /// PEM; empty without TLS. Read anew each time: it is rotated as well.
+    async fn cluster_ca(&self) -> Result<String, AuthorityError> {
+        let config = self.source.read().await?;
+        Ok(config.root_cert.unwrap_or_default().iter().map(|der| pem(der)).collect())
+    }
+}
+
+fn content(name: &ObjectName, message: &dyn std::fmt::Display) -> AuthorityError {
+    AuthorityError::Content { what: format!("Secret {name}"), message: message.to_string() }
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n");
+    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+}
