@@ -58,6 +58,15 @@ async fn a_browser_shows_it_live() {
     // The plot has a line once two samples were taken.
     page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
 
+    // The program that asked, without a name of its own, and what it has open.
+    let client = |column: usize| format!("document.querySelectorAll('#clients tr')[0].cells[{column}].textContent");
+    page.until(&format!("{} === '127.0.0.1' && {} === 'HTTP/1.1' && {} === '1'", client(0), client(3), client(4)))
+        .await;
+    page.until(&format!("Number({}) > 30", client(5))).await;
+    if let Some(path) = std::env::var_os("STATUS_PAGE_PNG") {
+        page.screenshot(std::path::Path::new(&path)).await;
+    }
+
     // It goes on without being loaded again.
     drop(watch);
     read_much(&through, 70).await;
@@ -71,15 +80,14 @@ async fn a_browser_shows_it_live() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 
     // Whatever a thing is called stays a text.
-    page.evaluate(&format!("show({{...({EMPTY}), server: {EVIL:?}, caches: []}})")).await;
+    page.evaluate(&format!("show({{...({EMPTY}), server: {EVIL:?}, caches: [], clients: [{{...({CLIENT}), program: {EVIL:?}, user: {EVIL:?}}}]}})")).await;
     assert_eq!(page.evaluate("document.querySelectorAll('img').length").await, 0);
 
     through.context.readiness.withdraw("draining");
     page.until("document.getElementById('state').textContent === 'not ready: draining'").await;
-    if let Some(path) = std::env::var_os("STATUS_PAGE_PNG") {
-        page.screenshot(std::path::Path::new(&path)).await;
-    }
 }
+
+const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0}";
 
 const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, \
                      connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
@@ -94,5 +102,7 @@ async fn a_terminal_shows_the_same() {
     assert!(text.contains(": ready\n") && text.contains(" 5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
     assert_eq!(rows.len(), 2, "{text}");
+    let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
+    assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;
 }

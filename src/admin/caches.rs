@@ -10,6 +10,23 @@ use super::Totals;
 pub trait Introspect: Debug + Send + Sync + 'static {
     fn caches(&self) -> Vec<CacheInfo>;
     fn totals(&self) -> Totals;
+
+    /// A bounded number of them, those that matter most first.
+    fn clients(&self) -> Vec<ClientInfo>;
+}
+
+/// One client as the status page shows it. Nothing of its credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClientInfo {
+    pub address: String,
+    /// Who it last was, where clients are authenticated.
+    pub user: String,
+    pub program: String,
+    pub protocol: &'static str,
+    pub requests: u64,
+    /// Open now.
+    pub watches: u64,
+    pub bytes: u64,
 }
 
 /// One informer as `/debug/caches` shows it.
@@ -69,6 +86,10 @@ impl Introspect for NoCaches {
 
     fn totals(&self) -> Totals {
         Totals::default()
+    }
+
+    fn clients(&self) -> Vec<ClientInfo> {
+        Vec::new()
     }
 }
 

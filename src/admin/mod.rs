@@ -7,7 +7,7 @@ mod routes;
 mod server;
 mod status;
 
-pub use caches::{CacheInfo, Introspect, NoCaches};
+pub use caches::{CacheInfo, ClientInfo, Introspect, NoCaches};
 pub use config::Config;
 pub use server::{Admin, AdminError};
 pub use status::Totals;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{CacheInfo, Introspect};
+use super::{CacheInfo, ClientInfo, Introspect};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
@@ -71,6 +71,7 @@ pub(super) struct Status {
     #[serde(flatten)]
     totals: Totals,
     caches: Vec<CacheInfo>,
+    clients: Vec<ClientInfo>,
     past: Vec<Point>,
 }
 
@@ -109,6 +110,7 @@ impl Status {
             resident_bytes: telemetry::resident_bytes().unwrap_or(0),
             totals: daemon.totals(),
             caches: super::caches::sorted(daemon.caches()),
+            clients: daemon.clients(),
             past: past.points.lock().iter().copied().collect(),
         }
     }

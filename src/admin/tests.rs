@@ -19,6 +19,10 @@ impl Introspect for Two {
     fn totals(&self) -> Totals {
         Totals { server: "https://10.0.0.1".into(), served: 5, ..Default::default() }
     }
+
+    fn clients(&self) -> Vec<ClientInfo> {
+        Vec::new()
+    }
 }
 
 fn start(readiness: &Registry, fatal: &Fatal) -> Admin {

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::admin::{CacheInfo, Introspect, Totals};
+use crate::admin::{CacheInfo, ClientInfo, Introspect, Totals};
 use crate::grpc::{self, pb::v1};
 use crate::http::HttpMetrics;
+use crate::http::clients::Client;
 use crate::informer::{Factory, Informer};
 use crate::meta::{Encoding, ResourceVersion};
 use crate::reads::Reads;
@@ -46,6 +47,14 @@ impl Introspect for Everything {
             upstream_in_flight: load(&upstream.in_flight),
             upstream_connect_errors: load(&upstream.connect_errors),
         }
+    }
+
+    fn clients(&self) -> Vec<ClientInfo> {
+        let info = |client: Client| {
+            let Client { address, user, program, protocol, requests, watches, bytes } = client;
+            ClientInfo { address, user, program, protocol, requests, watches, bytes }
+        };
+        self.http.clients.list().into_iter().map(info).collect()
     }
 }
 

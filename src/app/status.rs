@@ -33,6 +33,7 @@ pub struct Status {
     pub upstream_connections: u64,
     pub upstream_in_flight: u64,
     pub caches: Vec<Cache>,
+    pub clients: Vec<Client>,
     pub past: Vec<Point>,
 }
 
@@ -55,6 +56,18 @@ pub struct Cache {
     pub relists: u64,
     pub idle_seconds: u64,
     pub silent_seconds: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    pub address: String,
+    pub user: String,
+    pub program: String,
+    pub protocol: String,
+    pub requests: u64,
+    pub watches: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -120,6 +133,10 @@ impl Status {
         for cache in self.caches.iter().filter(|cache| !cache.ready && !cache.last_error.is_empty()) {
             let _ = writeln!(text, "{}: {}", cache.resource, cache.last_error);
         }
+        if !self.clients.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.client_rows()));
+        }
         text
     }
 
@@ -139,6 +156,17 @@ impl Status {
         // The time of a column, in tenths of a second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
         Some(format!("{bars}  in the last {}, at most {rate}/s", duration(span)))
+    }
+
+    fn client_rows(&self) -> Vec<Vec<String>> {
+        let head = ["CLIENT", "USER", "PROGRAM", "PROTOCOL", "WATCHES", "REQUESTS", "BYTES"];
+        let or_none = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+        let row = |client: &Client| {
+            let texts = [&client.address, &client.user, &client.program, &client.protocol].map(|text| or_none(text));
+            let counts = [client.watches.to_string(), client.requests.to_string(), bytes(client.bytes)];
+            texts.into_iter().chain(counts).collect()
+        };
+        std::iter::once(head.map(str::to_owned).to_vec()).chain(self.clients.iter().map(row)).collect()
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
@@ -210,7 +238,8 @@ mod tests {
             "past":[{"at":0,"served":0,"own":0},{"at":30,"served":40,"own":10},{"at":60,"served":100,"own":10}],
             "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
             "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
-            {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}]}"#;
+            {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
+            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}]}"#;
         let status: Status = serde_json::from_str(json).unwrap();
         let text = status.render();
         for line in [
@@ -220,6 +249,7 @@ mod tests {
             "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
             "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
             "pods: no route",
+            "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }

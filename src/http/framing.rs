@@ -11,6 +11,15 @@ use super::body::{self, Body};
 const SHORT: usize = 2048;
 const SHORT_HTTP2: usize = 4096;
 
+/// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
+pub fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+    let of_grpc = |value: &HeaderValue| {
+        let rest = value.as_bytes().strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))
+    };
+    version == Version::HTTP_2 && headers.get(CONTENT_TYPE).is_some_and(of_grpc)
+}
+
 /// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
 pub fn short(version: Version) -> usize {
     if version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT }

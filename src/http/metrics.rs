@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use super::clients::Clients;
+
 /// Counters since start and gauges of now. Shared; every field is updated with relaxed order.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
@@ -47,6 +49,7 @@ pub struct HttpMetrics {
     pub gzip_memory: Gauge,
     /// List bodies given up because the client stopped taking them.
     pub lists_stalled: Counter,
+    pub clients: Clients,
 }
 
 #[derive(Debug, Default)]

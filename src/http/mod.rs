@@ -4,6 +4,7 @@ pub mod age;
 pub mod body;
 mod cached;
 mod client_certificates;
+pub mod clients;
 pub mod config;
 mod ending;
 pub mod error;

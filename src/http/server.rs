@@ -24,6 +24,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::age::{Age, AgeLimits};
 use super::body::Body;
+use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
 use super::gather::Gather;
 use super::io::Bounded;
@@ -65,6 +66,8 @@ pub struct Connection {
     /// Of long calls.
     pub age: Age,
     upgraded: Arc<AtomicBool>,
+    /// Who sent the last request.
+    pub(super) last: Last,
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
 }
@@ -321,7 +324,15 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 impl Connection {
     /// A connection that is not counted.
     pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
-        Self { listener, peer, certificates: None, age: Age::default(), upgraded: Arc::default(), place: None }
+        Self {
+            listener,
+            peer,
+            certificates: None,
+            age: Age::default(),
+            upgraded: Arc::default(),
+            last: Last::default(),
+            place: None,
+        }
     }
 
     /// Who sends a request with these headers, as far as the connection tells.

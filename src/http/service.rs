@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT, VARY, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
 use super::body::{self, Body};
+use super::clients::{IsWatch, Row};
 use super::ending::Ending;
 use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, respond};
 use super::explain::Plan;
@@ -133,9 +134,12 @@ impl Handler for Service {
             if !framing::is_path(request.uri().path()) {
                 return framing::bad_request(version);
             }
-            let response = framing::for_version(inner.answer(request, &connection, &span).await, version);
+            let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
+            let client = inner.metrics.clients.of(&connection, request.headers(), version, grpc);
+            let answer = inner.answer(request, &connection, &span, &client).await;
+            let response = framing::for_version(answer, version);
             spans::answered(&span, &response);
-            response
+            client.count(response)
         };
         Box::pin(answer.instrument(within))
     }
@@ -144,14 +148,25 @@ impl Handler for Service {
 // === impl Inner ===
 
 impl Inner {
-    async fn answer(&self, request: Request<Incoming>, connection: &Arc<Connection>, span: &Span) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        span: &Span,
+        client: &Row,
+    ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), Encoding::Json, audit_id);
         }
-        if let Some(grpc) = self.grpc.as_ref().filter(|_| is_grpc(&head)) {
-            return grpc.handle(Request::from_parts(head, body), connection).await;
+        if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
+            let watches = ["/Watch", "/Sync"].iter().any(|method| head.uri.path().ends_with(method));
+            let mut response = grpc.handle(Request::from_parts(head, body), connection).await;
+            if watches {
+                response.extensions_mut().insert(IsWatch);
+            }
+            return response;
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
@@ -160,6 +175,7 @@ impl Inner {
         let (answered, plan) = match read::parse(&head, &info) {
             Parsed::Read(read) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
+                    client.is(grant.user().map_or("", |user| user.username.as_str()));
                     self.read(*read, info.verb, grant, entry, &self.taken(&head), &audit_id).await
                 }
                 Ok(None) => {
@@ -183,6 +199,9 @@ impl Inner {
         spans::planned(span, &plan);
         if self.explain {
             plan.write(response.headers_mut());
+        }
+        if info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK {
+            response.extensions_mut().insert(IsWatch);
         }
         response
     }
@@ -469,15 +488,6 @@ impl<T> Outcome<T> {
 
 fn media_type(form: &Form, stream: bool) -> HeaderValue {
     HeaderValue::from_static(form.media_type(stream))
-}
-
-/// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
-pub(super) fn is_grpc(request: &Parts) -> bool {
-    let of_grpc = |value: &HeaderValue| {
-        let rest = value.as_bytes().strip_prefix(b"application/grpc");
-        rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))
-    };
-    request.version == Version::HTTP_2 && request.headers.get(CONTENT_TYPE).is_some_and(of_grpc)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use tracing::field::Empty;
 use super::config::ListenAddr;
 use super::error::AUDIT_ID;
 use super::explain::Plan;
+use super::framing::is_grpc;
 use super::server::Connection;
-use super::service::is_grpc;
 use crate::meta::RequestInfo;
 use crate::telemetry::trace::{self, SPANS};
 
@@ -123,7 +123,7 @@ fn describe(span: &Span, head: &Parts, connection: &Connection) {
         span.record("user_agent.original", cut(agent));
     }
     let path = head.uri.path();
-    if is_grpc(head) {
+    if is_grpc(head.version, &head.headers) {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         span.record("otel.name", cut(&format!("{service}/{method}")));
         span.record("rpc.system", "grpc");

@@ -133,6 +133,17 @@ function rows(caches) {
 	});
 }
 
+function clients(all) {
+	return all.map((client) => {
+		const row = element('tr');
+		row.append(
+			...[client.address || '–', client.user || '–', client.program, client.protocol].map((text) => element('td', text)),
+			...[grouped(client.watches), grouped(client.requests), bytes(client.bytes)].map((text) => element('td', text, 'n')),
+		);
+		return row;
+	});
+}
+
 function show(status) {
 	byId('version').textContent = status.version;
 	byId('server').textContent = status.server;
@@ -144,6 +155,8 @@ function show(status) {
 	byId('tiles').replaceChildren(...tiles(status));
 	byId('plot').replaceChildren(...plot(status));
 	byId('caches').replaceChildren(...rows(status.caches));
+	byId('count').textContent = status.clients.length;
+	byId('clients').replaceChildren(...clients(status.clients));
 }
 
 async function live() {

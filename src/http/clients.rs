@@ -1,0 +1,283 @@
+//! Who the clients are: counts by address, program and protocol, for whoever looks after the daemon. The table has a
+//! bound; credentials are no part of it.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Response, Version};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tokio::time::{Duration, Instant};
+
+use super::body::{Body, BoxError};
+use super::server::Connection;
+use crate::codec::Slices;
+
+/// Rows of the table. Whoever finds no place is counted with all others that found none.
+pub const MOST: usize = 200;
+/// A row gives its place to a new client when it has been silent for this long and has nothing open.
+const SILENT: Duration = Duration::from_secs(60);
+/// What a program calls itself is cut to this.
+const LONGEST: usize = 64;
+
+/// All clients that were seen. Bounded by [`MOST`].
+#[derive(Debug, Default)]
+pub struct Clients {
+    rows: Mutex<HashMap<Key, Arc<Row>>>,
+    others: Arc<Row>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    address: Box<str>,
+    program: Box<str>,
+    protocol: &'static str,
+}
+
+/// Counts of one client.
+#[derive(Debug, Default)]
+pub struct Row {
+    /// Who it last was on a delegated listener; empty where nobody asked.
+    user: Mutex<Arc<str>>,
+    requests: AtomicU64,
+    watches: AtomicI64,
+    /// Answers under way, watches among them.
+    open: AtomicI64,
+    bytes: AtomicU64,
+    last: Mutex<Option<Instant>>,
+    /// It has given its place away.
+    gone: AtomicBool,
+}
+
+/// The row of a connection's last request, and what the program called itself in it.
+pub type Last = Mutex<Option<(Option<HeaderValue>, Arc<Row>)>>;
+
+/// One row as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// `unix` on a socket; empty for those who share the last row.
+    pub address: String,
+    pub user: String,
+    pub program: String,
+    pub protocol: &'static str,
+    pub requests: u64,
+    pub watches: u64,
+    /// Of bodies.
+    pub bytes: u64,
+}
+
+/// Marks the answer to a watch.
+#[derive(Clone, Copy, Debug)]
+pub struct IsWatch;
+
+/// A body whose bytes count for a client, and which is open until it is dropped.
+struct Counted {
+    body: Body,
+    row: Arc<Row>,
+    watch: bool,
+}
+
+// === impl Clients ===
+
+impl Clients {
+    /// The client of a request, which counts. A connection's next request of the same program finds its row at once.
+    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<Row> {
+        let agent = headers.get(USER_AGENT);
+        let mut last = connection.last.lock();
+        let row = match &*last {
+            Some((of, row)) if of.as_ref() == agent && !row.gone.load(Ordering::Relaxed) => Arc::clone(row),
+            _ => {
+                let row = self.row(Key {
+                    address: connection.peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
+                    program: program(agent).into(),
+                    protocol: match version {
+                        _ if grpc => "gRPC",
+                        Version::HTTP_2 => "HTTP/2",
+                        _ => "HTTP/1.1",
+                    },
+                });
+                *last = Some((agent.cloned(), Arc::clone(&row)));
+                row
+            }
+        };
+        drop(last);
+        row.requests.fetch_add(1, Ordering::Relaxed);
+        *row.last.lock() = Some(Instant::now());
+        row
+    }
+
+    fn row(&self, key: Key) -> Arc<Row> {
+        let mut rows = self.rows.lock();
+        if let Some(row) = rows.get(&key) {
+            return Arc::clone(row);
+        }
+        if rows.len() >= MOST && !make_place(&mut rows) {
+            return Arc::clone(&self.others);
+        }
+        let row = Arc::<Row>::default();
+        rows.insert(key, Arc::clone(&row));
+        row
+    }
+
+    /// Those with the most open watches first, then those with the most requests; who shares the last row comes last.
+    pub fn list(&self) -> Vec<Client> {
+        let rows = self.rows.lock();
+        let mut all: Vec<_> = rows.iter().map(|(key, row)| row.show(key)).collect();
+        drop(rows);
+        all.sort_by(|a, b| {
+            let rank = |client: &Client| (u64::MAX - client.watches, u64::MAX - client.requests);
+            (rank(a), &a.address, &a.program).cmp(&(rank(b), &b.address, &b.program))
+        });
+        if self.others.requests.load(Ordering::Relaxed) > 0 {
+            let key = Key { address: "".into(), program: "others".into(), protocol: "" };
+            all.push(self.others.show(&key));
+        }
+        all
+    }
+}
+
+/// Takes out the row that was silent for longest.
+fn make_place(rows: &mut HashMap<Key, Arc<Row>>) -> bool {
+    let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
+    let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
+    let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
+        return false;
+    };
+    if let Some(row) = rows.remove(&key) {
+        row.gone.store(true, Ordering::Relaxed);
+    }
+    true
+}
+
+/// `kubectl/v1.36.3` of `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
+fn program(agent: Option<&HeaderValue>) -> &str {
+    let text = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("–");
+    let name = text.split(' ').next().filter(|name| !name.is_empty()).unwrap_or(text);
+    // Visible ASCII, as every text of a header value.
+    name.get(..LONGEST).unwrap_or(name)
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Tells who it is.
+    pub fn is(&self, user: &str) {
+        let mut known = self.user.lock();
+        if **known != *user {
+            *known = user.into();
+        }
+    }
+
+    /// Counts what is sent of an answer.
+    pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
+        let watch = response.extensions_mut().remove::<IsWatch>().is_some();
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
+        response.map(|body| Counted { body, row: self, watch }.boxed_unsync())
+    }
+
+    fn show(&self, key: &Key) -> Client {
+        Client {
+            address: key.address.to_string(),
+            user: self.user.lock().to_string(),
+            program: key.program.to_string(),
+            protocol: key.protocol,
+            requests: self.requests.load(Ordering::Relaxed),
+            watches: u64::try_from(self.watches.load(Ordering::Relaxed)).unwrap_or(0),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+// === impl Counted ===
+
+impl http_body::Body for Counted {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.row.bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.row.open.fetch_sub(1, Ordering::Relaxed);
+        self.row.watches.fetch_sub(i64::from(self.watch), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::body;
+    use super::super::config::ListenAddr;
+    use super::*;
+
+    fn seen(clients: &Clients, host: u8, agent: &'static str) -> Arc<Row> {
+        let listener = ListenAddr::Http(([127, 0, 0, 1], 1).into());
+        let connection = Connection::new(listener, Some(([10, 0, 0, host], 5).into()));
+        let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
+        clients.of(&connection, &headers, Version::HTTP_2, false);
+        clients.of(&connection, &headers, Version::HTTP_2, false)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_are_bounded() {
+        let clients = Clients::default();
+        for host in 0..MOST {
+            seen(&clients, u8::try_from(host).unwrap(), "kubectl/v1 (linux/amd64) kubernetes/abc");
+        }
+        let first = &clients.list()[0];
+        assert_eq!((first.program.as_str(), first.protocol, first.requests), ("kubectl/v1", "HTTP/2", 2));
+        // All were there a moment ago.
+        seen(&clients, 1, "late");
+        let all = clients.list();
+        assert_eq!((all.len(), all[MOST].program.as_str(), all[MOST].requests), (MOST + 1, "others", 2));
+        // The one that has something open stays.
+        let open = seen(&clients, 0, "kubectl/v1 x").count(Response::new(body::full(bytes::Bytes::new())));
+        tokio::time::advance(SILENT).await;
+        for _ in 0..MOST {
+            seen(&clients, 1, "late");
+        }
+        let all = clients.list();
+        assert_eq!(all.len(), MOST + 1);
+        assert!(all.iter().any(|client| client.program == "late" && client.address == "10.0.0.1"));
+        assert!(all.iter().any(|client| client.address == "10.0.0.0"));
+        drop(open);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_is_counted() {
+        let clients = Clients::default();
+        let row = seen(&clients, 1, "a");
+        row.is("system:serviceaccount:a:b");
+        let mut response = Response::new(body::full(bytes::Bytes::from_static(b"12345")));
+        response.extensions_mut().insert(IsWatch);
+        let response = row.count(response);
+        assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(5), "the length is still known");
+        assert_eq!((clients.list()[0].watches, clients.list()[0].bytes), (1, 0));
+        response.into_body().collect().await.unwrap();
+        let shown = &clients.list()[0];
+        assert_eq!((shown.watches, shown.bytes, shown.user.as_str()), (0, 5, "system:serviceaccount:a:b"));
+    }
+}
