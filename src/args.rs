@@ -5,7 +5,7 @@ mod look;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 
 use crate::client::Ask;
@@ -87,10 +87,8 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    let matches = clap().try_get_matches_from(arguments).map_err(|error| {
-        let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-        Exit { code: if asked { 0 } else { EXIT_USAGE }, text: error.to_string() }
-    })?;
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let matches = clap().try_get_matches_from(&arguments).map_err(|error| refused(arguments, &error))?;
     let mut flags = Flags::new();
     collect(&matches, &mut flags);
     let command = match matches.subcommand() {
@@ -209,6 +207,48 @@ fn demo(matches: &ArgMatches) -> Result<DemoArgs, Exit> {
     Ok(DemoArgs { nodes, pods, namespaces, churn, seed, duration })
 }
 
+/// What is wrong with the command line. clap stops at the first flag that it does not know: each is taken out, and the
+/// rest asked for again, so that all of them are told.
+fn refused(mut arguments: Vec<OsString>, first: &clap::Error) -> Exit {
+    if matches!(first.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Exit { code: 0, text: first.to_string() };
+    }
+    let mut text = first.to_string();
+    let mut unknown = unknown_flag(first);
+    while let Some(flag) = unknown.take() {
+        let is_it = |argument: &OsString| argument.to_str().and_then(|text| text.split('=').next()) == Some(&*flag);
+        let Some(at) = arguments.iter().position(is_it) else { break };
+        arguments.remove(at);
+        // What follows may be its value or the next thing on the line; only another unknown flag is a mistake for sure.
+        let Err(error) = clap().try_get_matches_from(&arguments) else { break };
+        let is_value = arguments.get(at).and_then(|next| next.to_str()).is_some_and(|next| !next.starts_with('-'));
+        let next = match unknown_flag(&error) {
+            None if is_value => {
+                arguments.remove(at);
+                clap().try_get_matches_from(&arguments).err().filter(|error| unknown_flag(error).is_some())
+            }
+            None => None,
+            Some(_) => Some(error),
+        };
+        let Some(error) = next else { break };
+        let told = error.to_string();
+        let (mistake, usage) = told.split_once("\n\nUsage").unwrap_or((&told, ""));
+        let before = text.split_once("\n\nUsage").map_or(&*text, |(before, _)| before);
+        text = format!("{before}\n{mistake}\n\nUsage{usage}");
+        unknown = unknown_flag(&error);
+    }
+    Exit { code: EXIT_USAGE, text }
+}
+
+fn unknown_flag(error: &clap::Error) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(named))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    named.starts_with('-').then(|| named.split('=').next().unwrap_or_default().to_owned())
+}
+
 fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
     if mistakes.is_empty() {
         return Ok(());
@@ -283,6 +323,20 @@ mod tests {
             (64, 64, 64, 64)
         );
         assert!(parsed("--lisen x").unwrap_err().text.contains("--listen"), "suggests what may be meant");
+    }
+
+    #[test]
+    fn all_unknown_flags_are_told_at_once() {
+        for line in
+            ["--lisen x --threds=1 --wat", "--lisen=x --threds 1 --wat demo", "check --lisen x --threds 1 --wat"]
+        {
+            let exit = parsed(line).unwrap_err();
+            assert_eq!(exit.code, 64);
+            for flag in ["'--lisen' found", "'--threds' found", "'--wat' found"] {
+                assert_eq!(exit.text.matches(flag).count(), 1, "{flag}: {}", exit.text);
+            }
+            assert_eq!(exit.text.matches("Usage").count(), 1, "{}", exit.text);
+        }
     }
 
     #[test]

@@ -63,14 +63,18 @@ impl Sample {
         // Rounded to whole events a second.
         let rate = u128::from(events) * 1000 / elapsed.as_millis().max(1);
         format!(
-            "{} cached, {} upstream watches, {} clients, {} watches, {rate} events/s, {} saved",
+            "{} cached, {}, {}, {}, {rate} events/s, {} saved",
             grouped(self.objects),
-            self.upstream_watches,
-            self.clients,
-            self.watches,
+            counted(self.upstream_watches, "upstream watch", "es"),
+            counted(self.clients, "client", "s"),
+            counted(self.watches, "watch", "es"),
             grouped(self.saved()),
         )
     }
+}
+
+fn counted(number: u64, what: &str, plural: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { plural })
 }
 
 /// `1234567` as `1,234,567`.
@@ -169,7 +173,7 @@ mod tests {
             let events_total = self.0.fetch_add(50, Ordering::Relaxed);
             Sample {
                 objects: 12_345,
-                clients: 3,
+                clients: 1,
                 events_total,
                 served_total: 1_000,
                 upstream_total: 10,
@@ -188,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rewrites_its_line_on_a_terminal() {
         let text = shown(true, Duration::from_millis(3_500)).await;
-        let line = "12,345 cached, 0 upstream watches, 3 clients, 0 watches, 50 events/s, 990 saved";
+        let line = "12,345 cached, 0 upstream watches, 1 client, 0 watches, 50 events/s, 990 saved";
         assert_eq!(text, format!("\r\x1b[2K{line}").repeat(3));
     }
 
