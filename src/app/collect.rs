@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -184,6 +185,18 @@ impl Rooms {
         });
         let help = "Seconds since the apiserver last said anything about the resource";
         family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
+        let ready = || caches.iter().filter(|(_, stats, _)| stats.state.is_ready());
+        let newest = ready().map(|(_, stats, _)| stats.rv.get()).max().unwrap_or_default();
+        let behind = ready().map(|(labels, stats, _)| (labels.clone(), newest - stats.rv.get()));
+        let help = "Revisions between the newest that any cache has come to and the one this cache is complete up to";
+        family(encoder, "cache_revisions_behind", help, MetricType::Gauge, behind)?;
+        let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache.standing())).collect();
+        let listing = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.listing as u64));
+        let help = "Open watches that still send the state they began with";
+        family(encoder, "cache_watchers_listing", help, MetricType::Gauge, listing)?;
+        let late = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.behind as u64));
+        let help = "Open watches whose client has events to take";
+        family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
         let refused =
             caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.reflector.is_too_large())));
         let help = "Whether the state is not cached because memory has no room for it";
@@ -221,6 +234,11 @@ impl Collector for Rooms {
         process(encoder, FORWARD_COUNTERS, MetricType::Counter, self.forward.metrics())?;
         process(encoder, AUTH_GAUGES, MetricType::Gauge, &**self.access.metrics())?;
         process(encoder, AUTH_COUNTERS, MetricType::Counter, &**self.access.metrics())?;
+        let seconds = Duration::from_nanos(load(&self.access.metrics().review_nanos)).as_secs_f64();
+        let help = "Time that reviews took once it was their turn";
+        encoder
+            .encode_descriptor("informerd_auth_review_seconds", help, None, MetricType::Counter)
+            .and_then(|one| ConstCounter::new(seconds).encode(one))?;
         let (credentials, decisions) = self.access.remembered();
         for (kind, help, count) in [
             ("auth_credentials", "Credentials remembered, as hashes", credentials),

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::time::Instant;
+
 /// Counters since start and gauges of now.
 #[derive(Debug, Default)]
 pub struct AuthMetrics {
@@ -15,6 +17,8 @@ pub struct AuthMetrics {
     pub review_failures: AtomicU64,
     /// Reviews refused because too many waited already.
     pub review_overflows: AtomicU64,
+    /// Time that reviews took once it was their turn, in nanoseconds.
+    pub review_nanos: AtomicU64,
     /// Reviews under way.
     pub reviews_running: AtomicU64,
     /// The most reviews there ever were under way.
@@ -47,6 +51,21 @@ pub(super) fn count(counter: &AtomicU64) {
 
 /// Raises a gauge while it lives.
 pub(super) struct Raised<'a>(&'a AtomicU64);
+
+/// Adds the time it lived, also that of a review nobody waited for any longer.
+pub(super) struct Taken<'a> {
+    pub(super) since: Instant,
+    pub(super) nanos: &'a AtomicU64,
+}
+
+// === impl Taken ===
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
 
 // === impl Raised ===
 

@@ -12,13 +12,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
 use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
-use super::metrics::{AuthMetrics, Raised, count};
+use super::metrics::{AuthMetrics, Raised, Taken, count};
 use super::user::UserInfo;
 use super::watching::METADATA;
 use crate::telemetry::trace::SPANS;
@@ -260,6 +260,7 @@ impl Reviews {
                 self.turns.acquire().await.map_err(|_| Unavailable::Busy)?
             }
         };
+        let _taken = Taken { since: Instant::now(), nanos: &self.metrics.review_nanos };
         let (_running, running) = Raised::new(&self.metrics.reviews_running);
         self.metrics.reviews_peak.fetch_max(running, Ordering::Relaxed);
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());

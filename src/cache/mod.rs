@@ -43,7 +43,7 @@ pub use budget::{Account, Budget, Full};
 pub use config::CacheConfig;
 pub use invariants::Invariant;
 pub use ready::Readiness;
-pub use stats::CacheStats;
+pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};
 pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
 pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use super::stats::Standing;
 use super::store::Snapshot;
 use super::watcher::EndReason;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
@@ -81,6 +82,14 @@ impl Ring {
 
     pub(super) fn closed(&self) -> Option<EndReason> {
         self.closed
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let end = self.end();
+        self.slots.iter().fold(Standing::default(), |sum, slot| match slot.pinned {
+            Some(_) => Standing { listing: sum.listing + 1, ..sum },
+            None => Standing { behind: sum.behind + usize::from(slot.cursor < end), ..sum },
+        })
     }
 
     pub(super) fn pin(&mut self, slot: u32, snapshot: Option<Snapshot>) {
@@ -203,6 +212,10 @@ impl Slots {
         if self.places.get_mut(slot as usize).and_then(Option::take).is_some() {
             self.free.push(slot);
         }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.places.iter().flatten()
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {

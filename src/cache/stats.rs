@@ -46,6 +46,15 @@ pub struct CacheStats {
     pub bookmarks_total: u64,
 }
 
+/// Where the watchers of a cache stand. The others have taken everything there is for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Still send the state they began with.
+    pub listing: usize,
+    /// Have events to take.
+    pub behind: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) events: Counter,

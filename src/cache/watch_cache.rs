@@ -12,7 +12,7 @@ use super::dispatcher::Dispatcher;
 use super::initial::Replay;
 use super::ready::Readiness;
 use super::shared::Shared;
-use super::stats::CacheStats;
+use super::stats::{CacheStats, Standing};
 use super::store::Snapshot;
 use super::watcher::{CacheWatcher, Membership, Phase, WatchSpec, WatchStart};
 use crate::codec::Form;
@@ -243,6 +243,15 @@ impl WatchCache {
 
     pub fn stats(&self) -> CacheStats {
         self.shared.stats()
+    }
+
+    /// Looks at every watcher: for a scrape, not for a request.
+    pub fn standing(&self) -> Standing {
+        let groups = self.shared.groups.read();
+        groups.iter().map(|group| group.ring.lock().standing()).fold(Standing::default(), |sum, one| Standing {
+            listing: sum.listing + one.listing,
+            behind: sum.behind + one.behind,
+        })
     }
 
     #[cfg(test)]

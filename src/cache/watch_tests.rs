@@ -142,6 +142,25 @@ async fn watcher_not_going_back_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_is_known_where_watchers_stand() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let standing = |listing, behind| Standing { listing, behind };
+    assert_eq!(cache.standing(), standing(0, 0));
+    let mut live = cache.watch(spec(after(100))).unwrap();
+    let mut state = cache.watch(spec(WatchStart::State)).unwrap();
+    let other = cache.watch(WatchSpec { predicate: predicate(Scope::all(), "app=web", ""), ..spec(after(100)) });
+    assert_eq!(cache.standing(), standing(1, 0));
+    modify(&mut writer, "a", "x", 101).await;
+    dispatch(&mut dispatcher);
+    assert_eq!(cache.standing(), standing(1, 1));
+    take(&mut state);
+    assert_eq!(cache.standing(), standing(0, 1));
+    take(&mut live);
+    assert_eq!(cache.standing(), standing(0, 0));
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
 async fn kinds_are_those_of_the_selection() {
     let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
     let predicate = predicate(Scope::all(), "app=web", "");
