@@ -1,6 +1,7 @@
 //! Connections that are as old as they may become: no stream is lost, and nothing that it would have told.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
@@ -8,6 +9,7 @@ use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame as WorkFrame;
 use informerd::sim::Server;
+use tonic::Status;
 use tonic::transport::Endpoint;
 
 use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, started, watch_of};
@@ -21,9 +23,59 @@ fn ages(goodbye: &v1::Goodbye) -> bool {
     goodbye.reason() == v1::goodbye::Reason::ConnectionAge && goodbye.retry_after.is_none()
 }
 
+/// Calls that were answered, and calls that the client's own library did not begin and that were made again.
+#[derive(Debug, Default)]
+struct Calls {
+    answered: u64,
+    again: u64,
+}
+
+impl Calls {
+    /// What a call came to; `None` if it is to be made again, as a tonic client has to (docs/grpc.md). Any other failure is
+    /// one of ours.
+    fn count<T>(&mut self, result: Result<T, Status>) -> Option<T> {
+        match result {
+            Ok(answer) => {
+                self.answered += 1;
+                Some(answer)
+            }
+            Err(status) if never_began(&status) => {
+                self.again += 1;
+                None
+            }
+            Err(status) => panic!("after {self:?}: {status:?}"),
+        }
+    }
+
+    async fn watch(&mut self, client: &mut Client, request: v1::WatchRequest) -> Frames {
+        loop {
+            if let Some(response) = self.count(client.watch(request.clone()).await) {
+                return Frames::new(response);
+            }
+        }
+    }
+}
+
+/// Between the moment at which its connection takes in a GOAWAY and the one at which tonic opens another, a call fails in
+/// the client: it is never sent.
+fn never_began(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR);
+        }
+        // The call waited in the library for a connection that was about to end.
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
 /// Reads of one object, as fast as they are answered, until told to stop; all of them succeed.
-async fn reads(mut client: Client, mut over: tokio::sync::oneshot::Receiver<()>) -> usize {
-    let mut count = 0;
+async fn reads(mut client: Client, mut over: tokio::sync::oneshot::Receiver<()>) -> Calls {
+    let mut calls = Calls::default();
     while over.try_recv().is_err() {
         let request = v1::GetRequest {
             resource: Some(super::fixtures::resource("configmaps")),
@@ -31,10 +83,9 @@ async fn reads(mut client: Client, mut over: tokio::sync::oneshot::Receiver<()>)
             name: "first".into(),
             ..Default::default()
         };
-        client.get(request).await.unwrap_or_else(|status| panic!("after {count}: {status:?}"));
-        count += 1;
+        calls.count(client.get(request).await);
     }
-    count
+    calls
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +96,8 @@ async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
     let mut watcher = client(&through).await;
     let (stop, over) = tokio::sync::oneshot::channel();
     let reading = informerd::lifecycle::spawn("reads", reads(client(&through).await, over));
-    let mut frames = Frames::open(&mut watcher, watch_of(all("configmaps"))).await;
+    let mut watches = Calls::default();
+    let mut frames = watches.watch(&mut watcher, watch_of(all("configmaps"))).await;
     assert!(!started(&frames.tell().await));
     frames.snapshot().await;
     let (mut created, mut told, mut goodbyes) = (0, Vec::new(), 0);
@@ -60,8 +112,8 @@ async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
                 assert!(ages(&goodbye), "{goodbye:?}");
                 assert!(frames.next().await.is_none(), "the call ends in order");
                 goodbyes += 1;
-                let token = frames.token.clone();
-                frames = Frames::open(&mut watcher, resume(all("configmaps"), &token)).await;
+                let request = resume(all("configmaps"), &frames.token);
+                frames = watches.watch(&mut watcher, request).await;
                 assert!(started(&frames.tell().await), "resumed");
             }
             other => panic!("{other:?}"),
@@ -69,7 +121,12 @@ async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
     }
     assert_eq!(told, (0..created).map(|n| format!("n{n}")).collect::<Vec<_>>(), "each once, in order");
     stop.send(()).unwrap();
-    assert!(reading.await.unwrap() > 0);
+    let reads = reading.await.unwrap();
+    assert!(reads.answered > 0);
+    // What was begun was answered, and what was answered has come.
+    let (answered, again) = (reads.answered + watches.answered, reads.again + watches.again);
+    let begun = through.daemon.grpc.calls.get();
+    assert!((answered..=answered + again).contains(&begun), "{begun} begun: {reads:?}, {watches:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,8 +105,11 @@ pub struct Frames {
 
 impl Frames {
     pub async fn open(client: &mut Client, request: v1::WatchRequest) -> Self {
-        let stream = client.watch(request).await.unwrap_or_else(|status| panic!("{status:?}")).into_inner();
-        Self { stream, last: 0, token: Vec::new() }
+        Self::new(client.watch(request).await.unwrap_or_else(|status| panic!("{status:?}")))
+    }
+
+    pub fn new(response: tonic::Response<tonic::Streaming<v1::WatchResponse>>) -> Self {
+        Self { stream: response.into_inner(), last: 0, token: Vec::new() }
     }
 
     /// `None` at the end of the call, which must be OK.
