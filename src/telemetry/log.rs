@@ -58,9 +58,15 @@ impl LogConfig {
     /// # Errors
     /// The filter cannot be understood, or somebody else writes log lines already.
     pub fn install(&self, otel: &Otel) -> Result<LogHandle, String> {
+        let (subscriber, handle) = self.subscriber(otel)?;
+        subscriber.try_init().map_err(|error| error.to_string())?;
+        Ok(handle)
+    }
+
+    fn subscriber(&self, otel: &Otel) -> Result<(impl Subscriber + Send + Sync + 'static, LogHandle), String> {
         let (filter, reload) = reload::Layer::new(parse_filter(&self.filter)?);
-        // Without an export nobody wants spans, so that their callsites are switched off for good.
-        let filter = filter.and(filter_fn(|metadata| metadata.target() != trace::SPANS));
+        // Whoever gives no hint is taken to want everything: each of the HTTP library's many spans would be made.
+        let no_spans = filter_fn(|metadata| metadata.target() != trace::SPANS).with_max_level_hint(LevelFilter::TRACE);
         let written = lines::layer().with_writer(std::io::stderr);
         let written = match self.format {
             LogFormat::Text => {
@@ -81,12 +87,14 @@ impl LogConfig {
                 .with_tracked_inactivity(false)
                 .with_target(false)
                 .with_level(false)
-                .with_filter(
-                    filter_fn(|metadata| metadata.target() == trace::SPANS).with_max_level_hint(LevelFilter::INFO),
-                )
         });
-        registry().with(written.with_filter(filter)).with(spans).try_init().map_err(|error| error.to_string())?;
-        Ok(LogHandle { reload })
+        // Without an export nobody wants spans, so that their callsites are switched off for good. A missing layer without
+        // a filter would want everything.
+        let on = spans.is_some();
+        let (most, wanted) = if on { (LevelFilter::INFO, trace::SPANS) } else { (LevelFilter::OFF, "") };
+        let spans = spans.with_filter(filter_fn(move |metadata| metadata.target() == wanted).with_max_level_hint(most));
+        let subscriber = registry().with(written.with_filter(filter.and(no_spans))).with(spans);
+        Ok((subscriber, LogHandle { reload }))
     }
 }
 
@@ -136,7 +144,46 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::callsite::{Callsite, Identifier};
+    use tracing::field::FieldSet;
+    use tracing::metadata::Kind;
+    use tracing::{Level, Metadata};
+
+    use super::super::otel::OtelConfig;
     use super::*;
+
+    struct Site;
+
+    static SITE: Site = Site;
+    static HTTP_LIBRARY: Metadata<'static> = metadata("h2::proto", Level::TRACE);
+    static DEPENDENCY: Metadata<'static> = metadata("kube", Level::DEBUG);
+    static EXPORTED: Metadata<'static> = metadata(trace::SPANS, Level::INFO);
+    static LINE: Metadata<'static> = metadata("informerd::cache", Level::INFO);
+
+    impl Callsite for Site {
+        fn set_interest(&self, _: tracing::subscriber::Interest) {}
+        fn metadata(&self) -> &Metadata<'_> {
+            &LINE
+        }
+    }
+
+    const fn metadata(target: &'static str, level: Level) -> Metadata<'static> {
+        let fields = FieldSet::new(&[], Identifier(&SITE));
+        Metadata::new("site", target, level, None, None, None, fields, Kind::SPAN)
+    }
+
+    /// What nobody wants must cost nothing: a disabled callsite is asked once in the life of the process, an
+    /// undecided one at each pass, and the HTTP library passes some for every frame.
+    #[test]
+    fn unwanted_callsites_are_switched_off_for_good() {
+        let log = LogConfig { filter: "info".into(), format: LogFormat::Text };
+        let (subscriber, _handle) = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
+        assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
+        for unwanted in [&HTTP_LIBRARY, &DEPENDENCY, &EXPORTED] {
+            assert!(subscriber.register_callsite(unwanted).is_never(), "{unwanted:?}");
+        }
+        assert!(!subscriber.register_callsite(&LINE).is_never());
+    }
 
     #[test]
     fn filters() {
