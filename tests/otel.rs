@@ -3,10 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
+#[path = "judge/cluster.rs"]
+mod cluster;
 #[path = "otel/collector.rs"]
 mod collector;
 #[path = "otel/daemon.rs"]
 mod daemon;
+#[path = "judge/process.rs"]
+mod process;
+#[path = "otel/real.rs"]
+mod real;
+#[path = "otel/receiver.rs"]
+mod receiver;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,6 @@
-//! The binary before a simulated apiserver, told of its collector by its environment.
+//! The binary before an apiserver, told of its collector by its environment.
 
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
@@ -17,14 +18,20 @@ pub struct Daemon {
     pub admin: String,
     lines: Arc<Mutex<Vec<Value>>>,
     child: Child,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Daemon {
     pub async fn start(server: &Server, env: &[(&str, &str)]) -> Self {
+        Self::before(&sim::kubeconfig("sim", &server.url()), &[], env).await
+    }
+
+    /// Before the server of a kubeconfig, with more flags.
+    pub async fn before(kubeconfig: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let text = kubeconfig;
         let kubeconfig = dir.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
+        std::fs::write(&kubeconfig, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
         command
             .args([
@@ -36,6 +43,7 @@ impl Daemon {
             ])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--state-dir={}", dir.path().display()))
+            .args(flags)
             .env("INFORMERD_LOG_LEVEL", "debug")
             .envs(env.iter().copied())
             .stdin(Stdio::null())
@@ -51,7 +59,7 @@ impl Daemon {
                 kept.lock().push(serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}")));
             }
         });
-        let mut daemon = Self { url: String::new(), admin: String::new(), lines, child, _dir: dir };
+        let mut daemon = Self { url: String::new(), admin: String::new(), lines, child, dir };
         eventually("it listens", || daemon.line("admin").is_some()).await;
         daemon.url = daemon.line("serving").unwrap()["address"].as_str().unwrap().to_owned();
         daemon.admin = format!("http://{}", daemon.line("admin").unwrap()["address"].as_str().unwrap());
@@ -60,6 +68,18 @@ impl Daemon {
 
     pub fn client(&self) -> Client {
         Client::new(&self.url)
+    }
+
+    /// Of all listeners.
+    pub fn addresses(&self) -> Vec<String> {
+        let lines = self.lines.lock();
+        let serving = lines.iter().filter(|line| line["message"] == "serving");
+        serving.map(|line| line["address"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The CA of its listeners.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.crt")
     }
 
     /// The first line with this message.

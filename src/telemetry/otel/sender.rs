@@ -130,9 +130,11 @@ impl Sender {
         M: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let mut grpc = Grpc::with_origin(self.client.clone(), self.endpoint.clone());
+        // grpc-go answers in the encoding of the request without asking who reads it.
+        let gzip = CompressionEncoding::Gzip;
+        let mut grpc = Grpc::with_origin(self.client.clone(), self.endpoint.clone()).accept_compressed(gzip);
         if self.gzip {
-            grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+            grpc = grpc.send_compressed(gzip);
         }
         grpc.ready().await.map_err(|error| Failure::retry(&error))?;
         let mut request = tonic::Request::new(message.clone());
