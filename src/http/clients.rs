@@ -55,8 +55,9 @@ pub struct Row {
     gone: AtomicBool,
 }
 
-/// The row of a connection's last request, and what the program called itself in it.
-pub type Last = Mutex<Option<(Option<HeaderValue>, Arc<Row>)>>;
+/// The row of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
+/// the buffer that the whole request was read into, which would stay as long as the connection.
+pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<Row>)>>;
 
 /// One row as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +92,11 @@ impl Clients {
         let agent = headers.get(USER_AGENT);
         let mut last = connection.last.lock();
         let row = match &*last {
-            Some((of, row)) if of.as_ref() == agent && !row.gone.load(Ordering::Relaxed) => Arc::clone(row),
+            Some((of, row))
+                if of.as_deref() == agent.map(HeaderValue::as_bytes) && !row.gone.load(Ordering::Relaxed) =>
+            {
+                Arc::clone(row)
+            }
             _ => {
                 let row = self.row(Key {
                     address: connection.peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
@@ -102,7 +107,7 @@ impl Clients {
                         _ => "HTTP/1.1",
                     },
                 });
-                *last = Some((agent.cloned(), Arc::clone(&row)));
+                *last = Some((agent.map(|agent| agent.as_bytes().into()), Arc::clone(&row)));
                 row
             }
         };

@@ -44,6 +44,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// What one HTTP/2 stream may hold of a body the client does not take.
 const MAX_SEND_BUFFER: usize = 128 << 10;
+/// What a head over HTTP/1 may be, as Go's server has it.
+const MAX_HEAD: usize = (1 << 20) + 4096;
+/// Over HTTP/1. Whoever impersonates names each group in a header of its own; Go's server counts bytes alone.
+const MAX_HEADERS: usize = 2000;
 /// A client that drops all its watches at once resets this many streams before they are looked at.
 const MAX_PENDING_RESETS: usize = 256;
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -164,7 +168,12 @@ impl Server {
 
 fn builder(config: &HttpConfig) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(StreamExecutor);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(config.header_read_timeout);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.header_read_timeout)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
