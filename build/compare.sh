@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds informerd twice with build/static.sh and fails unless both files are equal, byte for byte. Each build is of a
+# checkout of HEAD in a directory of its own, from nothing, with a target directory, a cargo home, a time zone, a locale
+# and a umask of its own, and later than the other. What the compilers are is not varied: see Dockerfile.
+#
+#   build/compare.sh [--profile release|dev]
+set -euo pipefail
+cd "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/informerd-compare.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+
+build() {
+	local checkout=$work/$1/$2/informerd home=$work/$1/$3
+	mkdir -p "$checkout" "$home"
+	git archive HEAD | tar -x -C "$checkout"
+	# What has been downloaded is the same for both, only its path is not.
+	mkdir -p "$cargo_home/registry"
+	ln -s "$cargo_home/registry" "$home/registry"
+	(
+		umask "$4"
+		export TZ=$5 LC_ALL=$6 CARGO_HOME=$home CARGO_TARGET_DIR=$work/$1/built
+		"$checkout/build/static.sh" "${@:7}" "$work/$1.informerd"
+	)
+	rm -rf "${work:?}/$1"
+}
+
+build one checkout cargo-home 022 UTC C "$@"
+build two another/and/deeper home-of-cargo 077 Asia/Kathmandu C.UTF-8 "$@"
+cd "$work"
+sha256sum one.informerd two.informerd
+cmp one.informerd two.informerd
+echo "equal"
