@@ -5,6 +5,7 @@ mod collect;
 mod convert;
 pub mod daemon;
 mod demo;
+mod drop_in;
 mod introspect;
 pub mod kubeconfig;
 pub mod live;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::collect::Rooms;
 use super::convert;
+use super::drop_in::DropIn;
 use super::introspect::Everything;
 use super::memory::Memory;
 use super::process::Context;
@@ -95,6 +96,10 @@ impl Daemon {
                 Box::new(move |chain, key| certificates.give(chain, key).map_err(|error| error.to_string()));
             let keeper = Keeper::new(authority.clone(), upstream.clone(), source, names, give);
             lifecycle::spawn_supervised("authority", keeper.run(readiness.latch("certificate")), fatal);
+        }
+        if let (Some(directory), Some(ca)) = (&config.drop_in_dir, &ca_file) {
+            let drop_in = DropIn::new(directory.clone(), ca.clone());
+            lifecycle::spawn_supervised("drop-in", drop_in.run(readiness.latch("drop-in")), fatal);
         }
         let latches = Latches {
             apiserver: Some(readiness.latch("apiserver")),

@@ -87,6 +87,7 @@ impl Loader<'_> {
         let http = self.http(state_dir.clone());
         let auth = self.auth();
         let authority = self.authority(http.as_ref());
+        let drop_in_dir = self.drop_in_dir(http.as_ref(), authority.is_some(), kubeconfig.is_some());
         let audit = self.audit();
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
@@ -127,6 +128,7 @@ impl Loader<'_> {
             audit,
             admin: crate::admin::Config { listen: admin?, probes },
             state_dir,
+            drop_in_dir,
             lend_identity,
             informer: InformerConfig { rules, idle_timeout: idle_timeout?, max_informers: max_informers? },
             reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
@@ -269,6 +271,18 @@ impl Loader<'_> {
         let base = set("XDG_STATE_HOME").map(PathBuf::from);
         let base = base.or_else(|| set("HOME").map(|home| Path::new(&home).join(".local/state")));
         base.unwrap_or_else(|| PathBuf::from("/var/lib")).join("informerd")
+    }
+
+    fn drop_in_dir(&mut self, http: Option<&HttpConfig>, shared: bool, kubeconfig: bool) -> Option<PathBuf> {
+        let directory = self.path("dropInDir")?;
+        if kubeconfig {
+            self.wrong("dropInDir", "is for the ServiceAccount of a pod, not for a kubeconfig");
+        }
+        let is_https = |address: &ListenAddr| matches!(address, ListenAddr::Https(_));
+        if http.is_some_and(|http| shared || http.tls.files.is_some() || !http.listen.iter().any(is_https)) {
+            self.wrong("dropInDir", "needs an https:// listener with a self-issued certificate");
+        }
+        Some(directory)
     }
 
     fn tls(&mut self) -> Option<CertificateFiles> {

@@ -23,6 +23,9 @@ pub struct Config {
     pub admin: crate::admin::Config,
     /// What must outlive the process: the self-issued CA.
     pub state_dir: PathBuf,
+    /// Where the files of the ServiceAccount are kept for other containers of the pod; `None`: nowhere. There is an `https`
+    /// listener with a CA of its own then.
+    pub drop_in_dir: Option<PathBuf>,
     /// Which requests without credentials of their own are forwarded with the daemon's.
     pub lend_identity: LendIdentity,
     pub informer: InformerConfig,

@@ -70,6 +70,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "directory of the self-issued CA of https listeners; without it informerd below $XDG_STATE_HOME, ~/.local/state or /var/lib",
     ),
+    one(
+        "dropInDir",
+        "path",
+        "",
+        "directory that other containers of the pod share, in which the files of its ServiceAccount are kept for them, the CA of https listeners in ca.crt; without it none are",
+    ),
     one("unixMode", "octal mode", "0600", "permissions of unix sockets"),
     one("tls.certFile", "path", "", "certificate chain of the https listeners, PEM, read again when it changes"),
     one("tls.keyFile", "path", "", "private key of the https listeners, PEM, read again when it changes"),

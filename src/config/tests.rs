@@ -235,6 +235,22 @@ fn every_default_parses() {
     }
 }
 
+#[test]
+fn files_of_the_service_account_have_a_ca_of_ours_in_them() {
+    let https = "dropInDir: /a\nlisten: ['http://127.0.0.1:1', 'https://127.0.0.1:2']\n";
+    assert_eq!(from_file(https).unwrap().config.drop_in_dir, Some(PathBuf::from("/a")));
+    for wrong in [
+        "dropInDir: /a\n".to_owned(),
+        "dropInDir: /a\nlisten: ['delegated+https://0.0.0.0:1']\n".to_owned(),
+        format!("{https}kubeconfig: /b\n"),
+        format!("{https}tls: {{certFile: /b, keyFile: /c}}\n"),
+        format!("{https}tls: {{caSecret: a/b}}\n"),
+    ] {
+        let found = mistakes(from_file(&wrong));
+        assert!(found.len() == 1 && found[0].contains(": dropInDir: "), "{wrong}: {found:?}");
+    }
+}
+
 /// A setting that can be written but is read by nobody would be found here: its nonsense would go unnoticed.
 #[test]
 fn every_setting_is_read() {

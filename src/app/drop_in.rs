@@ -1,0 +1,119 @@
+//! The files of a ServiceAccount for the other containers of the pod: what programs with nothing but their in-cluster
+//! configuration read, with the CA of our `https` listeners beside the cluster's in `ca.crt`. A projected volume cannot hold
+//! what a process of the pod makes, so this is a directory that the containers share.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::lifecycle::readiness::Latch;
+
+/// Where the kubelet puts the pod's own files.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The kubelet replaces a token when a fifth of its life is left, which is two minutes at the least.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Keeps a directory like the kubelet's own.
+#[derive(Clone, Debug)]
+pub(super) struct DropIn {
+    directory: PathBuf,
+    /// What the clients of our listeners are to trust, PEM.
+    ca: PathBuf,
+    account: PathBuf,
+}
+
+// === impl DropIn ===
+
+impl DropIn {
+    pub(super) fn new(directory: PathBuf, ca: PathBuf) -> Self {
+        Self { directory, ca, account: PathBuf::from(ACCOUNT) }
+    }
+
+    /// For ever. The latch is released with the first complete directory: other containers must not start before.
+    pub(super) async fn run(self, latch: Latch) {
+        let mut latch = Some(latch);
+        loop {
+            let this = self.clone();
+            let passed = tokio::task::spawn_blocking(move || this.pass()).await;
+            match passed.map_err(io::Error::other).flatten() {
+                Ok(()) => {
+                    if let Some(latch) = latch.take() {
+                        latch.release();
+                    }
+                }
+                Err(error) => {
+                    let directory = self.directory.display();
+                    tracing::warn!(%directory, %error, "the files for programs of this pod cannot be kept, trying again");
+                }
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Brings every file up to date.
+    fn pass(&self) -> io::Result<()> {
+        let read = |path: PathBuf| {
+            fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        };
+        let mut trusted = read(self.account.join("ca.crt"))?;
+        trusted.push(b'\n');
+        trusted.extend(read(self.ca.clone())?);
+        for (name, contents) in [
+            ("ca.crt", trusted),
+            ("namespace", read(self.account.join("namespace"))?),
+            ("token", read(self.account.join("token"))?),
+        ] {
+            let path = self.directory.join(name);
+            if fs::read(&path).ok().as_ref() != Some(&contents) {
+                replace(&path, &contents)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Readers, who are other users, see the old file or the new one, never a part.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let written = || {
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
+        file.write_all(contents)?;
+        fs::rename(&temporary, path)
+    };
+    written().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_files_follow_their_sources() {
+        let root = tempfile::tempdir().unwrap();
+        let (account, directory) = (root.path().join("account"), root.path().join("drop-in"));
+        let ca = root.path().join("ours.crt");
+        let drop_in = DropIn { directory: directory.clone(), ca: ca.clone(), account: account.clone() };
+        fs::create_dir(&account).unwrap();
+        fs::create_dir(&directory).unwrap();
+        for (name, text) in [("token", "first"), ("namespace", "a"), ("ca.crt", "cluster")] {
+            fs::write(account.join(name), text).unwrap();
+        }
+        assert!(drop_in.pass().unwrap_err().to_string().contains("ours.crt"), "nothing is trusted that is not there");
+        fs::write(&ca, "ours\n").unwrap();
+        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+        drop_in.pass().unwrap();
+        assert_eq!((read("ca.crt"), read("namespace"), read("token")), ("cluster\nours\n".into(), "a".into(), "first".into()));
+        let mode = fs::metadata(directory.join("token")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "programs of other users read it, as they read the kubelet's");
+
+        let opened = fs::File::open(directory.join("token")).unwrap();
+        fs::write(account.join("token"), "second").unwrap();
+        drop_in.pass().unwrap();
+        assert_eq!(read("token"), "second");
+        assert_eq!(io::read_to_string(opened).unwrap(), "first", "whoever reads meanwhile reads the old one to its end");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing else stays");
+    }
+}
