@@ -105,7 +105,10 @@ mod tests {
         fs::write(&ca, "ours\n").unwrap();
         let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
         drop_in.pass().unwrap();
-        assert_eq!((read("ca.crt"), read("namespace"), read("token")), ("cluster\nours\n".into(), "a".into(), "first".into()));
+        assert_eq!(
+            (read("ca.crt"), read("namespace"), read("token")),
+            ("cluster\nours\n".into(), "a".into(), "first".into())
+        );
         let mode = fs::metadata(directory.join("token")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644, "programs of other users read it, as they read the kubelet's");
 
@@ -113,7 +116,11 @@ mod tests {
         fs::write(account.join("token"), "second").unwrap();
         drop_in.pass().unwrap();
         assert_eq!(read("token"), "second");
-        assert_eq!(io::read_to_string(opened).unwrap(), "first", "whoever reads meanwhile reads the old one to its end");
+        assert_eq!(
+            io::read_to_string(opened).unwrap(),
+            "first",
+            "whoever reads meanwhile reads the old one to its end"
+        );
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing else stays");
     }
 }

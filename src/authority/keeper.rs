@@ -26,6 +26,13 @@ pub struct Keeper {
     issued: Option<Issued>,
 }
 
+/// Where clients find what they are to trust.
+enum Published {
+    Everywhere,
+    /// A ConfigMap is not there, or not ours to write.
+    WhereItCould,
+}
+
 /// The certificate in use.
 struct Issued {
     at: Timestamp,
@@ -39,6 +46,10 @@ const TRUSTED: &str = "ca.crt";
 const CONFLICTS: usize = 20;
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(120);
+/// A ConfigMap that is not there may be about to be made, by whoever sets up a client. It may also never be, and every
+/// replica asks.
+const MISSING: Duration = Duration::from_secs(5);
+const MISSING_MOST: Duration = Duration::from_secs(300);
 
 // === impl Keeper ===
 
@@ -56,7 +67,7 @@ impl Keeper {
     /// For ever. The latch is released with the first certificate.
     pub async fn run(mut self, latch: Latch) {
         let mut latch = Some(latch);
-        let mut retry = RETRY;
+        let (mut retry, mut missing) = (RETRY, MISSING);
         loop {
             let mut result = self.pass().await;
             for _ in 0..CONFLICTS {
@@ -72,9 +83,14 @@ impl Keeper {
                 latch.release();
             }
             let wait = match result {
-                Ok(()) => {
-                    retry = RETRY;
+                Ok(Published::Everywhere) => {
+                    (retry, missing) = (RETRY, MISSING);
                     self.config.lifetimes.interval()
+                }
+                Ok(Published::WhereItCould) => {
+                    retry = RETRY;
+                    missing = (missing * 2).min(MISSING_MOST);
+                    missing.min(self.config.lifetimes.interval())
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the shared CA cannot be looked after, trying again");
@@ -86,7 +102,7 @@ impl Keeper {
         }
     }
 
-    async fn pass(&mut self) -> Result<(), AuthorityError> {
+    async fn pass(&mut self) -> Result<Published, AuthorityError> {
         let mut secret = objects::get(&self.upstream, "secrets", &self.config.secret).await?;
         let held = self.held(&secret)?;
         let mut maps = Vec::new();
@@ -123,6 +139,8 @@ impl Keeper {
         };
         // First what is to be trusted, then what it signs.
         let trusted = format!("{}{}", self.cluster_ca().await?, bundle.trusted());
+        let complete = maps.len() == self.config.config_maps.len();
+        let published = if complete { Published::Everywhere } else { Published::WhereItCould };
         for (name, mut map) in maps {
             if map["data"][TRUSTED] != trusted.as_str() {
                 map["data"][TRUSTED] = json!(trusted);
@@ -131,7 +149,7 @@ impl Keeper {
             }
         }
         self.sign(&bundle, now)?;
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(published), Err)
     }
 
     fn sign(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {
