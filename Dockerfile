@@ -6,6 +6,8 @@
 
 FROM rust:1.95.0-slim-bookworm AS build
 ENV SOURCE_DATE_EPOCH=0
+# Not pinned: Debian keeps only the newest version of a package.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates cmake g++ make musl-tools \
     && rm -rf /var/lib/apt/lists/*

@@ -23,3 +23,43 @@ pub async fn binary() -> PathBuf {
     assert!(output.status.success(), "there is no image: tests/manifests/image failed");
     PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default())
 }
+
+/// The same sources give the same bytes wherever they are built: nothing in the file tells where, when or by whom.
+/// `build/compare.sh` shows it in full, in half an hour.
+pub async fn names_no_path_of_its_build() {
+    let image = std::fs::read(binary().await).expect("readable");
+    let names = |text: &str| memchr::memmem::find(&image, text.as_bytes()).is_some();
+    assert!(names("/cargo/registry/src/"), "paths of sources are there, without what is before them");
+    let variables = ["HOME", "CARGO_HOME", "CARGO_TARGET_DIR", "INFORMERD_CACHE", "PWD", "RUSTUP_HOME"];
+    let found = variables.map(|name| std::env::var(name).unwrap_or_default());
+    for path in found.iter().map(String::as_str).chain([env!("CARGO_MANIFEST_DIR")]).filter(|path| path.len() > 1) {
+        assert!(!names(&format!("{path}/")), "{path} is in the image");
+    }
+    // As C's compilers write it.
+    let today = jiff::Timestamp::now().strftime("%b %e %Y").to_string();
+    assert!(!names(&today), "{today} is in the image");
+}
+
+/// The Dockerfile by hadolint, the scripts by bash itself.
+pub async fn recipe_is_clean() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let hadolint = super::programs::prepared("hadolint").await;
+    let output =
+        Command::new(&hadolint[0]).arg("--no-color").arg(root.join("Dockerfile")).output().await.expect("it runs");
+    let findings = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && findings.is_empty(), "{findings}");
+    for script in ["static.sh", "compare.sh"] {
+        let status =
+            Command::new("bash").arg("-n").arg(root.join("build").join(script)).status().await.expect("bash runs");
+        assert!(status.success(), "{script}");
+    }
+    // No shell, a user that is a number, and the probes are the manifests'.
+    let text = std::fs::read_to_string(root.join("Dockerfile")).expect("readable");
+    let last = text.rsplit("\nFROM ").next().expect("a stage");
+    assert!(last.starts_with("scratch\n") && last.contains("\nUSER 65532:65532\n"), "{last}");
+    assert!(last.ends_with("ENTRYPOINT [\"/informerd\"]\n") && !text.contains("HEALTHCHECK"), "{last}");
+    // The compiler is the one that the checkout is tested with.
+    let toolchain = std::fs::read_to_string(root.join("rust-toolchain.toml")).expect("readable");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")).expect("a channel");
+    assert!(text.contains(&format!("FROM rust:{}-slim-", channel.trim_end_matches('"'))), "{channel}");
+}
