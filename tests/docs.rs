@@ -116,7 +116,9 @@ fn every_flag_of_every_command_is_documented() {
 #[test]
 fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut flags: BTreeSet<String> =
-        ["help", "version", "release", "kubeconfig", "watch", "server-side"].map(str::to_owned).into();
+        ["help", "version", "release", "kubeconfig", "watch", "server-side", "retry", "retry-connrefused"]
+            .map(str::to_owned)
+            .into();
     for command in std::iter::once(&args::clap()).chain(args::clap().get_subcommands()) {
         flags.extend(command.get_arguments().filter_map(|argument| argument.get_long()).map(str::to_owned));
     }

@@ -13,17 +13,33 @@ mod delegated;
 mod image;
 #[path = "manifests/isolated.rs"]
 mod isolated;
+#[path = "manifests/limits.rs"]
+mod limits;
+#[path = "manifests/native.rs"]
+mod native;
 #[path = "manifests/objects.rs"]
 mod objects;
 #[path = "manifests/pod.rs"]
 mod pod;
 #[path = "judge/process.rs"]
 mod process;
+#[path = "manifests/programs.rs"]
+mod programs;
+#[path = "manifests/readme.rs"]
+mod readme;
 #[path = "manifests/sidecar.rs"]
 mod sidecar;
 mod support;
 
 use isolated::isolated;
+
+/// What is built or fetched, for inside of the namespaces, where there is no network; programs in all languages included.
+async fn all_built() -> Vec<(&'static str, String)> {
+    for language in programs::LANGUAGES {
+        programs::prepared(language).await;
+    }
+    built().await
+}
 
 /// What is built or fetched, for inside of the namespaces, where there is no network.
 async fn built() -> Vec<(&'static str, String)> {
@@ -42,27 +58,53 @@ fn every_overlay_is_accepted_without_a_warning() {
 }
 
 #[test]
-fn components_fit_into_a_kustomization() {
-    isolated("components_fit_into_a_kustomization", built(), objects::components_render());
+fn every_choice_of_components_is_accepted_without_a_warning() {
+    isolated("every_choice_of_components_is_accepted_without_a_warning", built(), objects::choices_are_accepted());
 }
 
 #[test]
-fn a_node_agent_serves_its_node() {
-    isolated("a_node_agent_serves_its_node", built(), delegated::a_node_agent_serves_its_node());
+fn a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them() {
+    let test = "a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them";
+    isolated(test, all_built(), native::serves_through_a_restart_and_ends_last());
+}
+
+#[test]
+fn a_sidecar_lives_with_the_memory_of_its_manifest() {
+    isolated("a_sidecar_lives_with_the_memory_of_its_manifest", built(), native::lives_with_its_memory());
+}
+
+#[test]
+fn a_node_agent_serves_its_node_or_all() {
+    isolated("a_node_agent_serves_its_node_or_all", all_built(), delegated::a_node_agent_serves_its_node());
 }
 
 #[test]
 fn the_tier_serves_unmodified_programs() {
-    let before = async {
-        for client in ["go", "python", "node"] {
-            delegated::prepared(client).await;
-        }
-        built().await
-    };
-    isolated("the_tier_serves_unmodified_programs", before, delegated::the_tier_serves_unmodified_programs());
+    isolated("the_tier_serves_unmodified_programs", all_built(), delegated::the_tier_serves_unmodified_programs());
+}
+
+#[test]
+fn the_first_ten_minutes_of_the_readme() {
+    isolated("the_first_ten_minutes_of_the_readme", built(), readme::is_walked());
+}
+
+#[test]
+fn requests_and_limits_follow_from_measurements() {
+    limits::follow_from_measurements();
+}
+
+#[tokio::test]
+async fn the_image_names_no_path_of_its_build_and_its_recipe_is_clean() {
+    image::names_no_path_of_its_build().await;
+    image::recipe_is_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_a_ca_and_rotate_it_under_their_clients() {
     authority::replicas_share_and_rotate().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ca_that_is_given_up_is_replaced_at_once() {
+    authority::is_replaced_at_once().await;
 }

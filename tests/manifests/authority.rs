@@ -82,14 +82,64 @@ pub async fn replicas_share_and_rotate() {
     }
 }
 
+/// The recipe of docs/operations.md, done as it stands there; what a rollout does to pods is done by hand.
+pub async fn is_replaced_at_once() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let recipe = page.split_once("<!-- rotation: done by tests/manifests -->\n```sh\n").expect("a recipe").1;
+    let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();
+    assert_eq!(recipe.len(), 2, "{recipe:?}");
+    let cluster = Cluster::start().await;
+    objects::apply(&cluster, "tier").await;
+    objects::apply_example(&cluster, "drop-in").await;
+    let account = kubeconfig(&cluster).await;
+    let mut replicas = Vec::new();
+    for _ in 0..2 {
+        replicas.push(replica_with(&account, "").await);
+    }
+    for replica in &replicas {
+        replica.ready().await;
+    }
+    let token = token(&cluster, CLIENTS, "client").await;
+    let (old, new) = (cluster.dir().join("old.crt"), cluster.dir().join("new.crt"));
+    let path = format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0");
+    let before = published(&cluster, CLIENTS).await;
+    std::fs::write(&old, &before).unwrap();
+    assert_eq!(Client::tls(&replicas[0].url, &old, &token).get(&path).await.status, 200);
+
+    let generation = |deployment: serde_json::Value| deployment["metadata"]["generation"].as_u64().unwrap();
+    let deployment = ["deployment", "informerd", "--namespace", NAMESPACE];
+    let first = generation(objects::get(&cluster, &deployment).await);
+    for line in recipe {
+        objects::shell(&cluster, line).await;
+    }
+    assert!(generation(objects::get(&cluster, &deployment).await) > first, "the pods are replaced");
+    let ours = |bundle: &str| &certificates(bundle) - &certificates(&cluster_ca(&cluster));
+    // One comes before one goes.
+    for gone in replicas {
+        let next = replica_with(&account, "").await;
+        next.ready().await;
+        gone.stop(Duration::from_secs(1)).await;
+        let after = published(&cluster, CLIENTS).await;
+        assert!(ours(&after).len() == 1 && ours(&after).is_disjoint(&ours(&before)), "the old CA is trusted no more");
+        std::fs::write(&new, &after).unwrap();
+        assert_eq!(Client::tls(&next.url, &new, &token).get(&path).await.status, 200);
+        let refused = Client::tls(&next.url, &old, &token).try_get(&path).await;
+        assert!(refused.is_err(), "whoever has the old bundle does not trust the new CA");
+    }
+}
+
 /// With the settings of the manifest's environment, but for the port and the times.
 async fn replica(kubeconfig: &Path) -> Through {
+    replica_with(kubeconfig, LIFETIMES).await
+}
+
+async fn replica_with(kubeconfig: &Path, lifetimes: &str) -> Through {
     let yaml = format!(
         "listen: ['delegated+https://127.0.0.1:0']\n\
          resources: [{{resource: pods, pin: true}}, {{resource: '*', exclude: true}}]\n\
          tls: {{caSecret: {NAMESPACE}/informerd-ca, \
          caConfigMaps: ['{NAMESPACE}/informerd-ca', '{CLIENTS}/informerd-ca', 'nowhere/informerd-ca'], \
-         names: [informerd.{NAMESPACE}.svc], {LIFETIMES}}}\n"
+         names: [informerd.{NAMESPACE}.svc], {lifetimes}}}\n"
     );
     Through::start(ConfigSource::kubeconfig(kubeconfig), &yaml).await
 }

@@ -1,18 +1,10 @@
 //! The overlays `tier` and `node-agent`, and programs that are led to the tier by their in-cluster configuration.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::process::Command;
-
 use super::cluster::Cluster;
 use super::pod::{Pod, Process};
 use super::sidecar::{create_pod, stands_alone, until};
 use super::support::client::Client;
-use super::{image, objects};
+use super::{image, objects, programs};
 
 const CLIENTS: &str = "informerd-client";
 const SERVED: &str = "https://localhost:8443";
@@ -29,29 +21,49 @@ struct World {
     clients: Pod,
 }
 
-/// A Service's cluster address: loopback, with a name in `/etc/hosts`.
-struct Service {
-    task: tokio::task::JoinHandle<()>,
-}
-
 pub async fn the_tier_serves_unmodified_programs() {
     let world = World::start("tier").await;
     world.is_what_its_manifest_says().await;
     world.authorizes().await;
-
-    let _service = Service::start(world.cluster.dir()).await;
-    for client in ["go", "python", "node"] {
-        world.serves_program(client).await;
-    }
+    let _service = programs::Service::start(world.cluster.dir()).await;
+    programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }
 
 pub async fn a_node_agent_serves_its_node() {
-    let world = World::start("node-agent").await;
+    let mut world = World::start("node-agent").await;
     world.is_what_its_manifest_says().await;
-    let caches = Client::new(ADMIN).json("/debug/caches").await;
-    let pods = caches["caches"].as_array().unwrap().iter().find(|cache| cache["resource"] == "pods").unwrap();
-    assert_eq!(pods["fieldSelector"], "spec.nodeName=node-1");
+    assert_eq!(pods_cache().await["fieldSelector"], "spec.nodeName=node-1");
     world.authorizes().await;
+    let account = world.clients.volume("account");
+    let client = Client::tls(SERVED, &account.join("ca.crt"), &world.token());
+    // What runs on the node is answered here, and what does not by the apiserver.
+    let pods = format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0");
+    for (selector, cached) in [("&fieldSelector=spec.nodeName%3Dnode-1", true), ("", false)] {
+        let before = programs::served(PROBES).await;
+        assert_eq!(client.get(&format!("{pods}{selector}")).await.status, 200);
+        assert_eq!(programs::served(PROBES).await > before, cached, "{selector:?}");
+    }
+    let _service = programs::Service::start(world.cluster.dir()).await;
+    programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, false).await;
+
+    // The choice: the pods of all nodes. As a DaemonSet does, the old pod ends before the new one comes.
+    let component = objects::combination("node-agent", &["all-pods"]);
+    objects::apply_directory(&world.cluster, component.path()).await;
+    assert!(world.daemon.signal("TERM").await.success());
+    let pod = Pod::of(&world.cluster, "daemonset", "informerd-node-agent", "informerd").await;
+    world.daemon = pod.container("informerd").start_in(&image::binary().await).await;
+    until(&mut world.daemon, &Client::new(PROBES), "/readyz", 200).await;
+    world.is_what_its_manifest_says().await;
+    assert_eq!(pods_cache().await["fieldSelector"], "");
+    for name in programs::LANGUAGES {
+        world.cluster.kubectl_ok(["delete", "pod", &format!("by-{name}"), "--namespace", CLIENTS, "--now"]).await;
+    }
+    programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
+}
+
+async fn pods_cache() -> serde_json::Value {
+    let caches = Client::new(ADMIN).json("/debug/caches").await;
+    caches["caches"].as_array().unwrap().iter().find(|cache| cache["resource"] == "pods").unwrap().clone()
 }
 
 // === impl World ===
@@ -104,8 +116,7 @@ impl World {
     /// A client reads what it may and nothing else, whatever is cached.
     async fn authorizes(&self) {
         let account = self.clients.volume("account");
-        let token = std::fs::read_to_string(account.join("token")).unwrap();
-        let client = Client::tls(SERVED, &account.join("ca.crt"), &token);
+        let client = Client::tls(SERVED, &account.join("ca.crt"), &self.token());
         for (path, status) in [
             (format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0"), 200),
             (format!("/api/v1/namespaces/{CLIENTS}/pods/one?resourceVersion=0"), 200),
@@ -120,77 +131,7 @@ impl World {
         assert_eq!(anonymous.get(&format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0")).await.status, 401);
     }
 
-    /// Runs an unmodified program with the drop-in volume and variables of the example.
-    async fn serves_program(&self, client: &str) {
-        let mut program = prepared(client).await;
-        program.extend(["--resource", "v1/pods", "--namespace", CLIENTS].map(str::to_owned));
-        let mut container = self.clients.container("client");
-        container.args.clear();
-        let before = served().await;
-        let mut running = container.start_program(&program).await;
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
-        let name = format!("by-{client}");
-        let wanted = format!("{CLIENTS}/{name}");
-        let mut synced = false;
-        while let Some(line) = lines.next_line().await.unwrap() {
-            let line: Value = serde_json::from_str(&line).unwrap();
-            assert_ne!(line["t"], "ERROR", "{client}: {line}\n{}", running.log());
-            if line["t"] == "SYNCED" && !synced {
-                synced = true;
-                create_pod(&self.cluster, CLIENTS, &name).await;
-            }
-            if line["key"] == wanted.as_str() {
-                assert!(served().await > before, "{client} was not served from the cache");
-                return;
-            }
-        }
-        panic!("{client} has ended before it saw {wanted}\n{}", running.log());
-    }
-}
-
-async fn served() -> u64 {
-    let metrics = Client::new(PROBES).get("/metrics").await.text();
-    let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter")
-}
-
-/// The command line of a client in another language; they are made before, where there is a network.
-pub async fn prepared(client: &str) -> Vec<String> {
-    let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
-    assert!(output.status.success(), "there is no {client} client: tests/clients/prepare failed");
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
-}
-
-async fn run(command: &mut Command) {
-    let output = command.output().await.expect("a program that is there");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-// === impl Service ===
-
-impl Service {
-    /// What kube-proxy and the cluster's DNS make of the Service `informerd` in `informerd-tier`.
-    async fn start(dir: &Path) -> Self {
-        let hosts = dir.join("hosts");
-        std::fs::write(&hosts, "127.0.0.1 localhost informerd.informerd-tier.svc\n").unwrap();
-        run(Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts")).await;
-        let listener = TcpListener::bind("127.0.0.1:443").await.expect("the port of the Service");
-        let task = informerd::lifecycle::spawn("service", async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                informerd::lifecycle::spawn("connection of the service", async move {
-                    if let Ok(mut pod) = TcpStream::connect("127.0.0.1:8443").await {
-                        tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
-                    }
-                });
-            }
-        });
-        Self { task }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.task.abort();
+    fn token(&self) -> String {
+        std::fs::read_to_string(self.clients.volume("account").join("token")).unwrap()
     }
 }

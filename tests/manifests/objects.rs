@@ -7,10 +7,21 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 
-const NAMESPACES: &[(&str, &str)] =
+pub const NAMESPACES: &[(&str, &str)] =
     &[("sidecar", "informerd-example"), ("node-agent", "informerd-node-agent"), ("tier", "informerd-tier")];
-/// Components with objects that a cluster only knows with somebody else's definitions.
-const FOREIGN: &[&str] = &["cert-manager", "pod-monitor", "prometheus-rule", "dashboard"];
+/// Definitions of other projects' objects, as loose as can be.
+const FOREIGN: &str = include_str!("../data/foreign-definitions.yaml");
+/// What an operator chooses: an overlay, and components with it.
+const CHOICES: &[(&str, &[&str])] = &[
+    ("tier", &["dashboard"]),
+    ("tier", &["pod-monitor", "prometheus-rule"]),
+    ("tier", &["cert-manager"]),
+    ("tier", &["cert-manager", "pod-monitor", "prometheus-rule", "dashboard"]),
+    ("node-agent", &["all-pods"]),
+    ("node-agent", &["cert-manager"]),
+    ("node-agent", &["all-pods", "cert-manager", "pod-monitor", "prometheus-rule", "dashboard"]),
+    ("sidecar", &["pod-monitor", "prometheus-rule", "dashboard"]),
+];
 
 pub fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
@@ -25,10 +36,24 @@ pub async fn apply_example(cluster: &Cluster, name: &str) -> String {
     apply_directory(cluster, &manifests().join("examples").join(name)).await
 }
 
-async fn apply_directory(cluster: &Cluster, directory: &Path) -> String {
+pub async fn apply_directory(cluster: &Cluster, directory: &Path) -> String {
     let directory = directory.display().to_string();
     let output = cluster.kubectl(cluster.admin(), ["apply", "--server-side", "--kustomize", &directory]).await;
     accepted(&directory, &output)
+}
+
+/// A line of documentation, by a shell in which `kubectl` is the cluster's.
+pub async fn shell(cluster: &Cluster, line: &str) -> String {
+    let script = format!("kubectl() {{ \"$JUDGE\" kubectl --kubeconfig \"$ADMIN\" \"$@\"; }}\n{line}");
+    let output = tokio::process::Command::new("sh")
+        .args(["-c", &script])
+        .env("JUDGE", super::process::judge().await)
+        .env("ADMIN", cluster.admin())
+        .env("KUBECACHEDIR", cluster.dir().join("kubectl-cache"))
+        .output()
+        .await
+        .expect("sh runs");
+    accepted(line, &output)
 }
 
 fn accepted(what: &str, output: &Output) -> String {
@@ -75,26 +100,62 @@ pub async fn are_accepted() {
     }
 }
 
-/// Components are taken into a kustomization of one's own, with an overlay.
-pub async fn components_render() {
+/// A kustomization of an operator's own: an overlay with components, and an image from elsewhere.
+pub fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    // kustomize wants relative paths below one root.
+    let copied = std::process::Command::new("cp").arg("-r").arg(manifests()).arg(directory.path()).status();
+    assert!(copied.expect("cp runs").success());
+    let components: Vec<_> = components.iter().map(|name| format!("manifests/components/{name}")).collect();
+    let text = format!(
+        "resources: [manifests/overlays/{overlay}]\ncomponents: [{}]\n\
+         images: [{{name: informerd, newName: registry.example.com/informerd, newTag: v9}}]\n",
+        components.join(", ")
+    );
+    std::fs::write(directory.path().join("kustomization.yaml"), text).expect("written");
+    directory
+}
+
+/// Each choice is accepted as a whole; the objects of others need others' definitions and are in components alone.
+pub async fn choices_are_accepted() {
     let cluster = Cluster::start().await;
-    let mut foreign = Vec::new();
-    for component in FOREIGN {
-        let directory = tempfile::tempdir().expect("a directory");
-        // kustomize wants relative paths below one root.
-        std::process::Command::new("cp").arg("-r").arg(manifests()).arg(directory.path()).status().expect("cp runs");
-        let text = format!(
-            "resources: [manifests/overlays/tier]\ncomponents: [manifests/components/{component}]\n\
-             images: [{{name: informerd, newName: registry.example.com/informerd, newTag: v9}}]\n"
-        );
-        std::fs::write(directory.path().join("kustomization.yaml"), text).expect("written");
+    cluster.apply(FOREIGN).await;
+    cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;
+    for (overlay, components) in CHOICES {
+        let directory = combination(overlay, components);
         let rendered = cluster.kubectl_ok(["kustomize", &directory.path().display().to_string()]).await;
-        assert!(rendered.contains("image: registry.example.com/informerd:v9"), "{component}: {rendered}");
-        foreign.push(rendered);
+        let what = format!("{overlay} with {components:?}");
+        assert!(rendered.contains("image: registry.example.com/informerd:v9"), "{what}");
+        for (component, mark) in [
+            ("pod-monitor", "kind: PodMonitor"),
+            ("prometheus-rule", "kind: PrometheusRule"),
+            ("dashboard", "grafana_dashboard: \"1\""),
+            ("cert-manager", "kind: Certificate\n"),
+        ] {
+            assert_eq!(rendered.contains(mark), components.contains(&component), "{what}: {mark}");
+        }
+        if components.contains(&"cert-manager") {
+            let names =
+                format!("- informerd.informerd-{overlay}.svc\n  - informerd.informerd-{overlay}.svc.cluster.local");
+            assert!(rendered.contains(&names), "{what}");
+            assert!(!rendered.contains("informerd-authority"), "{what}: rights to a CA that it does not have");
+            assert!(!rendered.contains("INFORMERD_TLS_CA"), "{what}");
+        }
+        apply_directory(&cluster, directory.path()).await;
+        let path = directory.path().display().to_string();
+        let diff = cluster.kubectl(cluster.admin(), ["diff", "--server-side", "--kustomize", &path]).await;
+        assert_eq!(accepted(&what, &diff), "", "{what} differs from what the apiserver has");
     }
-    assert!(foreign[0].contains("- informerd.informerd-tier.svc\n  - informerd.informerd-tier.svc.cluster.local"));
-    assert!(foreign[1].contains("kind: PodMonitor") && foreign[2].contains("kind: PrometheusRule"));
-    assert!(foreign[3].contains("grafana_dashboard: \"1\""));
+    // They are alike but for the selector.
+    let configuration = |path: &str| std::fs::read_to_string(manifests().join(path)).expect("readable");
+    let of_node = configuration("overlays/node-agent/informerd.yaml");
+    let of_all = configuration("components/all-pods/informerd.yaml");
+    let settings = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        lines.map(|line| line.replace(", fieldSelector: spec.nodeName=$(NODE_NAME)", "")).collect()
+    };
+    assert_eq!(settings(&of_node), settings(&of_all));
+    assert!(of_node.contains("fieldSelector") && !of_all.contains("fieldSelector"));
 }
 
 /// What every workload of ours has, whatever it is for.
