@@ -31,6 +31,8 @@ mod matrix;
 mod reviews;
 #[path = "access/revocation.rs"]
 mod revocation;
+#[path = "access/shown.rs"]
+mod shown;
 #[path = "access/smuggling.rs"]
 mod smuggling;
 #[path = "access/streams.rs"]

@@ -6,6 +6,8 @@
 mod cluster;
 #[path = "daemon/connections.rs"]
 mod connections;
+#[path = "daemon/counted.rs"]
+mod counted;
 #[path = "daemon/definitions.rs"]
 mod definitions;
 #[path = "daemon/drain.rs"]

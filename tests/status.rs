@@ -8,6 +8,7 @@ mod support;
 
 use informerd::app::status;
 use informerd::sim;
+use serde_json::json;
 
 use browser::Browser;
 use support::client::Client;
@@ -19,7 +20,7 @@ const EVIL: &str = "<img src=x onerror=document.title='run'>";
 
 /// A daemon that has something to show: objects, watchers, reads of the cache, and forwarded ones.
 async fn daemon() -> (sim::Server, Through) {
-    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": "one"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": "one"}});
     let server = sim::Server::builder().object(pod).start().await.unwrap();
     let through = Through::before(&server, CONFIG).await;
     through.ready().await;
@@ -63,10 +64,6 @@ async fn a_browser_shows_it_live() {
     page.until(&format!("{} === '127.0.0.1' && {} === 'HTTP/1.1' && {} === '1'", client(0), client(3), client(4)))
         .await;
     page.until(&format!("Number({}) > 30", client(5))).await;
-    if let Some(path) = std::env::var_os("STATUS_PAGE_PNG") {
-        page.screenshot(std::path::Path::new(&path)).await;
-    }
-
     // It goes on without being loaded again.
     drop(watch);
     read_much(&through, 70).await;
@@ -106,3 +103,72 @@ async fn a_terminal_shows_the_same() {
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;
 }
+
+/// For people to look at, into the directory `STATUS_PAGE_PNGS`; what a machine can see of it is asserted: at every width nothing
+/// is wider than the page, and every text stands out from what is behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_readable_wide_and_narrow_light_and_dark() {
+    let (server, through) = daemon().await;
+    for count in 0..30 {
+        let name = format!("a-pod-with-a-long-name-{count}");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name}});
+        server.create(pod).unwrap();
+    }
+    // One that is not ready, and says why.
+    server.faults().add(sim::Fault::status(403).on("configmaps"));
+    let mut open = Vec::new();
+    for (program, http2) in [
+        ("kubectl/v1.36.3 (linux/amd64) kubernetes/abc", false),
+        ("kube-state-metrics/v2.17.0", true),
+        ("a-program-with-a-very-long-name-that-nobody-would-choose/v1.2.3-rc.1+build", true),
+    ] {
+        let client = if http2 { Client::http2(&through.url) } else { Client::new(&through.url) };
+        let agent = [("user-agent", program)];
+        open.push(client.watch_as("/api/v1/pods?watch=1&resourceVersion=0", &agent).await);
+        client.request(http::Method::GET, "/api/v1/configmaps?resourceVersion=0", &agent, "").await;
+    }
+    read_much(&through, 200).await;
+    let directory = std::env::var_os("STATUS_PAGE_PNGS").map(std::path::PathBuf::from);
+    let mut page = Browser::open(&format!("http://{}/status", through.daemon.admin)).await;
+    page.until("document.querySelectorAll('#clients tr').length >= 4").await;
+    page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
+    for (width, dark) in [(1280, false), (1280, true), (420, false), (420, true)] {
+        page.window(width, dark).await;
+        // The plot is drawn anew, in the size it is shown in.
+        page.until(
+            "document.getElementById('plot').viewBox.baseVal.width === document.getElementById('plot').clientWidth",
+        )
+        .await;
+        // Tables may scroll, each by itself; the page may not.
+        assert_eq!(page.evaluate("[innerWidth, document.documentElement.scrollWidth]").await, json!([width, width]));
+        assert_eq!(page.evaluate(CONTRAST).await, json!([]), "{width}, dark: {dark}");
+        if let Some(directory) = &directory {
+            let name = format!("status-{width}-{}.png", if dark { "dark" } else { "light" });
+            page.screenshot(&directory.join(name)).await;
+        }
+    }
+    assert_eq!(page.complaints(), Vec::<String>::new());
+}
+
+/// Texts whose contrast to what is behind them is below 4.5, as WCAG 2.2 wants it at least.
+const CONTRAST: &str = r#"(() => {
+    const rgb = (text) => (text.match(/[\d.]+/g) ?? []).map(Number);
+    const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (e) => {
+        for (; e; e = e.parentElement) {
+            const c = rgb(getComputedStyle(e).backgroundColor);
+            if (c.length === 3 || c[3] > 0) return c;
+        }
+        return [255, 255, 255];
+    };
+    const dim = [];
+    for (const e of document.querySelectorAll('body *')) {
+        const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim() !== '');
+        if (!own) continue;
+        const style = getComputedStyle(e);
+        const [a, b] = [light(rgb(e instanceof SVGElement ? style.fill : style.color)), light(behind(e))].sort((x, y) => y - x);
+        if ((a + 0.05) / (b + 0.05) < 4.5) dim.push(e.textContent);
+    }
+    return dim;
+})()"#;

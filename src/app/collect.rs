@@ -33,7 +33,7 @@ pub(super) struct Rooms {
     pub(super) access: Access,
 }
 
-/// One family: its name without the prefix, its help, and where its number stands.
+/// One family: its name, without the prefix where that is ours, its help, and where its number stands.
 type PerCache = (&'static str, &'static str, fn(&CacheStats) -> u64);
 type PerProcess<T> = (&'static str, &'static str, fn(&T) -> u64);
 
@@ -46,17 +46,17 @@ const CACHE_GAUGES: &[PerCache] = &[
     ("cache_window_events", "Events in the sliding window", |s| s.window_events as u64),
     ("cache_window_bytes", "Memory the window holds beyond the objects", |s| s.window_bytes as u64),
     ("cache_window_seconds", "Age of the oldest event in the window", |s| s.window_age.as_secs()),
-    ("cache_resource_version", "The revision the cache is complete up to", |s| s.rv.get()),
+    ("apiserver_watch_cache_resource_version", "The revision the cache is complete up to", |s| s.rv.get()),
 ];
 
 const CACHE_COUNTERS: &[PerCache] = &[
-    ("cache_events", "Events received from the apiserver", |s| s.events_total),
+    ("apiserver_watch_cache_events_received", "Events received from the apiserver", |s| s.events_total),
     ("cache_dispatched_events", "Events offered to watchers", |s| s.dispatched_total),
     ("cache_evaluations", "Selections evaluated on events", |s| s.evaluated_total),
-    ("cache_initializations", "First lists and relists taken", |s| s.replaced_total),
+    ("apiserver_watch_cache_initializations", "First lists and relists taken", |s| s.replaced_total),
     ("cache_writer_waits", "Times the reflector waited for the dispatcher", |s| s.lagged_total),
-    ("terminated_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
-    ("slow_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
+    ("ended_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
+    ("apiserver_terminated_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
     ("bookmarks", "Bookmarks sent", |s| s.bookmarks_total),
 ];
 
@@ -152,7 +152,7 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_denied", "Reads refused with 403", |m| load(&m.denied)),
     ("auth_unauthenticated", "Reads refused with 401", |m| load(&m.unauthenticated)),
     ("auth_undecided", "Reads left to the apiserver because nothing could be decided", |m| load(&m.undecided)),
-    ("audit_events", "Audit events written", |m| load(&m.audit_events)),
+    ("apiserver_audit_event", "Audit events written", |m| load(&m.audit_events)),
     ("audit_dropped", "Audit events that found no room or could not be written", |m| load(&m.audit_dropped)),
     ("auth_flushes", "Changes of rights that ended decisions", |m| load(&m.flushes)),
     ("auth_streams_revoked", "Open streams ended because the right was gone", |m| load(&m.streams_revoked)),
@@ -218,6 +218,9 @@ impl Collector for Rooms {
             .into_iter()
             .map(|(plan, reason, count)| (vec![("plan", plan.to_owned()), ("reason", reason.to_owned())], count));
         family(encoder, "reads", "Reads of resources, and how they were answered", MetricType::Counter, reads)?;
+        let served = self.factory.served().into_iter();
+        let served = served.map(|(resource, count)| (vec![("resource", resource.to_string())], count));
+        family(encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)?;
         let requests = self.upstream.metrics().requests().into_iter().map(|(series, count)| {
             let labels = vec![
                 ("verb", series.verb.as_str().to_owned()),
@@ -272,6 +275,11 @@ fn labels(informer: &Informer) -> Labels {
     ]
 }
 
+/// What means the same as a metric of the apiserver has its name.
+fn full(name: &str) -> String {
+    if name.starts_with("apiserver_") { name.to_owned() } else { format!("informerd_{name}") }
+}
+
 fn process<T>(
     encoder: &mut DescriptorEncoder<'_>,
     families: &[PerProcess<T>],
@@ -279,7 +287,7 @@ fn process<T>(
     metrics: &T,
 ) -> fmt::Result {
     families.iter().try_for_each(|(name, help, value)| {
-        let name = format!("informerd_{name}");
+        let name = full(name);
         let one = encoder.encode_descriptor(&name, help, None, kind)?;
         number(one, kind, value(metrics))
     })
@@ -292,7 +300,7 @@ fn family(
     kind: MetricType,
     series: impl Iterator<Item = (Labels, u64)>,
 ) -> fmt::Result {
-    let name = format!("informerd_{name}");
+    let name = full(name);
     let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
     for (labels, value) in series {
         number(family.encode_family(&labels)?, kind, value)?;

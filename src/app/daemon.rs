@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::certificates::Validity;
 use super::collect::Rooms;
 use super::convert;
 use super::drop_in::DropIn;
@@ -114,12 +115,14 @@ impl Daemon {
             forward: forward.clone(),
             access: access.clone(),
         });
+        metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory);
         let everything = Arc::new(Everything {
             factory: factory.clone(),
             reads: reads.clone(),
             upstream: upstream.clone(),
             http: http_metrics.clone(),
+            grpc: grpc_metrics.clone(),
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
 use crate::admin::{CacheInfo, ClientInfo, Introspect, Totals};
-use crate::grpc::{self, pb::v1};
+use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
 use crate::informer::{Factory, Informer};
@@ -24,6 +24,7 @@ pub(super) struct Everything {
     pub(super) reads: Reads,
     pub(super) upstream: Upstream,
     pub(super) http: Arc<HttpMetrics>,
+    pub(super) grpc: Arc<GrpcMetrics>,
 }
 
 impl Introspect for Everything {
@@ -42,7 +43,7 @@ impl Introspect for Everything {
             forwarded: self.http.requests_forwarded.get(),
             refused: self.http.requests_refused.get(),
             connections: now(self.http.connections_open.get()),
-            watches: now(self.http.watches_open.get()),
+            watches: now(self.http.watches_open.get()) + now(self.grpc.watches_open.get()),
             upstream_connections: load(&upstream.connections),
             upstream_in_flight: load(&upstream.in_flight),
             upstream_connect_errors: load(&upstream.connect_errors),

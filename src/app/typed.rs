@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::auth::Access;
 use crate::auth::audit::Audit;
-use crate::grpc::{Caller, Cluster, Grpc, Retiring, Told};
+use crate::grpc::{Caller, Cluster, Grpc, Known, Retiring, Told};
 use crate::http::body::{self, Body};
+use crate::http::clients::Row;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, audit_id};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
@@ -30,11 +31,11 @@ pub(super) struct Calls {
 /// A cluster by the uid of its namespace `kube-system`, as is customary.
 pub(super) struct KubeSystem {
     upstream: Upstream,
-    known: Mutex<Known>,
+    known: Mutex<Uid>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Uid {
     uid: Option<Arc<str>>,
     /// Not to be tried before, after it could not be read.
     again: Option<Instant>,
@@ -55,6 +56,18 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
 const MAX_BODY: usize = 1 << 20;
 
+/// The client in the table of clients.
+#[derive(Debug)]
+struct Shown(Arc<Row>);
+
+// === impl Shown ===
+
+impl Known for Shown {
+    fn is(&self, user: &str) {
+        self.0.is(user);
+    }
+}
+
 // === impl Calls ===
 
 impl Handler for Calls {
@@ -67,6 +80,7 @@ impl Handler for Calls {
             audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
             uri: request.uri().path().to_owned(),
             source: connection.peer.map(|peer| peer.ip()),
+            known: request.extensions().get().map(|row| Arc::new(Shown(Arc::clone(row))) as Arc<dyn Known>),
         };
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
         Box::pin(async move {

@@ -1,4 +1,5 @@
-//! The user a client certificate names, by the apiserver's rules: common name, organizations, and the user's id.
+//! The user a client certificate names, by the apiserver's rules: common name, organizations, and the user's id. And how
+//! long any certificate is valid.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 6;
 const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 23;
+const GENERALIZED_TIME: u8 = 24;
 
 /// One value of ASN.1 in DER, and what follows it.
 struct Element<'a> {
@@ -54,19 +57,32 @@ pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
     Ok(authenticated(UserInfo { username, uid, groups, extra }))
 }
 
+/// From when a certificate is valid and until when, in seconds since 1970; `None` if that cannot be read.
+pub fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+    let mut validity = take(&mut after_issuer(certificate)?, SEQUENCE)?;
+    Some((element(&mut validity)?.time()?, element(&mut validity)?.time()?))
+}
+
 /// The content of the subject: a sequence of sets.
 fn subject(certificate: &[u8]) -> Option<&[u8]> {
+    let mut fields = after_issuer(certificate)?;
+    element(&mut fields)?;
+    take(&mut fields, SEQUENCE)
+}
+
+/// Validity, subject and what follows.
+fn after_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let mut rest = certificate;
     let mut certificate = take(&mut rest, SEQUENCE)?;
     let mut fields = take(&mut certificate, SEQUENCE)?;
     if fields.first() == Some(&VERSION) {
         element(&mut fields)?;
     }
-    // Serial number, signature, issuer, validity.
-    for _ in 0..4 {
+    // Serial number, signature, issuer.
+    for _ in 0..3 {
         element(&mut fields)?;
     }
-    take(&mut fields, SEQUENCE)
+    Some(fields)
 }
 
 fn take<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
@@ -98,6 +114,24 @@ fn element<'a>(from: &mut &'a [u8]) -> Option<Element<'a>> {
 // === impl Element ===
 
 impl Element<'_> {
+    /// In seconds since 1970. A year of two digits is one of 1950 to 2049.
+    fn time(&self) -> Option<i64> {
+        let text = std::str::from_utf8(self.content).ok()?.strip_suffix('Z')?;
+        let (year, rest) = text.split_at_checked(match self.tag {
+            UTC_TIME => 2,
+            GENERALIZED_TIME => 4,
+            _ => return None,
+        })?;
+        let mut year: i16 = year.parse().ok()?;
+        if self.tag == UTC_TIME {
+            year += if year < 50 { 2000 } else { 1900 };
+        }
+        let part = |at: usize| rest.get(at..at + 2)?.parse::<i8>().ok();
+        let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
+        let time = jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+        Some(time.duration_since(jiff::civil::datetime(1970, 1, 1, 0, 0, 0, 0)).as_secs())
+    }
+
     /// The kinds of strings that names are made of.
     fn text(&self) -> Option<String> {
         const UTF8: u8 = 12;
@@ -137,6 +171,25 @@ mod tests {
 
     fn uid() -> DnType {
         DnType::from_oid(&[1, 3, 6, 1, 4, 1, 57683, 2])
+    }
+
+    #[test]
+    fn certificates_say_how_long_they_are_valid() {
+        for (year, expected) in [(1970, 0), (2026, 1_767_225_600), (2050, 2_524_608_000), (9999, 253_370_764_800)] {
+            let mut params = CertificateParams::default();
+            (params.not_before, params.not_after) =
+                (rcgen::date_time_ymd(1950, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+            let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+            assert_eq!(validity(&der), Some((-631_152_000, expected)), "{year}");
+            for cut in 0..der.len() - 1 {
+                assert_eq!(validity(&der[..cut]), None);
+            }
+        }
+        let time = |tag: u8, text: &str| Element { tag, content: text.as_bytes() }.time();
+        assert_eq!(time(GENERALIZED_TIME, "99991231235959Z"), Some(253_402_300_799));
+        for wrong in ["261301000000Z", "2601010000Z", "260101000000", "é60101000000Z", ""] {
+            assert_eq!(time(UTC_TIME, wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use attributes::{Attributes, Requirement};
 pub use authenticator::{Authenticator, Who};
 pub use authorizer::{Authorizer, Decision};
 pub use bearer::token as bearer_token;
-pub use certificate::user as certificate_user;
+pub use certificate::{user as certificate_user, validity as certificate_validity};
 pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use lease::Lease;
 pub use metrics::AuthMetrics;

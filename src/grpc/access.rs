@@ -29,7 +29,12 @@ pub struct Caller {
     headers: HeaderMap,
 }
 
-/// What of a call is told to the audit log.
+/// Hears whose a call is, once that is known.
+pub trait Known: std::fmt::Debug + Send + Sync {
+    fn is(&self, user: &str);
+}
+
+/// What of a call is told to others.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub audit: Audit,
@@ -37,6 +42,7 @@ pub struct Told {
     /// The path of the method.
     pub uri: String,
     pub source: Option<IpAddr>,
+    pub known: Option<Arc<dyn Known>>,
 }
 
 /// The kind of read, as an authorizer names it.
@@ -117,6 +123,9 @@ impl Caller {
         let asking = auth::Caller { mode: self.mode, certificates: self.certificates.as_ref(), headers: &self.headers };
         let (status, user) = match self.access.check(&asking, &wish).await {
             Verdict::Allowed(grant) => {
+                if let (Some(known), Some(user)) = (&self.told.known, grant.user()) {
+                    known.is(&user.username);
+                }
                 let entry = self.begin(&wish, grant.user());
                 return Ok((grant, entry));
             }

@@ -178,7 +178,7 @@ mod tests {
 
     fn caller() -> Caller {
         let caller = auth::Caller { mode: auth::Mode::Trust, certificates: None, headers: &HeaderMap::new() };
-        let told = Told { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None };
+        let told = Told { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
         Caller::new(auth::Access::trusting(), told, &caller)
     }
 

@@ -27,7 +27,7 @@ mod watch;
 
 use std::pin::Pin;
 
-pub use access::{Caller, Told};
+pub use access::{Caller, Known, Told};
 pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;

@@ -153,7 +153,7 @@ impl Inner {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         span: &Span,
-        client: &Row,
+        client: &Arc<Row>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
@@ -161,8 +161,11 @@ impl Inner {
             return self.refuse(&Status::from(&error), Encoding::Json, audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
-            let watches = ["/Watch", "/Sync"].iter().any(|method| head.uri.path().ends_with(method));
-            let mut response = grpc.handle(Request::from_parts(head, body), connection).await;
+            let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
+            let mut request = Request::from_parts(head, body);
+            // Whose it is, only the call finds out.
+            request.extensions_mut().insert(Arc::clone(client));
+            let mut response = grpc.handle(request, connection).await;
             if watches {
                 response.extensions_mut().insert(IsWatch);
             }

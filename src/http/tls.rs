@@ -138,6 +138,11 @@ impl Certificates {
         }
     }
 
+    /// The chain that clients are shown, in DER, their own certificate first; empty until there is one.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.resolver.current.load().as_ref().map(|current| current.cert.clone()).unwrap_or_default()
+    }
+
     /// What a certificate that is to be given must be for; `None` when none is.
     pub fn names_to_give(&self) -> Option<&[String]> {
         match &self.source {

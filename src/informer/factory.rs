@@ -1,7 +1,8 @@
 //! The factory: finds or starts the informer that covers a request, and stops the ones nobody needs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -45,6 +46,9 @@ struct Inner {
     fatal: Fatal,
     drain: DrainWatch,
     informers: Mutex<HashMap<InformerKey, Arc<Informer>>>,
+    /// Reads answered from caches, by resource (`deployments.apps`): informers come and go, counters stay. As many as there
+    /// are resources.
+    served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
 }
 
 /// Whether a request lies inside an informer's scope.
@@ -80,7 +84,8 @@ impl Factory {
         fatal: Fatal,
         drain: DrainWatch,
     ) -> Self {
-        let inner = Inner { config, upstream, discovery, fatal, drain, informers: Mutex::default() };
+        let inner =
+            Inner { config, upstream, discovery, fatal, drain, informers: Mutex::default(), served: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -196,6 +201,12 @@ impl Factory {
         all
     }
 
+    /// How many reads were answered from caches, by resource.
+    pub fn served(&self) -> Vec<(Arc<str>, u64)> {
+        let served = self.inner.served.lock();
+        served.iter().map(|(resource, count)| (Arc::clone(resource), count.load(Ordering::Relaxed))).collect()
+    }
+
     /// Whether requests still find this informer.
     pub fn runs(&self, informer: &Arc<Informer>) -> bool {
         self.inner.informers.lock().get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer))
@@ -308,7 +319,10 @@ impl Factory {
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
         let probe = ProgressProbe::new(inner.upstream.clone(), source, reflector.progress_sender());
-        let informer = Arc::new(Informer::new(key, resource, table, cache.clone(), reflector.handle(), probe, pinned));
+        let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
+        let handle = reflector.handle();
+        let informer = Informer::new(key, resource, table, cache.clone(), handle, probe, pinned);
+        let informer = Arc::new(informer.counting(served));
         tracing::info!(informer = %informer.key, "starting informer");
 
         let stop = informer.stop.clone();

@@ -40,6 +40,8 @@ pub struct Informer {
     pub probe: ProgressProbe,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
+    /// Reads answered from caches of this resource.
+    served: Arc<AtomicU64>,
     /// Those of the same objects, in another encoding or of another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
     /// A proof for nobody in particular is under way.
@@ -79,6 +81,7 @@ impl Informer {
             probe,
             pinned,
             stop: CancellationToken::new(),
+            served: Arc::default(),
             siblings: ArcSwap::default(),
             advancing: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
@@ -86,10 +89,20 @@ impl Informer {
         }
     }
 
+    /// With a counter of the reads that are answered, which others may have too.
+    pub(super) fn counting(self, served: Arc<AtomicU64>) -> Self {
+        Self { served, ..self }
+    }
+
     /// A request is about to read: the idle clock starts anew.
     pub fn touch(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_used.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// A read is answered from the cache.
+    pub fn serves(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Brings the cache of a quiet resource up to `rv`, which somebody was shown: reads of any version that come later

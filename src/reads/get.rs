@@ -23,7 +23,6 @@ impl Reads {
         let mut read = self.resolve(request).await?;
         let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, waited_fresh) = self.fresh(&informer, &read.floor, freshness).await?;
-        let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.
@@ -33,6 +32,7 @@ impl Reads {
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
         read.floor.raise(object.rv);
+        let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
     }
 }

@@ -374,8 +374,9 @@ fn rewrites_metadata(gvr: &Gvr) -> bool {
     )
 }
 
-/// What an answer from this informer's cache is of.
+/// What an answer from this informer's cache is of, which counts.
 pub(super) fn served(informer: &Informer, waited: Waited, rv: ResourceVersion) -> Served {
+    informer.serves();
     Served { waited, rv, heard: informer.heard() }
 }
 

@@ -140,6 +140,7 @@ impl Reads {
                 }
             },
         };
+        source.informer.serves();
         Ok((State { source, snapshot, rv, predicate: read.predicate }, waited))
     }
 
@@ -164,6 +165,7 @@ impl Reads {
         match source.informer.cache.watch(spec) {
             Ok(mut watcher) => {
                 watcher.set_bookmark_period(terms.bookmark_interval);
+                source.informer.serves();
                 Ok((OpenWatch { source, watcher }, waited))
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),

@@ -208,3 +208,60 @@ async fn of_the_clusters_ca() {
     let initial = "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
     assert_eq!(through.watch(&format!("/api/v1/configmaps?{initial}")).await.status, 200);
 }
+
+/// As another library reads it: from when and until when the first certificate of a file is valid.
+fn validity(path: &Path) -> [f64; 2] {
+    let script = "import ssl, sys\nc = ssl._ssl._test_decode_cert(sys.argv[1])\n\
+                  print(*(ssl.cert_time_to_seconds(c[k]) for k in ('notBefore', 'notAfter')))";
+    let output = std::process::Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let times: Vec<f64> = text.split_whitespace().map(|time| time.parse().unwrap()).collect();
+    times.try_into().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_until_when_certificates_are_valid_and_what_was_decided() {
+    let cluster = Cluster::start().await;
+    let source = informerd::upstream::client::ConfigSource::kubeconfig(&cluster.info.kubeconfigs.admin_cert);
+    let world = World::between(cluster, source, "").await;
+    world.settled().await;
+    let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
+    let number = async |series: &str| -> f64 {
+        let text = admin.get("/metrics").await.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no {series} in {text}")).parse().unwrap()
+    };
+    let known = async |certificate: &str| {
+        let of =
+            |what: &str| format!("informerd_certificate_{what}_timestamp_seconds{{certificate=\"{certificate}\"}}");
+        [number(&of("not_before")).await, number(&of("expiration")).await]
+    };
+    assert_eq!(known("client").await, validity(&world.cluster.info.client_cert));
+    assert_eq!(known("apiserver_ca").await, validity(&world.cluster.info.ca));
+    assert_eq!(known("serving_ca").await, validity(&world.ca));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let [from, until] = known("serving").await;
+    assert!(from < now && (89.0..92.0).contains(&((until - now) / 86_400.0)), "{from} {until}");
+
+    // Rights: what is decided, and what the decisions cost.
+    let counts = async || {
+        let mut all = Vec::new();
+        for name in ["allowed", "denied", "unauthenticated", "token_reviews", "access_reviews", "review_seconds"] {
+            all.push(number(&format!("informerd_auth_{name}_total")).await);
+        }
+        all
+    };
+    let before = counts().await;
+    let (reader, nobody) = (world.through(Some("reader-token")), world.through(Some("nobody-token")));
+    for _ in 0..3 {
+        assert_eq!(reader.get("/api/v1/configmaps?resourceVersion=0").await.status, 200);
+        assert_eq!(nobody.get("/api/v1/configmaps?resourceVersion=0").await.status, 403);
+    }
+    assert_eq!(world.through(Some("no-token")).get("/api/v1/configmaps?resourceVersion=0").await.status, 401);
+    let after = counts().await;
+    let more: Vec<_> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    // Three tokens and two rights were asked about; what is remembered costs nothing.
+    assert_eq!(more[..5], [3.0, 3.0, 1.0, 3.0, 2.0]);
+    assert!(more[5] > 0.0 && more[5] < 60.0, "{more:?}");
+}

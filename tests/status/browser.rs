@@ -35,7 +35,12 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", program])
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-            .args(["--disable-background-networking", "--remote-debugging-pipe", "--window-size=1280,900"])
+            .args([
+                "--disable-background-networking",
+                "--hide-scrollbars",
+                "--remote-debugging-pipe",
+                "--window-size=1280,900",
+            ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -86,9 +91,19 @@ impl Browser {
         self.complaints.clone()
     }
 
+    /// Makes the window so wide, light or dark.
+    pub async fn window(&mut self, width: u32, dark: bool) {
+        let scheme = json!([{"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }}]);
+        self.ask("Emulation.setEmulatedMedia", json!({"features": scheme})).await;
+        let window = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.ask("Emulation.setDeviceMetricsOverride", window).await;
+    }
+
+    /// The whole page.
     pub async fn screenshot(&mut self, path: &Path) {
         use base64::Engine as _;
-        let answer = self.ask("Page.captureScreenshot", json!({"format": "png"})).await;
+        let whole = json!({"format": "png", "captureBeyondViewport": true});
+        let answer = self.ask("Page.captureScreenshot", whole).await;
         let png = base64::engine::general_purpose::STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();
         std::fs::write(path, png).unwrap();
     }

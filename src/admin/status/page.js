@@ -76,8 +76,8 @@ function nice(n) {
 	return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= n);
 }
 
-function plot(status) {
-	const [left, right, top, bottom] = [48, 890, 12, 190];
+function plot(status, width) {
+	const [left, right, top, bottom] = [48, width - 10, 12, 190];
 	const runs = rates(status.past);
 	const points = runs.flat();
 	const parts = [];
@@ -144,6 +144,9 @@ function clients(all) {
 	});
 }
 
+let draw = () => {};
+addEventListener('resize', () => draw());
+
 function show(status) {
 	byId('version').textContent = status.version;
 	byId('server').textContent = status.server;
@@ -153,7 +156,13 @@ function show(status) {
 	const ready = status.caches.filter((cache) => cache.ready).length;
 	byId('informers').textContent = `${ready} of ${status.caches.length} ready`;
 	byId('tiles').replaceChildren(...tiles(status));
-	byId('plot').replaceChildren(...plot(status));
+	draw = () => {
+		// As wide as it is shown, so that its texts are neither shrunk nor stretched.
+		const width = Math.max(280, byId('plot').clientWidth);
+		byId('plot').setAttribute('viewBox', `0 0 ${width} 220`);
+		byId('plot').replaceChildren(...plot(status, width));
+	};
+	draw();
 	byId('caches').replaceChildren(...rows(status.caches));
 	byId('count').textContent = status.clients.length;
 	byId('clients').replaceChildren(...clients(status.clients));

@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 pub use body::{ReqBody, UpstreamBody, empty, full};
 pub use call::CallOptions;
 pub use pool::ConnectionId;
-pub use source::ConfigSource;
+pub use source::{ConfigSource, UpstreamCertificates};
 pub use warnings::Warnings;
 
 use self::connect::Connector;
@@ -107,6 +107,7 @@ struct Generation {
     auth: AuthService,
     own: Arc<Pool>,
     bare: Arc<Pool>,
+    certificates: UpstreamCertificates,
 }
 
 struct Reload {
@@ -142,6 +143,11 @@ impl Upstream {
     /// With a configuration that never changes, and default settings.
     pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
         Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
+    }
+
+    /// Those in use.
+    pub fn certificates(&self) -> UpstreamCertificates {
+        self.inner.current.load().certificates.clone()
     }
 
     /// `host:port` of the apiserver.
@@ -427,6 +433,7 @@ impl Generation {
             auth: loaded.auth,
             own,
             bare,
+            certificates: loaded.certificates,
         })
     }
 

@@ -43,6 +43,16 @@ pub(super) struct Loaded {
     pub(super) fingerprint: u64,
     /// An exec plugin may give another client certificate without any file changing.
     pub(super) may_change_certificate: bool,
+    pub(super) certificates: UpstreamCertificates,
+}
+
+/// The certificates of a connection to the apiserver, in DER.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamCertificates {
+    /// Our own; `None` without one.
+    pub client: Option<Vec<u8>>,
+    /// The CAs that the configuration names.
+    pub authorities: Vec<Vec<u8>>,
 }
 
 // === impl ConfigSource ===
@@ -246,9 +256,19 @@ impl Loaded {
         } else {
             (None, None)
         };
+        let certificates = UpstreamCertificates {
+            client: own_tls.as_ref().and_then(client_certificate),
+            authorities: config.root_cert.clone().unwrap_or_default(),
+        };
         let may_change_certificate = config.auth_info.exec.is_some();
-        Ok(Self { endpoint, own_tls, bare_tls, auth, fingerprint, may_change_certificate })
+        Ok(Self { endpoint, own_tls, bare_tls, auth, fingerprint, may_change_certificate, certificates })
     }
+}
+
+/// What the apiserver would be shown, were it to ask for any.
+fn client_certificate(tls: &ClientConfig) -> Option<Vec<u8>> {
+    let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
+    Some(tls.client_auth_cert_resolver.resolve(&[], &schemes)?.cert.first()?.to_vec())
 }
 
 // === impl Endpoint ===

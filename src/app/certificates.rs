@@ -1,0 +1,68 @@
+//! How long the certificates are valid that the process lives by.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::auth::certificate_validity;
+use crate::http::Certificates;
+use crate::upstream::Upstream;
+
+/// Looks when scraped: certificates are replaced while the process runs.
+pub(super) struct Validity {
+    /// `None` without a listener that speaks TLS.
+    pub(super) serving: Option<Arc<Certificates>>,
+    pub(super) upstream: Upstream,
+}
+
+/// What a certificate is for, from when it is valid, and until when, in seconds since 1970.
+type Known = (&'static str, i64, i64);
+
+// === impl Validity ===
+
+impl Validity {
+    fn known(&self) -> Vec<Known> {
+        let chain = self.serving.as_ref().map(|serving| serving.chain()).unwrap_or_default();
+        let upstream = self.upstream.certificates();
+        let kinds: [(&'static str, Vec<&[u8]>); 4] = [
+            ("serving", chain.iter().take(1).map(|der| &der[..]).collect()),
+            ("serving_ca", chain.iter().skip(1).map(|der| &der[..]).collect()),
+            ("client", upstream.client.iter().map(|der| &der[..]).collect()),
+            ("apiserver_ca", upstream.authorities.iter().map(|der| &der[..]).collect()),
+        ];
+        // Of several, as in a bundle while it is rotated, the one that is valid for longest.
+        let of = |(kind, all): (&'static str, Vec<&[u8]>)| {
+            let last = all.into_iter().filter_map(certificate_validity).max_by_key(|(_, until)| *until);
+            last.map(|(from, until)| (kind, from, until))
+        };
+        kinds.into_iter().filter_map(of).collect()
+    }
+}
+
+impl Collector for Validity {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let known = self.known();
+        for (name, help, value) in [
+            ("not_before", "From when a certificate is valid", (|known| known.1) as fn(&Known) -> i64),
+            ("expiration", "Until when a certificate is valid", |known| known.2),
+        ] {
+            let name = format!("informerd_certificate_{name}_timestamp_seconds");
+            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+            for known in &known {
+                let labels = [("certificate", known.0)];
+                ConstGauge::new(value(known) as f64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Validity")
+    }
+}

@@ -1,0 +1,155 @@
+//! What metrics say is so: for sharing, for how far caches and watches are behind, and for the window.
+
+use std::time::Duration;
+
+use http::Method;
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::objects_client::ObjectsClient;
+use informerd::sim::Server;
+
+use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, pod};
+use crate::support::client::Client;
+use crate::support::{Through, eventually};
+
+/// The number of the one series that has all these labels.
+async fn number(through: &Through, name: &str, labels: &[&str]) -> f64 {
+    let (_, text) = admin(through, "/metrics").await;
+    let is =
+        |line: &&str| line.split(['{', ' ']).next() == Some(name) && labels.iter().all(|label| line.contains(label));
+    let found: Vec<_> = text.lines().filter(is).collect();
+    let [line] = found.as_slice() else { panic!("{name} {labels:?}: {found:?} in {text}") };
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// Upstream's requests with the verbs that reads from caches are paid with.
+async fn own(through: &Through, resource: &str) -> f64 {
+    let (_, text) = admin(through, "/metrics").await;
+    let resource = format!("resource=\"{resource}\"");
+    let verbs = ["list", "watch", "watchlist", "probe"].map(|verb| format!("verb=\"{verb}\""));
+    let of_it = text.lines().filter(|line| {
+        let is_own = verbs.iter().any(|verb| line.contains(verb));
+        line.starts_with("informerd_upstream_requests_total{") && line.contains(&resource) && is_own
+    });
+    of_it.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_saved_are_told_by_resource() {
+    let deployment =
+        serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "a", "name": "d"}});
+    let objects = [config_map("a", "one"), pod("a", "p", "n"), deployment];
+    let builder = objects.into_iter().fold(Server::builder(), informerd::sim::Builder::object);
+    let server = builder.start().await.unwrap();
+    let through = Through::before(&server, "idleTimeout: 1s\n").await;
+    let client = Client::new(&through.url);
+    for _ in 0..5 {
+        assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+        assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?resourceVersion=0").await.status, 200);
+    }
+    for path in [
+        "/apis/apps/v1/deployments?resourceVersion=0",
+        "/apis/apps/v1/deployments?watch=1&resourceVersion=0&timeoutSeconds=1",
+    ] {
+        assert_eq!(client.get(path).await.status, 200);
+    }
+    // What a cache does not answer saves nothing: a missing object, what is forwarded, a write.
+    assert_eq!(client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await.status, 404);
+    assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?pretty=1").await.status, 200);
+    assert_eq!(client.request(Method::DELETE, "/api/v1/namespaces/a/pods/p", &[], "").await.status, 200);
+    // Typed reads count as well.
+    let channel = tonic::transport::Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap();
+    let mut typed = ObjectsClient::new(channel);
+    let resource = v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() };
+    let selection = v1::Selection { resource: Some(resource), ..Default::default() };
+    let request = v1::ListRequest { selection: Some(selection), ..Default::default() };
+    let mut answer = typed.list(request).await.unwrap().into_inner();
+    while answer.message().await.unwrap().is_some() {}
+
+    let name = "informerd_reads_served_total";
+    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);
+    assert_eq!(number(&through, name, &["resource=\"deployments.apps\""]).await, 2.0);
+    // The same names on the other side, so that one can be taken from the other: a probe and a watch-list.
+    assert_eq!((own(&through, "configmaps").await, own(&through, "deployments.apps").await), (2.0, 2.0));
+    let sent =
+        |resource: &str| server.requests().iter().filter(|r| r.target.contains(&format!("/{resource}?"))).count();
+    assert_eq!((sent("configmaps"), sent("deployments")), (2, 2), "what the apiserver saw");
+    // Informers end; what was counted stays.
+    eventually("informers end", || through.daemon.factory.informers().is_empty()).await;
+    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lag_window_and_watchers_are_told_by_informer() {
+    let builder = Server::builder().object(config_map("a", "one")).object(pod("a", "p", "n"));
+    let server = builder.bookmark_every(Duration::from_secs(3600)).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    next_event(&mut watch).await;
+    let mut pods = client.watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    next_event(&mut pods).await;
+    let (of_maps, of_pods) = (&["resource=\"configmaps\""], &["resource=\"pods\""]);
+    for name in ["informerd_cache_watchers", "informerd_cache_watch_groups", "informerd_cache_ready"] {
+        assert_eq!(number(&through, name, of_maps).await, 1.0, "{name}");
+    }
+    assert_eq!(number(&through, "informerd_cache_window_events", of_maps).await, 0.0);
+    assert_eq!(number(&through, "informerd_cache_window_seconds", of_maps).await, 0.0);
+
+    // Changes elsewhere: the one that has heard nothing of them is behind by as many.
+    let before = number(&through, "informerd_cache_revisions_behind", of_maps).await;
+    for round in 0..4 {
+        server.create(pod("a", &format!("p{round}"), "n")).unwrap();
+        next_event(&mut pods).await;
+    }
+    assert_eq!(number(&through, "informerd_cache_revisions_behind", of_pods).await, 0.0);
+    assert_eq!(number(&through, "informerd_cache_revisions_behind", of_maps).await, before + 4.0);
+    let last = server.revision() as f64;
+    assert_eq!(number(&through, "apiserver_watch_cache_resource_version", of_pods).await, last);
+    assert_eq!(number(&through, "apiserver_watch_cache_events_received_total", of_pods).await, 4.0);
+    assert_eq!(number(&through, "apiserver_watch_cache_initializations_total", of_pods).await, 1.0);
+    assert_eq!(number(&through, "informerd_cache_window_events", of_pods).await, 4.0);
+
+    // Nothing is heard of config maps from here on, and the window of pods grows old: both are real time.
+    let silent = "informerd_cache_silent_seconds";
+    let begun = tokio::time::Instant::now();
+    while number(&through, silent, of_maps).await < 2.0
+        || number(&through, "informerd_cache_window_seconds", of_pods).await < 2.0
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() > Duration::from_secs(1));
+    let mut large = config_map("a", "one");
+    large["data"]["k"] = "small".into();
+    server.update(large.clone()).unwrap();
+    next_event(&mut watch).await;
+    assert!(number(&through, silent, of_maps).await < 2.0);
+    assert_eq!(number(&through, "informerd_cache_revisions_behind", of_maps).await, 0.0);
+    assert_eq!(number(&through, "informerd_cache_revisions_behind", of_pods).await, 1.0);
+
+    // A client that reads nothing any more is behind; once it has read, it is not.
+    assert_eq!(number(&through, "informerd_cache_watchers_behind", of_maps).await, 0.0);
+    large["data"]["k"] = "x".repeat(1 << 20).into();
+    let mut written = 0;
+    while number(&through, "informerd_cache_watchers_behind", of_maps).await < 1.0 {
+        assert!(written < 60, "one MiB each");
+        large["data"]["round"] = written.to_string().into();
+        server.update(large.clone()).unwrap();
+        written += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for _ in 0..written {
+        next_event(&mut watch).await;
+    }
+    let begun = tokio::time::Instant::now();
+    while number(&through, "informerd_cache_watchers_behind", of_maps).await > 0.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop((watch, pods));
+    eventually("nobody watches", || {
+        through.daemon.factory.informers().iter().all(|informer| informer.cache.stats().watchers == 0)
+    })
+    .await;
+    assert_eq!(number(&through, "informerd_cache_watchers", of_maps).await, 0.0);
+}
