@@ -1,7 +1,7 @@
 //! Fewer, larger writes on HTTP/2 connections. When something happens that a thousand watches of one connection are
 //! told, their streams wake one after the other, and a socket write for each would be most of what an event costs. So
 //! what the connection writes waits here until it is polled again, by when the other streams have had their turn, and
-//! goes out at once. Large writes do not wait, and neither does anything on HTTP/1.1, where a connection is one stream.
+//! goes out at once. Large writes do not wait. On HTTP/1.1, where a connection is one stream, there is nothing to gather.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -58,9 +58,6 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
 
     /// Whether these bytes are to wait. If not, they are to be written now.
     fn poll_wait(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<Option<usize>>> {
-        if !self.inner.is_http2() {
-            return Poll::Ready(Ok(None));
-        }
         let size: usize = bufs.iter().map(|buf| buf.len()).sum();
         if !self.waiting.is_empty() && self.waiting.len() + size > MAX_WAITING {
             ready!(self.poll_drain(cx))?;
@@ -111,7 +108,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_http2() || self.inner.is_write_vectored()
+        true
     }
 
     /// What came since the last try is promised, not written: the task is woken to do it. What was tried in vain is a

@@ -4,16 +4,13 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 
 use super::*;
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A socket that keeps apart what is written at once, and may take nothing.
 #[derive(Debug, Default)]
 struct Peer {
-    says: &'static [u8],
     written: Arc<Mutex<Vec<Vec<u8>>>>,
     full: Arc<Mutex<bool>>,
 }
@@ -28,13 +25,8 @@ impl Wake for Wakes {
 }
 
 impl AsyncRead for Peer {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.says.is_empty() {
-            return Poll::Pending;
-        }
-        buf.put_slice(self.says);
-        self.says = b"";
-        Poll::Ready(Ok(()))
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
     }
 }
 
@@ -73,13 +65,12 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(says: &'static [u8]) -> Self {
-        let peer = Peer { says, ..Peer::default() };
+    fn new() -> Self {
+        let peer = Peer::default();
         let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
         let metrics = Arc::new(HttpMetrics::default());
-        let bounded = Bounded::new(peer, Duration::from_secs(1), Duration::from_secs(5), Arc::default());
-        let mut socket = Gather::new(bounded, Arc::clone(&metrics));
-        socket.read_exact(&mut vec![0; says.len()]).await.unwrap();
+        let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default());
+        let socket = Gather::new(bounded, Arc::clone(&metrics));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         Self { socket, written, full, metrics, wakes, waker }
@@ -107,9 +98,9 @@ impl Scene {
     }
 }
 
-#[tokio::test]
-async fn small_writes_go_out_together_at_the_next_poll() {
-    let mut scene = Scene::new(PREFACE).await;
+#[test]
+fn small_writes_go_out_together_at_the_next_poll() {
+    let mut scene = Scene::new();
     for piece in ["one ", "two ", "three"] {
         assert!(matches!(scene.write(piece.as_bytes()), Poll::Ready(Ok(n)) if n == piece.len()));
         assert!(scene.flush().is_ready());
@@ -125,17 +116,17 @@ async fn small_writes_go_out_together_at_the_next_poll() {
     assert_eq!(scene.wakes(), wakes, "nothing waits");
 }
 
-#[tokio::test]
-async fn a_flush_without_a_read_between_writes_too() {
-    let mut scene = Scene::new(PREFACE).await;
+#[test]
+fn a_flush_without_a_read_between_writes_too() {
+    let mut scene = Scene::new();
     assert!(scene.write(b"one").is_ready() && scene.flush().is_ready());
     assert!(scene.flush().is_ready());
     assert_eq!(scene.take(), [b"one"]);
 }
 
-#[tokio::test]
-async fn large_writes_do_not_wait_and_nothing_is_overtaken() {
-    let mut scene = Scene::new(PREFACE).await;
+#[test]
+fn large_writes_do_not_wait_and_nothing_is_overtaken() {
+    let mut scene = Scene::new();
     let large = vec![b'x'; LARGE];
     assert!(scene.write(&large).is_ready());
     assert_eq!(scene.take(), [&large[..]]);
@@ -150,16 +141,8 @@ async fn large_writes_do_not_wait_and_nothing_is_overtaken() {
 }
 
 #[tokio::test]
-async fn http1_is_written_at_once() {
-    let mut scene = Scene::new(b"GET / HTTP/1.1\r\n").await;
-    assert!(scene.write(b"one").is_ready() && scene.write(b"two").is_ready());
-    assert_eq!(scene.take(), [b"one", b"two"]);
-    assert_eq!(scene.metrics.http2_pieces.get(), 0);
-}
-
-#[tokio::test]
 async fn a_full_socket_holds_the_writer_up_and_is_not_asked_without_end() {
-    let mut scene = Scene::new(PREFACE).await;
+    let mut scene = Scene::new();
     *scene.full.lock() = true;
     let piece = [b'x'; 1000];
     let mut taken = 0;
@@ -181,7 +164,7 @@ async fn a_full_socket_holds_the_writer_up_and_is_not_asked_without_end() {
 
 #[tokio::test]
 async fn what_waits_goes_out_before_the_end() {
-    let mut scene = Scene::new(PREFACE).await;
+    let mut scene = Scene::new();
     assert!(scene.write(b"last words").is_ready());
     scene.socket.shutdown().await.unwrap();
     assert_eq!(scene.take(), [&b"last words"[..], b"end"]);
@@ -189,7 +172,7 @@ async fn what_waits_goes_out_before_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_nothing_is_noticed_by_whoever_only_reads() {
-    let mut scene = Scene::new(PREFACE).await;
+    let mut scene = Scene::new();
     *scene.full.lock() = true;
     assert!(scene.write(b"event").is_ready());
     let socket = &mut scene.socket;

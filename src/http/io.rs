@@ -8,12 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 /// What every HTTP/2 connection with prior knowledge starts with. The protocol is told apart by it, so the wait for
 /// the first bytes ends with the first byte that differs or with the last of these.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
 
 /// Bounds on a connection's socket. Reads are bounded until the protocol is known; later silence is bounded by the
 /// protocols themselves. Writes are bounded by progress: any byte taken starts the clock anew. A connection that was
@@ -21,38 +27,19 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub struct Bounded<S> {
     inner: S,
-    opening: Option<Opening>,
-    http2: bool,
+    /// What the protocol was told by, until it is read. No longer than the preface.
+    opening: Vec<u8>,
     stall_timeout: Duration,
     upgraded: Arc<AtomicBool>,
     /// Runs while the socket takes no byte.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-#[derive(Debug)]
-struct Opening {
-    matched: usize,
-    deadline: Pin<Box<Sleep>>,
-}
-
 // === impl Bounded ===
 
 impl<S> Bounded<S> {
-    pub fn new(inner: S, opening_timeout: Duration, stall_timeout: Duration, upgraded: Arc<AtomicBool>) -> Self {
-        let deadline = Box::pin(sleep_until(Instant::now() + opening_timeout));
-        Self {
-            inner,
-            opening: Some(Opening { matched: 0, deadline }),
-            http2: false,
-            stall_timeout,
-            upgraded,
-            stalled: None,
-        }
-    }
-
-    /// Whether the client began with the preface of HTTP/2.
-    pub fn is_http2(&self) -> bool {
-        self.http2
+    pub fn new(inner: S, stall_timeout: Duration, upgraded: Arc<AtomicBool>) -> Self {
+        Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None }
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -69,39 +56,53 @@ impl<S> Bounded<S> {
     }
 }
 
-impl Opening {
-    /// Whether these bytes tell the protocol.
-    fn is_over(&mut self, bytes: &[u8]) -> bool {
-        for byte in bytes {
-            if HTTP2_PREFACE.get(self.matched) != Some(byte) {
-                return true;
+impl<S: AsyncRead + Unpin> Bounded<S> {
+    /// Waits for the bytes that tell the protocol; they are read again. `None` if the client leaves before.
+    ///
+    /// # Errors
+    /// The socket's, or it takes longer than this.
+    pub async fn open(&mut self, within: Duration) -> io::Result<Option<Protocol>> {
+        let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "client says nothing");
+        timeout(within, self.protocol()).await.map_err(silent)?
+    }
+
+    async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
+        let mut bytes = [0; HTTP2_PREFACE.len()];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let read = self.inner.read(&mut bytes[filled..]).await?;
+            if read == 0 {
+                return Ok(None);
             }
-            self.matched += 1;
+            filled += read;
+            if bytes[..filled] != HTTP2_PREFACE[..filled] {
+                break;
+            }
         }
-        self.matched == HTTP2_PREFACE.len()
+        self.opening = bytes[..filled].to_vec();
+        Ok(Some(if bytes == *HTTP2_PREFACE { Protocol::Http2 } else { Protocol::Http1 }))
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let filled = buf.filled().len();
-        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let Some(opening) = &mut self.opening else { return result };
-        match result {
-            Poll::Ready(Ok(())) => {
-                let read = &buf.filled()[filled..];
-                if read.is_empty() || opening.is_over(read) {
-                    self.http2 = opening.matched == HTTP2_PREFACE.len();
-                    self.opening = None;
-                }
-                result
-            }
-            Poll::Ready(Err(_)) => result,
-            Poll::Pending => match opening.deadline.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "client says nothing"))),
-                Poll::Pending => Poll::Pending,
-            },
+        if self.opening.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
         }
+        let fits = self.opening.len().min(buf.remaining());
+        buf.put_slice(&self.opening[..fits]);
+        self.opening.drain(..fits);
+        if self.opening.is_empty() {
+            self.opening = Vec::new();
+            // The rest of a head comes with its beginning: HTTP/1 doubles its buffer for one that comes in two reads.
+            // An error stays with the socket.
+            if buf.remaining() > 0
+                && let Poll::Ready(Err(error)) = Pin::new(&mut self.inner).poll_read(cx, buf)
+            {
+                tracing::debug!(%error, "reading behind a connection's first bytes");
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up() {
         let (ours, _theirs) = duplex(4);
-        let mut ours = Bounded::new(ours, SECOND, 5 * SECOND, Arc::default());
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
         let started = Instant::now();
         let error = ours.write_all(b"0123456789").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -157,7 +158,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_client_is_not() {
         let (ours, mut theirs) = duplex(1);
-        let mut ours = Bounded::new(ours, SECOND, 5 * SECOND, Arc::default());
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
         let reader = crate::lifecycle::spawn("reader", async move {
             for _ in 0..10 {
                 tokio::time::sleep(4 * SECOND).await;
@@ -171,21 +172,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_upgraded_connection_may_stand_still() {
         let (ours, _theirs) = duplex(4);
-        let mut ours = Bounded::new(ours, SECOND, 5 * SECOND, Arc::new(AtomicBool::new(true)));
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::new(AtomicBool::new(true)));
         assert!(tokio::time::timeout(3600 * SECOND, ours.write_all(b"0123456789")).await.is_err(), "still waiting");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_client_is_given_up_until_the_protocol_is_known() {
-        for (said, known) in [("", false), ("PRI * HT", false), ("G", true), ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true)]
-        {
+        let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        for (said, known) in [
+            ("", None),
+            ("PRI * HT", None),
+            ("G", Some(Protocol::Http1)),
+            ("PRI * HTTP/1.1\r\n", Some(Protocol::Http1)),
+            (preface, Some(Protocol::Http2)),
+        ] {
             let (ours, mut theirs) = duplex(64);
-            let mut ours = Bounded::new(ours, 5 * SECOND, 5 * SECOND, Arc::default());
+            let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
             theirs.write_all(said.as_bytes()).await.unwrap();
+            let opened = ours.open(5 * SECOND).await;
+            let Some(known) = known else {
+                assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::TimedOut, "{said:?}");
+                continue;
+            };
+            assert_eq!(opened.unwrap(), Some(known), "{said:?}");
             let mut read = vec![0; said.len()];
             ours.read_exact(&mut read).await.unwrap();
-            let next = tokio::time::timeout(60 * SECOND, ours.read_u8()).await;
-            assert_eq!(next.is_err(), known, "{said:?}");
+            assert_eq!(read, said.as_bytes());
+            assert!(timeout(60 * SECOND, ours.read_u8()).await.is_err(), "{said:?} and silence");
         }
+    }
+
+    #[tokio::test]
+    async fn what_told_the_protocol_is_read_with_what_follows() {
+        let request = b"GET /api/v1/pods HTTP/1.1\r\nHost: a\r\n\r\n";
+        for size in [1, 3, 24, 25, 64] {
+            let (ours, mut theirs) = duplex(64);
+            let mut ours = Bounded::new(ours, SECOND, Arc::default());
+            theirs.write_all(request).await.unwrap();
+            drop(theirs);
+            assert_eq!(ours.open(SECOND).await.unwrap(), Some(Protocol::Http1));
+            let (mut all, mut buf) = (Vec::new(), vec![0; size]);
+            loop {
+                let read = ours.read(&mut buf).await.unwrap();
+                assert!(size < 64 || [request.len(), 0].contains(&read), "at once");
+                if read == 0 {
+                    break;
+                }
+                all.extend_from_slice(&buf[..read]);
+            }
+            assert_eq!(all, request);
+        }
+        let (ours, theirs) = duplex(64);
+        drop(theirs);
+        assert_eq!(Bounded::new(ours, SECOND, Arc::default()).open(SECOND).await.unwrap(), None);
     }
 }

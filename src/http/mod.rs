@@ -18,6 +18,7 @@ mod leased;
 mod list_body;
 pub mod listener;
 pub mod metrics;
+mod protocol;
 pub mod read;
 mod relayed_watch;
 pub mod server;

@@ -13,8 +13,6 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -27,29 +25,16 @@ use super::body::Body;
 use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
 use super::gather::Gather;
-use super::io::Bounded;
+use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::{HttpMetrics, Raised};
+use super::protocol::{Protocols, Serving};
 use super::target::Encoded;
 use super::tls::Certificates;
 use crate::auth::Caller;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
-/// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
-const MAX_CONCURRENT_STREAMS: u32 = 2000;
-const WINDOW: u32 = 1 << 20;
-const MAX_HEADER_LIST: u32 = 1 << 20;
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// What one HTTP/2 stream may hold of a body the client does not take.
-const MAX_SEND_BUFFER: usize = 128 << 10;
-/// What a head over HTTP/1 may be, as Go's server has it.
-const MAX_HEAD: usize = (1 << 20) + 4096;
-/// Over HTTP/1. Whoever impersonates names each group in a header of its own; Go's server counts bytes alone.
-const MAX_HEADERS: usize = 2000;
-/// A client that drops all its watches at once resets this many streams before they are looked at.
-const MAX_PENDING_RESETS: usize = 256;
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -94,7 +79,7 @@ pub struct Server {
 
 struct Shared {
     handler: Arc<dyn Handler>,
-    builder: auto::Builder<StreamExecutor>,
+    protocols: Protocols,
     /// Of `https` listeners.
     tls: Option<TlsAcceptor>,
     /// Of delegated ones.
@@ -106,10 +91,6 @@ struct Shared {
     metrics: Arc<HttpMetrics>,
     drain: DrainWatch,
 }
-
-/// Runs what an HTTP/2 connection spawns: one future per stream.
-#[derive(Clone, Copy, Debug)]
-struct StreamExecutor;
 
 // === impl Server ===
 
@@ -150,7 +131,7 @@ impl Server {
         }
         let shared = Arc::new(Shared {
             handler,
-            builder: builder(&self.config),
+            protocols: Protocols::new(&self.config),
             tls,
             delegated,
             connections: Arc::new(Semaphore::new(self.config.max_connections)),
@@ -164,28 +145,6 @@ impl Server {
             spawn_supervised("accept", Arc::clone(&shared).accept(listener), fatal);
         }
     }
-}
-
-fn builder(config: &HttpConfig) -> auto::Builder<StreamExecutor> {
-    let mut builder = auto::Builder::new(StreamExecutor);
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.header_read_timeout)
-        .max_buf_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .max_send_buf_size(MAX_SEND_BUFFER)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_header_list_size(MAX_HEADER_LIST);
-    builder
 }
 
 // === impl Shared ===
@@ -284,13 +243,31 @@ impl Shared {
         let _guard = self.drain.guard();
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
-        let stream = Bounded::new(stream, self.handshake_timeout, self.write_stall_timeout, upgraded);
-        let stream = Encoded::new(Gather::new(stream, Arc::clone(&self.metrics)));
+        let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded);
+        let opened = tokio::select! {
+            opened = stream.open(self.handshake_timeout) => opened,
+            () = self.drain.draining() => return,
+        };
         let service = service_fn(|request| {
             let response = self.handler.handle(request, &connection);
             async move { Ok::<_, Infallible>(response.await) }
         });
-        let mut http = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        match opened {
+            Ok(None) => {}
+            Ok(Some(Protocol::Http1)) => {
+                self.run(self.protocols.http1(Encoded::new(stream), service), &connection).await;
+            }
+            Ok(Some(Protocol::Http2)) => {
+                let stream = Gather::new(stream, Arc::clone(&self.metrics));
+                // Hundreds of streams share it, and HTTP/1.1 has a connection for each watch.
+                Box::pin(self.run(self.protocols.http2(stream, service), &connection)).await;
+            }
+            Err(error) => self.failed(&connection, &error),
+        }
+    }
+
+    async fn run(&self, http: impl Serving, connection: &Connection) {
+        let mut http = pin!(http);
         let result = tokio::select! {
             result = http.as_mut() => result,
             () = self.drain.draining() => {
@@ -311,9 +288,13 @@ impl Shared {
             }
         };
         if let Err(error) = result {
-            self.metrics.connection_errors.inc();
-            tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
+            self.failed(connection, &error);
         }
+    }
+
+    fn failed(&self, connection: &Connection, error: &dyn std::fmt::Display) {
+        self.metrics.connection_errors.inc();
+        tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
     }
 }
 
@@ -352,18 +333,6 @@ impl Connection {
     /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.
     pub fn set_upgraded(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
-    }
-}
-
-// === impl StreamExecutor ===
-
-impl<F> hyper::rt::Executor<F> for StreamExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        spawn("stream", future);
     }
 }
 

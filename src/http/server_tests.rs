@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};

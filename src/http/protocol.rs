@@ -1,0 +1,129 @@
+//! The two protocols of a connection, each with its bounds.
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::rt::{Executor, Read, Write};
+use hyper::server::conn::{http1, http2};
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::body::{Body, BoxError};
+use super::config::HttpConfig;
+use crate::lifecycle::spawn;
+
+/// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
+const MAX_CONCURRENT_STREAMS: u32 = 2000;
+const WINDOW: u32 = 1 << 20;
+const MAX_HEADER_LIST: u32 = 1 << 20;
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// What one HTTP/2 stream may hold of a body the client does not take.
+const MAX_SEND_BUFFER: usize = 128 << 10;
+/// What a head over HTTP/1 may be, as Go's server has it.
+const MAX_HEAD: usize = (1 << 20) + 4096;
+/// Over HTTP/1. Whoever impersonates names each group in a header of its own; Go's server counts bytes alone.
+const MAX_HEADERS: usize = 2000;
+/// A client that drops all its watches at once resets this many streams before they are looked at.
+const MAX_PENDING_RESETS: usize = 256;
+
+/// How connections are served.
+pub struct Protocols {
+    http1: http1::Builder,
+    http2: http2::Builder<StreamExecutor>,
+}
+
+/// A connection under way.
+pub trait Serving: Future<Output = hyper::Result<()>> {
+    /// Takes no further request, and ends with those that run.
+    fn graceful_shutdown(self: Pin<&mut Self>);
+}
+
+/// Runs what an HTTP/2 connection spawns: one future per stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamExecutor;
+
+// === impl Protocols ===
+
+impl Protocols {
+    pub fn new(config: &HttpConfig) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.header_read_timeout)
+            .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_HEADERS);
+        let mut http2 = http2::Builder::new(StreamExecutor);
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_header_list_size(MAX_HEADER_LIST);
+        Self { http1, http2 }
+    }
+
+    pub fn http1<I, S>(&self, stream: I, service: S) -> impl Serving
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: HttpService<Incoming, ResBody = Body>,
+        S::Error: Into<BoxError>,
+    {
+        self.http1.serve_connection(TokioIo::new(stream), service).with_upgrades()
+    }
+
+    pub fn http2<I, S>(&self, stream: I, service: S) -> impl Serving
+    where
+        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        S: HttpService<Incoming, ResBody = Body>,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+    {
+        self.http2.serve_connection(TokioIo::new(stream), service)
+    }
+}
+
+// === impl Serving ===
+
+impl<I, S> Serving for http1::UpgradeableConnection<I, S>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = Body>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        Self::graceful_shutdown(self);
+    }
+}
+
+impl<I, S> Serving for http2::Connection<I, S, StreamExecutor>
+where
+    I: Read + Write + Unpin + 'static,
+    S: HttpService<Incoming, ResBody = Body>,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        Self::graceful_shutdown(self);
+    }
+}
+
+// === impl StreamExecutor ===
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        spawn("stream", future);
+    }
+}
