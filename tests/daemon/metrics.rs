@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use informerd::http::ListenAddr;
 use informerd::sim::{Effect, Fault, Server};
 use informerd::telemetry;
 use serde_json::Value;
@@ -149,4 +150,49 @@ async fn answers_explain_themselves_where_that_is_asked_for() {
             }
         }
     }
+}
+
+/// What docs/metrics.md says of each metric is what the daemon says: its help, and the labels of its series.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_says_what_the_daemon_says() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let listen = "listen: [\"https://127.0.0.1:0\", \"http://127.0.0.1:0\"]\n";
+    let through = Through::before(&server, listen).await;
+    let ListenAddr::Http(address) = &through.daemon.listen[1] else { panic!("http") };
+    let client = Client::new(&format!("http://{address}"));
+    client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let (_, text) = admin(&through, "/metrics").await;
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let [_, name, kind, labels, meaning, _] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let series = name.trim_matches('`');
+        let family = match kind {
+            "counter" => series.trim_end_matches("_total"),
+            "info" => series.trim_end_matches("_info"),
+            _ => series,
+        };
+        let help = text.lines().find_map(|line| line.strip_prefix(&format!("# HELP {family} ")));
+        if help.map(|help| help.trim_end_matches('.')) != Some(meaning) {
+            wrong.push(format!("{series}: {help:?} is {meaning:?} on the page"));
+        }
+        let labels: Vec<_> = labels.split(", ").filter(|label| *label != "–").collect();
+        for line in text.lines() {
+            let Some(rest) = line.strip_prefix(series) else { continue };
+            let keys: Vec<_> = match rest.chars().next() {
+                Some(' ') => Vec::new(),
+                Some('{') => rest[1..].split("\",").filter_map(|pair| Some(pair.split_once("=\"")?.0)).collect(),
+                _ => continue,
+            };
+            compared += 1;
+            if keys != labels {
+                wrong.push(format!("{series} has {keys:?}, on the page {labels:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(compared > 100, "{compared}");
 }
