@@ -23,6 +23,10 @@ mod reads;
 mod real;
 #[path = "grpc/real_queue.rs"]
 mod real_queue;
+#[path = "grpc/real_restarts.rs"]
+mod real_restarts;
+#[path = "grpc/restarts.rs"]
+mod restarts;
 #[path = "grpc/services.rs"]
 mod services;
 mod support;

@@ -65,7 +65,7 @@ pub struct CacheInfo {
     pub groups: u64,
     /// Events received since the informer started.
     pub events: u64,
-    /// Lists against the apiserver since the informer started.
+    /// Lists after the first since the informer started.
     pub relists: u64,
     /// Seconds since the last event.
     pub idle_seconds: u64,

@@ -58,6 +58,11 @@ const CACHE_COUNTERS: &[PerCache] = &[
     ("ended_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
     ("apiserver_terminated_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
     ("bookmarks", "Bookmarks sent", |s| s.bookmarks_total),
+    ("cache_backfills", "Attempts to fill the window backwards, from before the first list", |s| s.backfills_total),
+    ("cache_backfills_failed", "Of these, those that the window was left as it was after", |s| {
+        s.backfills_failed_total
+    }),
+    ("cache_backfilled_events", "Events that windows were filled with backwards", |s| s.backfilled_events_total),
 ];
 
 const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
@@ -201,9 +206,7 @@ impl Rooms {
             caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.reflector.is_too_large())));
         let help = "Whether the state is not cached because memory has no room for it";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
-        let relists = caches
-            .iter()
-            .map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists.saturating_sub(1)));
+        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
     }
 }

@@ -79,6 +79,9 @@ pub(super) struct Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed;
 
+/// Where positions begin, with room before it for events that are filled in later.
+pub(super) const FIRST: u64 = 1 << 62;
+
 /// Rebuilt states kept; each pins the tree nodes in which it differs.
 const REBUILT: usize = 8;
 
@@ -89,7 +92,7 @@ impl History {
         Self {
             limits,
             events: VecDeque::new(),
-            first: 0,
+            first: FIRST,
             bytes: 0,
             left: Left::default(),
             list_rv: ResourceVersion::ZERO,
@@ -97,7 +100,7 @@ impl History {
             checkpoints: VecDeque::new(),
             rebuilt: VecDeque::new(),
             epoch: 0,
-            last_mark: 0,
+            last_mark: FIRST,
         }
     }
 
@@ -174,6 +177,29 @@ impl History {
         self.events.clear();
         self.bytes = 0;
         self.cut(rv);
+    }
+
+    /// The revision after which the window begins, if it still holds everything since: nothing has been dropped, and no
+    /// event stands for a gap.
+    pub(super) fn beginning(&self) -> Option<ResourceVersion> {
+        let whole = self.floor == self.list_rv && self.oldest().is_none_or(|oldest| oldest > self.floor);
+        whole.then_some(self.floor)
+    }
+
+    pub(super) fn has_room(&self, events: usize, bytes: usize) -> bool {
+        self.events.len() + events <= self.limits.max_events && self.bytes + bytes <= self.limits.max_bytes
+    }
+
+    /// Puts the events from `from` to the beginning in front of all others. They count as of now.
+    pub(super) fn prepend(&mut self, events: Vec<WatchCacheEvent>, from: ResourceVersion, now: Instant) {
+        self.first -= events.len() as u64;
+        for event in events.into_iter().rev() {
+            let bytes = memory(&event);
+            self.bytes += bytes;
+            self.events.push_front(Entry { event: Arc::new(event), at: now, bytes });
+        }
+        self.list_rv = from;
+        self.floor = from;
     }
 
     /// The position the next event will have.

@@ -112,9 +112,9 @@ fn nothing_undispatched_is_evicted() {
         fed.change(1, name, false);
     }
     fed.history.limits.max_events = 1;
-    fed.history.evict(fed.now, 4);
-    assert_eq!((fed.history.len(), fed.history.first), (6, 4));
-    fed.history.evict(fed.now, 10);
+    fed.history.evict(fed.now, FIRST + 4);
+    assert_eq!((fed.history.len(), fed.history.first), (6, FIRST + 4));
+    fed.history.evict(fed.now, FIRST + 10);
     assert_eq!(fed.history.len(), 1);
 }
 
@@ -147,10 +147,10 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     fed.history.remember(&stale);
     assert_eq!((fed.history.floor().0, fed.history.checkpoints(), fed.history.rebuilt.len()), (700, 0, 0));
     let mut replayed = Vec::new();
-    assert_eq!(fed.history.read(590, 600, 100, &mut replayed), Ok(()));
+    assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Ok(()));
     assert_eq!(replayed.len(), 10);
     fed.history.limits.max_events = 0;
     fed.history.evict(fed.now, u64::MAX);
     assert_eq!(fed.history.floor().0, 700, "events before the list never were deliverable");
-    assert_eq!(fed.history.read(590, 600, 100, &mut replayed), Err(Passed));
+    assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Err(Passed));
 }

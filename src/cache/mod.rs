@@ -4,6 +4,7 @@
 //! dispatcher to the groups of watchers that select it, and from a group's ring to each [`CacheWatcher`] at its own
 //! pace. Readers take no lock for the present state; what is older is rebuilt from the window, exactly.
 
+mod backfill;
 mod budget;
 mod config;
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod writer_memory;
 
 use std::sync::Arc;
 
+pub use backfill::{Backfill, BackfillError};
 pub use budget::{Account, Budget, Full};
 pub use config::CacheConfig;
 pub use invariants::Invariant;

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::budget::Account;
 use super::config::CacheConfig;
 use super::groups::WatchGroups;
 use super::history::History;
@@ -59,6 +60,8 @@ pub(super) struct State {
     /// Events before this position stand for the gap before a relist: their revisions are no moments of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
+    /// What the budget has been told of events that were filled in since the writer last counted the window.
+    pub(super) backfilled: Vec<Account>,
 }
 
 // === impl Shared ===
@@ -71,14 +74,17 @@ impl Shared {
     pub(super) fn new(config: CacheConfig) -> Self {
         let history = History::new(config.limits());
         let groups = WatchGroups::new(config.trigger);
+        let dispatched = AtomicU64::new(history.head());
+        let state =
+            State { current: None, confirmed: None, history, generation: 0, gap_end: 0, backfilled: Vec::new() };
         Self {
             config,
-            state: Mutex::new(State { current: None, confirmed: None, history, generation: 0, gap_end: 0 }),
+            state: Mutex::new(state),
             published: ArcSwapOption::empty(),
             ready: Ready::new(),
             groups: RwLock::new(groups),
             dispatched_rv: AtomicU64::new(0),
-            dispatched: AtomicU64::new(0),
+            dispatched,
             work: Notify::new(),
             moved: Notify::new(),
             draining: AtomicU64::new(Self::SERVING),
@@ -153,6 +159,7 @@ impl Shared {
         state.confirmed = None;
         state.history.reset(rv);
         state.gap_end = 0;
+        state.backfilled.clear();
         let ended = self.groups.write().close_all(reason, state.generation);
         // Not before the groups are closed: a watcher takes this for the revision of a bookmark.
         self.dispatched.store(state.history.head(), Ordering::Release);
@@ -191,6 +198,9 @@ impl Shared {
             terminated_total: counters.terminated.get(),
             too_slow_total: counters.too_slow.get(),
             bookmarks_total: counters.bookmarks.get(),
+            backfills_total: counters.backfills.get(),
+            backfills_failed_total: counters.backfills_failed.get(),
+            backfilled_events_total: counters.backfilled_events.get(),
         }
     }
 }

@@ -44,6 +44,11 @@ pub struct CacheStats {
     /// Of these, those that the window had passed.
     pub too_slow_total: u64,
     pub bookmarks_total: u64,
+    /// Attempts to fill the window backwards.
+    pub backfills_total: u64,
+    pub backfills_failed_total: u64,
+    /// Events that the window was filled with.
+    pub backfilled_events_total: u64,
 }
 
 /// Where the watchers of a cache stand. The others have taken everything there is for them.
@@ -67,6 +72,9 @@ pub(super) struct Counters {
     pub(super) terminated: Counter,
     pub(super) too_slow: Counter,
     pub(super) bookmarks: Counter,
+    pub(super) backfills: Counter,
+    pub(super) backfills_failed: Counter,
+    pub(super) backfilled_events: Counter,
 }
 
 /// A count nobody synchronises with.

@@ -254,7 +254,6 @@ impl WatchCache {
         })
     }
 
-    #[cfg(test)]
     pub(super) fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }

@@ -65,7 +65,8 @@ pub enum ReplaceError {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let account = shared.config.budget.account(shared.config.pinned);
-        Self { shared, store: Store::default(), account, rv: ResourceVersion::ZERO, synced: false, head: 0 }
+        let head = shared.dispatched.load(Ordering::Acquire);
+        Self { shared, store: Store::default(), account, rv: ResourceVersion::ZERO, synced: false, head }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.

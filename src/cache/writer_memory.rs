@@ -49,13 +49,19 @@ impl Writer {
 
     /// A whole state was taken.
     pub(super) fn settle(&self) {
-        let window = self.shared.state.lock().history.bytes();
+        let window = {
+            let mut state = self.shared.state.lock();
+            state.backfilled.clear();
+            state.history.bytes()
+        };
         self.account.settle(self.cost() + window);
     }
 
     /// After events. The window is the first to give room.
     pub(super) fn charge(&self, state: &mut State, now: Instant) {
         let cost = self.cost();
+        // Counted with the rest from here on.
+        state.backfilled.clear();
         let excess = self.account.excess(cost + state.history.bytes());
         if excess > 0 {
             state.history.shrink(excess, now, self.shared.dispatched.load(Ordering::Acquire));

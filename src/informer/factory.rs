@@ -13,6 +13,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
 use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Scope};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
+use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
@@ -310,18 +311,19 @@ impl Factory {
             ..inner.config.cache.clone()
         });
         let source = ListerWatcher {
-            resource: resource.clone(),
+            resource,
             namespace: key.scope.namespace.clone(),
             field_selector: key.scope.field_selector.to_string(),
             label_selector: key.scope.label_selector.to_string(),
-            table: table.clone(),
+            table,
             encoding: key.encoding,
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
-        let probe = ProgressProbe::new(inner.upstream.clone(), source, reflector.progress_sender());
+        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender());
+        let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), inner.config.reflector.clone());
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
-        let informer = Informer::new(key, resource, table, cache.clone(), handle, probe, pinned);
+        let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
         let informer = Arc::new(informer.counting(served));
         tracing::info!(informer = %informer.key, "starting informer");
 

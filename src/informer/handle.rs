@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
+use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
-use crate::upstream::reflector::Handle;
+use crate::upstream::reflector::{Handle, ListerWatcher};
 
 /// What part of a resource an informer holds: everything, or one namespace, or what one selector matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +39,7 @@ pub struct Informer {
     pub cache: WatchCache,
     pub reflector: Handle,
     pub probe: ProgressProbe,
+    backfiller: Backfiller,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
     /// Reads answered from caches of this resource.
@@ -65,20 +67,21 @@ impl fmt::Debug for Informer {
 impl Informer {
     pub(super) fn new(
         key: InformerKey,
-        resource: Arc<Resource>,
-        table: FieldTable,
+        source: ListerWatcher,
         cache: WatchCache,
         reflector: Handle,
         probe: ProgressProbe,
+        backfiller: Backfiller,
         pinned: bool,
     ) -> Self {
         Self {
             key,
-            resource,
-            table,
+            resource: source.resource,
+            table: source.table,
             cache,
             reflector,
             probe,
+            backfiller,
             pinned,
             stop: CancellationToken::new(),
             served: Arc::default(),
@@ -103,6 +106,14 @@ impl Informer {
     /// A read is answered from the cache.
     pub fn serves(&self) {
         self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lets the window reach back to `rv`, if it began later and the apiserver still tells exactly what happened in
+    /// between. Takes no time where it does already, and some seconds at most.
+    pub async fn reach_back(&self, rv: ResourceVersion) {
+        if self.cache.window_floor().is_some_and(|floor| floor > rv) {
+            self.backfiller.reach(&self.cache, rv).await;
+        }
     }
 
     /// Brings the cache of a quiet resource up to `rv`, which somebody was shown: reads of any version that come later

@@ -155,6 +155,9 @@ impl Reads {
         let (snapshot, waited_fresh) = self.fresh(&source.informer, &read.floor, freshness).await?;
         let waited = waited.or(waited_fresh);
         read.floor.raise(snapshot.rv());
+        if let WatchFrom::After(rv) = terms.from {
+            source.informer.reach_back(rv).await;
+        }
         let spec = WatchSpec {
             predicate: read.predicate,
             start,

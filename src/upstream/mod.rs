@@ -1,6 +1,7 @@
 //! The only room that talks to the kube-apiserver on the daemon's own behalf: its client, discovery, the reflector that
 //! feeds a cache, and the probe that proves how fresh a cache is.
 
+pub mod backfill;
 mod backoff;
 pub mod client;
 mod digest;
@@ -17,6 +18,7 @@ mod stamp;
 mod testing;
 mod turns;
 
+pub use backfill::Backfiller;
 pub use backoff::BackoffConfig;
 pub use client::{CallOptions, Identity, Upstream};
 pub use discovery::Discovery;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::client::{CallOptions, RequestVerb};
-use crate::meta::{Encoding, FieldTable, Resource, ResourceVersion};
+use crate::meta::{Encoding, FieldTable, ObjectKey, Resource, ResourceVersion};
 
 /// A collection of the apiserver, and the part of it that is wanted.
 #[derive(Clone, Debug)]
@@ -54,6 +54,23 @@ impl ListerWatcher {
             parameters.push(format!("continue={}", utf8_percent_encode(token, KEPT)));
         }
         self.query(&parameters.join("&"))
+    }
+
+    /// The first page of the state as of `rv`.
+    pub(super) fn exact_path(&self, rv: ResourceVersion, limit: u32) -> String {
+        self.query(&format!("limit={limit}&resourceVersion={rv}&resourceVersionMatch=Exact"))
+    }
+
+    /// The same of one object; `None` where its name cannot be said in a field selector.
+    pub(super) fn only(&self, key: &ObjectKey) -> Option<Self> {
+        let name = key.name();
+        let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
+        let comma = if self.field_selector.is_empty() { "" } else { "," };
+        (!name.contains([',', '=', '\\'])).then(|| Self {
+            namespace: namespace.map(Into::into),
+            field_selector: format!("{}{comma}metadata.name={name}", self.field_selector),
+            ..self.clone()
+        })
     }
 
     /// A watch that begins with the whole current state and a bookmark at its end (KEP-3157).
@@ -113,6 +130,13 @@ mod tests {
             source.query("limit=1"),
             "/api/v1/namespaces/a/pods?limit=1&fieldSelector=spec.nodeName%3Dn1&labelSelector=x%20in%20%28a%2Cb%29"
         );
+        let only = source.only(&ObjectKey::new("b", "x")).unwrap();
+        assert_eq!(
+            only.exact_path(ResourceVersion(7), 500),
+            "/api/v1/namespaces/b/pods?limit=500&resourceVersion=7&resourceVersionMatch=Exact\
+             &fieldSelector=spec.nodeName%3Dn1%2Cmetadata.name%3Dx&labelSelector=x%20in%20%28a%2Cb%29"
+        );
+        assert!(source.only(&ObjectKey::new("", "a,b")).is_none());
         source.field_selector.clear();
         source.label_selector.clear();
         assert_eq!(source.list_path(500, "to+ken"), "/api/v1/namespaces/a/pods?limit=500&continue=to%2Bken");

@@ -74,7 +74,7 @@ async fn the_caches_are_shown() {
         ("watchers", 1.into()),
         ("groups", 1.into()),
         ("events", 1.into()),
-        ("relists", 1.into()),
+        ("relists", 0.into()),
         ("idleSeconds", 0.into()),
     ] {
         assert_eq!(cache[field], expected, "{field} in {text}");

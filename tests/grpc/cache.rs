@@ -38,4 +38,10 @@ async fn informers_are_listed_followed_and_asked_for_their_freshness() {
     while known(&changes.message().await.unwrap().unwrap()).is_none_or(|informer| informer.resource_version != written)
     {
     }
+
+    // The first list is none after the first.
+    assert_eq!((informer.relists, informer.events), (0, 0));
+    server.faults().compact();
+    server.faults().expire_watches(None);
+    while known(&changes.message().await.unwrap().unwrap()).is_none_or(|informer| informer.relists != 1) {}
 }

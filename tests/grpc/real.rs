@@ -82,9 +82,14 @@ pub fn object(n: u64, step: u64) -> Value {
 
 /// Creates, changes, relabels, deletes and creates anew.
 pub async fn churn(direct: &Http) {
+    churn_while(direct, |step| step < STEPS).await;
+}
+
+/// The same, as long as it is wanted, and then the last write.
+pub async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
     let headers = [("content-type", "application/json")];
     let mut there = [false; OBJECTS];
-    for step in 0..STEPS {
+    for step in (0..).take_while(|step| wanted(*step)) {
         let n = (step * 7 + step / 11) % OBJECTS as u64;
         let value = object(n, step);
         let path = format!("/api/v1/namespaces/{}/configmaps", value["metadata"]["namespace"].as_str().unwrap());
@@ -105,7 +110,7 @@ pub async fn churn(direct: &Http) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tells_what_http_tells_under_churn() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster, daemon, direct } = World::start().await;
     let through = Http::new(&daemon.url);
     let mut grpc = client(&daemon).await;
     let mut from = 0;
@@ -174,12 +179,16 @@ async fn tells_what_http_tells_under_churn() {
         all
     };
     let ((), told) = tokio::join!(writes, told);
+    let late = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     for (target, encoding, ours, theirs, whole, selection, others) in told {
         assert!(whole.len() > 50, "{target}: {}", whole.len());
         assert_eq!(ours, theirs, "{target} {encoding:?}");
         assert_eq!(whole, theirs, "{target} {encoding:?}");
         // Again, over many reconnects.
         assert_eq!(by_grpc(grpc.clone(), selection.clone(), from, 7).await, theirs, "{target} {encoding:?}");
+        // And by a daemon that was not there, from what the apiserver still knows.
+        let missed = by_grpc(client(&late).await, selection.clone(), from, usize::MAX).await;
+        assert_eq!(missed, theirs, "{target} {encoding:?}");
         // And the state it all came to.
         let (items, state) = state_by_grpc(&mut grpc, selection).await;
         assert_eq!(items, state_by_http(&direct, target.trim_end_matches(['?', '&']), encoding).await, "{target}");
@@ -187,6 +196,13 @@ async fn tells_what_http_tells_under_churn() {
         for (language, lines) in others {
             assert_eq!(lines, wanted, "{language} {target} {encoding:?}");
         }
+    }
+    for informer in
+        late.daemon.factory.informers().iter().filter(|informer| &*informer.key.gvr.resource == "configmaps")
+    {
+        let stats = informer.cache.stats();
+        assert_eq!((stats.backfills_total, stats.backfills_failed_total), (1, 0), "{informer:?}");
+        assert!(stats.backfilled_events_total > STEPS, "{informer:?}");
     }
 }
 

@@ -79,12 +79,12 @@ pub fn message(envelope: &[u8]) -> Vec<u8> {
     Unknown::decode(envelope.strip_prefix(b"k8s\0").unwrap()).unwrap().raw
 }
 
-fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
+pub fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(object);
     format!("{kind} {} {text}", identity(encoding, object).0)
 }
 
-fn is_last(line: &str) -> bool {
+pub fn is_last(line: &str) -> bool {
     line.contains(&format!("/{LAST}@"))
 }
 

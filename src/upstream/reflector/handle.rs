@@ -30,7 +30,7 @@ pub struct ReflectorStatus {
     pub failing: Option<u16>,
     /// The state does not fit into memory, or did not when it was last tried.
     pub too_large: bool,
-    /// Whole states taken, the first included.
+    /// Whole states taken after the first.
     pub relists: u64,
     /// Watches that ended and were resumed.
     pub restarts: u64,

@@ -126,7 +126,8 @@ pub(super) struct Machine {
     not_found: u32,
     /// Of a state that does not fit.
     room: Backoff,
-    pub(super) relists: u64,
+    /// Whole states taken.
+    pub(super) syncs: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
 }
@@ -158,7 +159,7 @@ impl Machine {
             watch_list_failures: 0,
             not_found: 0,
             room: Backoff::new(room),
-            relists: 0,
+            syncs: 0,
             restarts: 0,
             rewinds: 0,
         }
@@ -211,7 +212,7 @@ impl Machine {
 
             (State::WatchList, Outcome::Synced) => {
                 self.watch_list_failures = 0;
-                self.relists += 1;
+                self.syncs += 1;
                 self.synced = Some(now);
                 State::Follow
             }
@@ -230,7 +231,7 @@ impl Machine {
 
             // A list is of a moment that a watch can go on from.
             (State::List | State::ListWhole, Outcome::Synced) => {
-                self.relists += 1;
+                self.syncs += 1;
                 self.synced = Some(now);
                 State::Watch
             }

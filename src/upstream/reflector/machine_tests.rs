@@ -50,7 +50,7 @@ async fn the_happy_way() {
     assert_eq!(bench.after(400, Outcome::Ended { heard: true }), State::Check);
     assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(100))), State::Watch);
     assert_eq!(bench.after(0, Outcome::Opened), State::Follow);
-    assert_eq!((bench.machine.relists, bench.machine.restarts), (1, 1));
+    assert_eq!((bench.machine.syncs, bench.machine.restarts), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +101,7 @@ async fn an_expired_revision_relists_at_once_but_not_in_a_circle() {
     bench.after(0, Outcome::Synced);
     bench.after(0, Outcome::Failed(Failure::Expired));
     assert_eq!(bench.waits().1, Then::Learn);
-    assert_eq!(bench.machine.relists, 2);
+    assert_eq!(bench.machine.syncs, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ mod handle;
 mod machine;
 mod memory;
 mod steps;
-mod stream;
+pub(in crate::upstream) mod stream;
 mod trouble;
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ impl Reflector {
             status.state = machine.state().as_str();
             status.since = machine.since();
             status.synced = synced;
-            (status.relists, status.restarts) = (machine.relists, machine.restarts);
+            (status.relists, status.restarts) = (machine.syncs.saturating_sub(1), machine.restarts);
             (status.rewinds, status.paged) = (machine.rewinds, machine.paged());
             if machine.state() == State::Follow {
                 status.failing = None;
@@ -170,7 +170,8 @@ impl Reflector {
     /// How objects of this type are written: an empty state by watch-list would not tell the kind of its list.
     async fn learn(&mut self) -> Outcome {
         let options = self.lister.options(RequestVerb::Probe);
-        let page = read_page(&self.upstream, &self.lister, &self.config, 1, "", &options, |_, _| true).await;
+        let path = self.lister.list_path(1, "");
+        let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
         match page {
             Ok(Some(meta)) => {
                 self.learned(&meta);
@@ -267,15 +268,15 @@ impl Reflector {
         loop {
             let mut first = None;
             let (writer, take) = (&self.writer, (&mut objects, &mut load, &mut full));
-            let page =
-                read_page(&self.upstream, &self.lister, &self.config, page_size, &token, &options, |object, meta| {
-                    first.get_or_insert(meta);
-                    let (objects, load, full) = (&mut *take.0, &mut *take.1, &mut *take.2);
-                    load.take(writer, object)
-                        .map(|object| objects.push(object))
-                        .map_err(|error| *full = Some(error))
-                        .is_ok()
-                });
+            let path = self.lister.list_path(page_size, &token);
+            let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |object, meta| {
+                first.get_or_insert(meta);
+                let (objects, load, full) = (&mut *take.0, &mut *take.1, &mut *take.2);
+                load.take(writer, object)
+                    .map(|object| objects.push(object))
+                    .map_err(|error| *full = Some(error))
+                    .is_ok()
+            });
             let meta = match page.await {
                 Ok(Some(meta)) => meta,
                 Ok(None) => {

@@ -15,11 +15,11 @@ use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, g
 use crate::upstream::source::ListerWatcher;
 
 /// An open watch.
-pub(super) struct EventStream {
+pub(in crate::upstream) struct EventStream {
     chunks: Chunks,
     decoder: WatchDecoder,
     /// When it must have ended by itself.
-    pub(super) deadline: Instant,
+    pub(in crate::upstream) deadline: Instant,
     /// The revision it has come to.
     pub(super) last: ResourceVersion,
     /// The object of its last event.
@@ -29,7 +29,7 @@ pub(super) struct EventStream {
 // === impl EventStream ===
 
 impl EventStream {
-    pub(super) async fn open(
+    pub(in crate::upstream) async fn open(
         upstream: &Upstream,
         lister: &ListerWatcher,
         config: &ReflectorConfig,
@@ -55,7 +55,7 @@ impl EventStream {
     ///
     /// # Errors
     /// When the stream breaks, is garbage, or says nothing until `until`.
-    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
+    pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
         loop {
             if let Some(frame) = self.decoder.next().map_err(decode_error)? {
                 return Ok(Some(frame));
@@ -85,20 +85,18 @@ fn check_encoding(asked: Encoding, headers: &HeaderMap) -> Result<(), UpstreamEr
     Err(UpstreamError::Status(Box::new(status)))
 }
 
-/// Reads one page, `limit` 0 for all there is; each item goes to `take` as it arrives. `None` once `take` wants no more.
-pub(super) async fn read_page(
+/// Reads one page of a list; each item goes to `take` as it arrives. `None` once `take` wants no more.
+pub(in crate::upstream) async fn read_page(
     upstream: &Upstream,
     lister: &ListerWatcher,
     config: &ReflectorConfig,
-    limit: u32,
-    token: &str,
+    path: &str,
     options: &CallOptions,
     mut take: impl FnMut(Object, TypeMeta) -> bool,
 ) -> Result<Option<ListMeta>, UpstreamError> {
-    let path = lister.list_path(limit, token);
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
     let accept = Format::media_type(lister.encoding, false);
-    let (head, mut chunks) = get(upstream, &path, accept, Compression::Gzip, &options).await?;
+    let (head, mut chunks) = get(upstream, path, accept, Compression::Gzip, &options).await?;
     check_encoding(lister.encoding, head.headers())?;
     upstream.warnings().learn(&lister.resource.gvr, head.headers());
     let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());

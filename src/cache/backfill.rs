@@ -1,0 +1,223 @@
+//! The window filled backwards: events from before the first list, which the apiserver still knows.
+//!
+//! A cache that was just filled begins its window with its list, so a watch from before it could not go on. What is read
+//! here is the way from an older revision to that list: the events, and of each object that changed its state at the
+//! older revision. It is taken only if it leads to exactly the state that was listed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::budget::{Account, Full};
+use super::history::memory;
+use super::shared::Shared;
+use super::store::Snapshot;
+use super::watch_cache::WatchCache;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+
+/// The way to the beginning of a window while it is read. The cache is as it was until it is complete; one that is dropped
+/// before counts as failed.
+#[derive(Debug)]
+pub struct Backfill {
+    shared: Arc<Shared>,
+    /// The state that it must lead to, at the revision after which the window begins.
+    end: Snapshot,
+    generation: u64,
+    from: ResourceVersion,
+    last: ResourceVersion,
+    events: Vec<WatchCacheEvent>,
+    /// Of each object with an event what it has come to, `None` for gone.
+    held: HashMap<ObjectKey, Option<Arc<Object>>>,
+    /// The events whose object was there before, in a state that is not known yet.
+    unknown: HashMap<ObjectKey, usize>,
+    bytes: usize,
+    account: Option<Account>,
+    complete: bool,
+}
+
+/// Why a window is not filled backwards. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackfillError {
+    #[error("the events are more than the window may hold")]
+    Window,
+    #[error(transparent)]
+    Memory(#[from] Full),
+    /// What was read contradicts itself, or the state that was listed.
+    #[error("the events do not lead to the present window: {0}")]
+    Doubtful(&'static str),
+    #[error("the window is another one by now")]
+    Moved,
+}
+
+use BackfillError::Doubtful;
+
+// === impl WatchCache ===
+
+impl WatchCache {
+    /// The least revision that a watch may start after; `None` unless ready.
+    pub fn window_floor(&self) -> Option<ResourceVersion> {
+        let shared = self.shared();
+        let state = shared.state.lock();
+        state.current.as_ref().map(|_| state.history.floor())
+    }
+
+    /// Whether the window holds everything that has happened since its first list.
+    pub fn is_whole(&self) -> bool {
+        self.shared().state.lock().history.beginning().is_some()
+    }
+
+    /// Begins to fill the window backwards, from a revision before it. `None` where nothing is to be filled, and where a
+    /// watch could not go on to the present: the window has dropped events, or there is a gap in it.
+    pub fn backfill(&self, from: ResourceVersion) -> Option<Backfill> {
+        let shared = self.shared();
+        let (generation, floor) = {
+            let state = shared.state.lock();
+            state.current.as_ref()?;
+            (state.generation, state.history.beginning()?)
+        };
+        if from >= floor {
+            return None;
+        }
+        let end = self.snapshot_at(floor).ok()?;
+        let account = shared.config.budget.account(false);
+        shared.counters.backfills.add(1);
+        Some(Backfill {
+            shared,
+            end,
+            generation,
+            from,
+            last: from,
+            events: Vec::new(),
+            held: HashMap::new(),
+            unknown: HashMap::new(),
+            bytes: 0,
+            account: Some(account),
+            complete: false,
+        })
+    }
+}
+
+// === impl Backfill ===
+
+impl Backfill {
+    /// The revision that the events are to follow.
+    pub fn from(&self) -> ResourceVersion {
+        self.from
+    }
+
+    /// The revision up to which they are wanted, whole.
+    pub fn until(&self) -> ResourceVersion {
+        self.end.rv()
+    }
+
+    /// The next event, as the apiserver says it.
+    ///
+    /// # Errors
+    /// There is no room for it, or it does not follow those before.
+    pub fn push(&mut self, kind: EventType, object: Object) -> Result<(), BackfillError> {
+        if object.rv <= self.last || object.rv > self.until() {
+            return Err(Doubtful("they are out of order"));
+        }
+        self.last = object.rv;
+        let object = match self.end.get(&object.key) {
+            // The store has it already.
+            Some(held) if held.rv == object.rv && kind != EventType::Deleted => held.clone(),
+            _ => Arc::new(object),
+        };
+        let prev = match (self.held.get(&object.key), kind) {
+            (None, EventType::Added) => None,
+            (None, EventType::Modified | EventType::Deleted) => {
+                self.unknown.insert(object.key.clone(), self.events.len());
+                None
+            }
+            (Some(None), EventType::Added) => None,
+            (Some(Some(prev)), EventType::Modified | EventType::Deleted) => Some(prev.clone()),
+            (Some(_), _) => return Err(Doubtful("an object came twice, or went without having been there")),
+        };
+        let left = (kind != EventType::Deleted).then(|| object.clone());
+        self.held.insert(object.key.clone(), left);
+        let event = WatchCacheEvent { kind, rv: object.rv, object, prev };
+        let bytes = memory(&event);
+        self.events.push(event);
+        self.grow(bytes)
+    }
+
+    /// The objects whose state at [`Self::from`] is to be told.
+    pub fn unknown(&self) -> Vec<ObjectKey> {
+        self.unknown.keys().cloned().collect()
+    }
+
+    /// The state of an object at [`Self::from`]. Those that nobody asks for may be told, too.
+    ///
+    /// # Errors
+    /// There is no room for it, or it is of a later time.
+    pub fn was(&mut self, object: Object) -> Result<(), BackfillError> {
+        let Some(event) = self.unknown.remove(&object.key) else { return Ok(()) };
+        if object.rv > self.from {
+            return Err(Doubtful("a state of then is of a later revision"));
+        }
+        let size = object.size();
+        if let Some(event) = self.events.get_mut(event) {
+            event.prev = Some(Arc::new(object));
+        }
+        self.grow(size)
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), BackfillError> {
+        self.bytes += bytes;
+        let config = &self.shared.config;
+        if self.events.len() > config.window_max_events || self.bytes > config.window_max_bytes {
+            return Err(BackfillError::Window);
+        }
+        self.account.as_ref().map_or(Ok(()), |account| account.load(self.bytes).map_err(BackfillError::from))
+    }
+
+    /// All events up to and with [`Self::until`] have been told: the window begins after [`Self::from`] now. Returns how
+    /// many events it was filled with.
+    ///
+    /// # Errors
+    /// They do not lead to where the window begins, or that has changed meanwhile.
+    pub fn finish(mut self) -> Result<usize, BackfillError> {
+        if !self.unknown.is_empty() {
+            return Err(Doubtful("an object changed that was not there"));
+        }
+        let reached = self.held.iter().all(|(key, held)| {
+            let listed = self.end.get(key).map(|object| object.rv);
+            listed == held.as_ref().map(|object| object.rv)
+        });
+        let newer = self.end.store().iter().filter(|object| object.rv > self.from).count();
+        if !reached || newer != self.held.values().flatten().count() {
+            return Err(Doubtful("they come to another state than was listed"));
+        }
+        let events = std::mem::take(&mut self.events);
+        let count = events.len();
+        let shared = self.shared.clone();
+        let mut state = shared.state.lock();
+        if state.generation != self.generation || state.history.beginning() != Some(self.end.rv()) {
+            return Err(BackfillError::Moved);
+        }
+        if !state.history.has_room(count, self.bytes) {
+            return Err(BackfillError::Window);
+        }
+        state.history.prepend(events, self.from, Instant::now());
+        // Counted apart until the writer counts the window anew.
+        state.backfilled.extend(self.account.take());
+        drop(state);
+        shared.counters.backfilled_events.add(count as u64);
+        self.complete = true;
+        Ok(count)
+    }
+}
+
+impl Drop for Backfill {
+    fn drop(&mut self) {
+        if !self.complete {
+            self.shared.counters.backfills_failed.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "backfill_tests.rs"]
+mod tests;

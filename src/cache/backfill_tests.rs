@@ -1,0 +1,235 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::testing::{cache, dispatch, object, plain, predicate, spec, take};
+use crate::cache::{ApplyError, WatchError, WatchStart, Writer};
+use crate::meta::Scope;
+
+/// What an apiserver does: states and events by revision, from which a cache may be fed at any time.
+#[derive(Debug, Default)]
+struct Cluster {
+    rv: u64,
+    objects: std::collections::BTreeMap<String, (u64, bool)>,
+    events: Vec<(EventType, u64, String, bool)>,
+}
+
+/// Whether an object is selected; its bytes say so by a label.
+fn made(name: &str, rv: u64, chosen: bool) -> Object {
+    object("ns", name, rv, &[("chosen", if chosen { "yes" } else { "no" })], "")
+}
+
+impl Cluster {
+    fn write(&mut self, gap: u64, name: usize, what: u8) {
+        let name = format!("n{name}");
+        let chosen = what % 2 == 0;
+        let kind = match (self.objects.get(&name), what) {
+            (Some(_), 4..) => EventType::Deleted,
+            (Some(_), _) => EventType::Modified,
+            (None, _) => EventType::Added,
+        };
+        self.rv += gap;
+        let chosen = match kind {
+            EventType::Deleted => self.objects.remove(&name).is_some_and(|(_, chosen)| chosen),
+            _ => {
+                self.objects.insert(name.clone(), (self.rv, chosen));
+                chosen
+            }
+        };
+        self.events.push((kind, self.rv, name, chosen));
+    }
+
+    fn objects(&self) -> impl Iterator<Item = Object> {
+        self.objects.iter().map(|(name, (rv, chosen))| made(name, *rv, *chosen))
+    }
+
+    fn state(&self) -> Vec<Arc<Object>> {
+        self.objects().map(Arc::new).collect()
+    }
+
+    async fn replay(&self, writer: &mut Writer, after: u64) -> Result<(), ApplyError> {
+        for (kind, rv, name, chosen) in self.events.iter().filter(|event| event.1 > after) {
+            writer.apply(*kind, made(name, *rv, *chosen)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The events of a cluster between two revisions and the objects at the first.
+fn fill(mut backfill: Backfill, from: &Cluster, to: &Cluster) -> Result<usize, BackfillError> {
+    for (kind, rv, name, chosen) in &to.events[from.events.len()..] {
+        backfill.push(*kind, made(name, *rv, *chosen))?;
+    }
+    let unknown = backfill.unknown();
+    // Of all of them, as a list of all does.
+    from.objects().try_for_each(|object| backfill.was(object))?;
+    assert!(unknown.iter().all(|key| from.objects.contains_key(key.name())), "{unknown:?}");
+    backfill.finish()
+}
+
+impl Clone for Cluster {
+    fn clone(&self) -> Self {
+        Self { rv: self.rv, objects: self.objects.clone(), events: self.events.clone() }
+    }
+}
+
+fn watches(cache: &WatchCache, after: u64) -> Result<Vec<String>, WatchError> {
+    let mut told = Vec::new();
+    for labels in ["", "chosen=yes"] {
+        let mut spec = spec(WatchStart::After(ResourceVersion(after)));
+        spec.predicate = predicate(Scope::default(), labels, "");
+        spec.bookmarks = false;
+        told.extend(take(&mut cache.watch(spec)?));
+    }
+    Ok(told)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whoever comes back to a cache that was started anew hears what it would have heard from one that never stopped, and
+    /// so are the states of old.
+    #[test]
+    fn a_filled_window_is_that_of_a_cache_that_never_stopped(
+        ops in prop::collection::vec((1..4_u64, 0..12_usize, 0..7_u8), 4..120),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 3),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(ops.len())).collect();
+            at.sort_unstable();
+            // What the cluster was when the first and the second client left, and when the daemon came back.
+            let mut clusters = Vec::new();
+            let mut cluster = Cluster { rv: 10, ..Default::default() };
+            cluster.write(1, 0, 0);
+            for (number, (gap, name, what)) in ops.iter().enumerate() {
+                clusters.extend(at.iter().filter(|at| **at == number).map(|_| cluster.clone()));
+                cluster.write(*gap, *name, *what);
+            }
+            let [first, second, back] = &clusters[..] else { unreachable!() };
+            let (mut old, old_cache, mut old_dispatcher) = cache(|_| {});
+            old.replace(first.state(), ResourceVersion(first.rv)).await.unwrap();
+            cluster.replay(&mut old, first.rv).await.unwrap();
+            let (mut new, new_cache, mut new_dispatcher) = cache(|_| {});
+            new.replace(back.state(), ResourceVersion(back.rv)).await.unwrap();
+            // Events may come while the past is read.
+            let late = new_cache.backfill(ResourceVersion(second.rv));
+            cluster.replay(&mut new, back.rv).await.unwrap();
+            if let Some(backfill) = late {
+                prop_assert_eq!(fill(backfill, second, back), Ok(back.events.len() - second.events.len()));
+            }
+            if let Some(backfill) = new_cache.backfill(ResourceVersion(first.rv)) {
+                prop_assert_eq!(fill(backfill, first, second), Ok(second.events.len() - first.events.len()));
+            }
+            dispatch(&mut old_dispatcher);
+            dispatch(&mut new_dispatcher);
+            for rv in first.rv..=cluster.rv {
+                prop_assert_eq!(watches(&new_cache, rv).unwrap(), watches(&old_cache, rv).unwrap(), "after {}", rv);
+                let names = |cache: &WatchCache| {
+                    crate::cache::testing::names(cache.snapshot_at(ResourceVersion(rv)).unwrap().store().iter())
+                };
+                prop_assert_eq!(names(&new_cache), names(&old_cache), "at {}", rv);
+            }
+            prop_assert_eq!(new_cache.stats().window_events, old_cache.stats().window_events);
+            prop_assert_eq!(new_cache.stats().window_bytes, old_cache.stats().window_bytes);
+            prop_assert!(watches(&new_cache, first.rv - 1).is_err());
+            Ok(())
+        })?;
+    }
+}
+
+/// One cluster with a history, and a cache that was given its state.
+async fn restarted() -> (Cluster, Cluster, Writer, WatchCache) {
+    let mut before = Cluster { rv: 10, ..Default::default() };
+    before.write(1, 0, 0);
+    before.write(1, 1, 0);
+    let mut now = before.clone();
+    now.write(1, 0, 1);
+    now.write(1, 1, 4);
+    now.write(1, 2, 0);
+    let (mut writer, cache, _) = cache(|config| config.window_max_events = 100);
+    writer.replace(now.state(), ResourceVersion(now.rv)).await.unwrap();
+    (before, now, writer, cache)
+}
+
+#[tokio::test]
+async fn what_does_not_lead_to_the_window_is_not_taken() {
+    let (before, now, _writer, cache) = restarted().await;
+    let begin = || cache.backfill(ResourceVersion(before.rv)).unwrap();
+    let doubtful = |result| assert!(matches!(result, Err(Doubtful(_))), "{result:?}");
+    // The change of an object is missing, or its creation. (A deletion that were missing could not be seen.)
+    for missing in [before.events.len(), now.events.len() - 1] {
+        let mut other = now.clone();
+        other.events.remove(missing);
+        doubtful(fill(begin(), &before, &other));
+    }
+    // One too many.
+    let mut more = now.clone();
+    more.write(1, 3, 0);
+    doubtful(fill(begin(), &before, &more));
+    // Out of order, and of a later time.
+    let mut backfill = begin();
+    backfill.push(EventType::Modified, made("n0", 14, true)).unwrap();
+    doubtful(backfill.push(EventType::Modified, made("n1", 14, true)).map(|()| 0));
+    doubtful(backfill.was(made("n0", 13, true)).map(|()| 0));
+    drop(backfill);
+    // What an object was is not known.
+    let mut backfill = begin();
+    for (kind, rv, name, chosen) in &now.events[before.events.len()..] {
+        backfill.push(*kind, made(name, *rv, *chosen)).unwrap();
+    }
+    doubtful(backfill.finish());
+    let stats = cache.stats();
+    assert_eq!((stats.window_events, stats.window_floor.get(), stats.backfilled_events_total), (0, now.rv, 0));
+    assert_eq!(stats.backfills_total, stats.backfills_failed_total);
+    assert_eq!(fill(begin(), &before, &now), Ok(3));
+    assert_eq!(cache.stats().backfills_total, stats.backfills_failed_total + 1);
+}
+
+#[tokio::test]
+async fn a_window_that_has_moved_is_left_alone() {
+    let (before, now, mut writer, cache) = restarted().await;
+    let from = ResourceVersion(before.rv);
+    let begun = cache.backfill(from).unwrap();
+    let relisted = Arc::new(plain("ns", "n9", 20));
+    let mut state = now.state();
+    state.push(relisted);
+    writer.replace(state.clone(), ResourceVersion(20)).await.unwrap();
+    assert_eq!(fill(begun, &before, &now), Err(BackfillError::Moved));
+    // There is a gap before the list, in which nobody knows what happened.
+    assert!(cache.backfill(from).is_none());
+    writer.not_ready("for a test");
+    assert!(cache.backfill(from).is_none());
+    writer.replace(state, ResourceVersion(20)).await.unwrap();
+    assert!(cache.backfill(from).is_some());
+    // Nor where events have been dropped.
+    for rv in 21..200 {
+        writer.apply(EventType::Modified, plain("ns", "n9", rv)).await.unwrap();
+    }
+    dispatch(&mut crate::cache::dispatcher::Dispatcher::new(cache.shared()));
+    writer.apply(EventType::Modified, plain("ns", "n9", 200)).await.unwrap();
+    assert!(cache.window_floor().unwrap().get() > 20);
+    assert!(cache.backfill(from).is_none());
+}
+
+#[tokio::test]
+async fn the_windows_bounds_hold() {
+    let mut before = Cluster { rv: 10, ..Default::default() };
+    before.write(1, 0, 0);
+    let mut now = before.clone();
+    (0..101).for_each(|_| now.write(1, 0, 0));
+    for (events, bytes, room) in [(100, usize::MAX, false), (101, usize::MAX, true), (101, 10_000, false)] {
+        let (mut writer, cache, _) = cache(|config| {
+            (config.window_max_events, config.window_max_bytes) = (events, bytes);
+        });
+        writer.replace(now.state(), ResourceVersion(now.rv)).await.unwrap();
+        let filled = fill(cache.backfill(ResourceVersion(before.rv)).unwrap(), &before, &now);
+        assert_eq!(filled, if room { Ok(101) } else { Err(BackfillError::Window) });
+    }
+    // All caches together.
+    let budget = crate::cache::Budget::new(10_000);
+    let (mut writer, cache, _) = cache(|config| config.budget = budget.clone());
+    writer.replace(now.state(), ResourceVersion(now.rv)).await.unwrap();
+    let used = budget.used();
+    let filled = fill(cache.backfill(ResourceVersion(before.rv)).unwrap(), &before, &now);
+    assert!(matches!(filled, Err(BackfillError::Memory(_))), "{filled:?}");
+    assert_eq!(budget.used(), used);
+}
