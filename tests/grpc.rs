@@ -21,6 +21,8 @@ mod queue;
 mod reads;
 #[path = "grpc/real.rs"]
 mod real;
+#[path = "grpc/real_protobuf.rs"]
+mod real_protobuf;
 #[path = "grpc/real_queue.rs"]
 mod real_queue;
 #[path = "grpc/real_restarts.rs"]
@@ -32,6 +34,8 @@ mod services;
 mod support;
 #[path = "grpc/syncs.rs"]
 mod syncs;
+#[path = "grpc/tokens.rs"]
+mod tokens;
 #[path = "grpc/told.rs"]
 mod told;
 #[path = "grpc/transport.rs"]

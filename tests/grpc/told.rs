@@ -61,7 +61,7 @@ struct Items {
 }
 
 /// `namespace/name@revision` and the uid, read out of an object's bytes.
-fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
+pub fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
     if encoding == v1::Encoding::Json {
         let value: Value = serde_json::from_slice(object).unwrap();
         return (
@@ -82,6 +82,11 @@ pub fn message(envelope: &[u8]) -> Vec<u8> {
 pub fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(object);
     format!("{kind} {} {text}", identity(encoding, object).0)
+}
+
+/// The object's bytes in a line.
+pub fn object_of(line: &str) -> Vec<u8> {
+    base64::engine::general_purpose::STANDARD.decode(line.rsplit_once(' ').unwrap().1).unwrap()
 }
 
 pub fn is_last(line: &str) -> bool {
