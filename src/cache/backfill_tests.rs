@@ -21,7 +21,7 @@ fn made(name: &str, rv: u64, chosen: bool) -> Object {
 impl Cluster {
     fn write(&mut self, gap: u64, name: usize, what: u8) {
         let name = format!("n{name}");
-        let chosen = what % 2 == 0;
+        let chosen = what.is_multiple_of(2);
         let kind = match (self.objects.get(&name), what) {
             (Some(_), 4..) => EventType::Deleted,
             (Some(_), _) => EventType::Modified,

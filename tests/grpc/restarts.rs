@@ -15,6 +15,9 @@ use super::fixtures::{
 };
 use super::support::{Through, eventually};
 
+/// What goes wrong.
+type Break = fn(&Server);
+
 fn app(name: &str, app: &str) -> serde_json::Value {
     labelled("a", name, &json!({ "app": app }))
 }
@@ -220,7 +223,7 @@ async fn a_pinned_part_has_its_own_edges() {
 /// A restarted server has forgotten, answers with errors, or hangs: then everybody begins anew, in bounded time.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_told_is_a_reset() {
-    let broken: [(&str, fn(&Server)); 4] = [
+    let broken: [(&str, Break); 4] = [
         ("compacted", |server| server.faults().compact()),
         ("no states of old", |server| {
             server.faults().add(Fault::always(Effect::Answer { code: 500, retry_after: None }).verb(Verb::List));
