@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), prost_bytes(&descriptors))?;
     tonic_prost_build::configure()
         .bytes(".informerd.v1")
+        .codec_path("crate::grpc::codec::ExactCodec")
         // Clients choose their own connection.
         .build_transport(false)
         .compile_fds(descriptors)?;

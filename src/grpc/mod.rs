@@ -5,6 +5,7 @@
 
 mod access;
 mod cache;
+mod codec;
 mod conflate;
 mod convert;
 mod deadline;
