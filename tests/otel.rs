@@ -9,6 +9,8 @@ mod cluster;
 mod collector;
 #[path = "otel/daemon.rs"]
 mod daemon;
+#[path = "otel/lines.rs"]
+mod lines;
 #[path = "judge/process.rs"]
 mod process;
 #[path = "otel/real.rs"]
