@@ -24,7 +24,8 @@ COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/target \
     CARGO_TARGET_DIR=/target build/static.sh /image/informerd \
-    && install -D -m 0444 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt
+    && install -D -m 0444 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt \
+    && find /image -exec touch --no-dereference --date=@0 {} +
 
 FROM scratch
 LABEL org.opencontainers.image.title="informerd" \
