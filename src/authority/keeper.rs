@@ -48,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(120);
 /// A ConfigMap that is not there may be about to be made, by whoever sets up a client. It may also never be, and every
 /// replica asks.
-const MISSING: Duration = Duration::from_secs(5);
+const MISSING: Duration = Duration::from_secs(1);
 const MISSING_MOST: Duration = Duration::from_secs(300);
 
 // === impl Keeper ===

@@ -59,7 +59,7 @@ impl Pod {
         let fields = BTreeMap::from([
             ("metadata.namespace", namespace.to_owned()),
             ("metadata.name", format!("{name}-0")),
-            ("spec.nodeName", "node-1".to_owned()),
+            ("spec.nodeName", super::support::NODE_NAME.to_owned()),
             ("status.podIP", "127.0.0.1".to_owned()),
             ("status.hostIP", "127.0.0.1".to_owned()),
         ]);

@@ -11,7 +11,8 @@ use tokio::process::ChildStdout;
 
 use super::cluster::Cluster;
 use super::pod::{Pod, Process};
-use super::sidecar::{create_pod, until};
+use super::sidecar::{create_pod_on, until};
+use super::support::NODE_NAME;
 use super::support::client::Client;
 use super::{image, objects, process, programs};
 
@@ -96,14 +97,25 @@ impl Reader {
             }
             ["kill", "%1"] => assert!(self.forwarded.pop().is_some(), "nothing is forwarded"),
             ["curl", "-s", "--retry", _, "--retry-connrefused", url, "|", "grep", what] => {
+                let what = what.trim_matches('\'');
                 let (base, path) = url.split_at(url.rfind('/').expect("a path"));
                 assert!(
                     self.forwarded.iter().any(|port| base.ends_with(&format!(":{port}"))),
                     "{command}: nothing listens"
                 );
-                let answer = Client::new(base).get(path).await;
-                let found = answer.text().lines().filter(|line| line.contains(what) && !line.starts_with('#')).count();
-                assert!(answer.status == 200 && found > 0, "{command} prints nothing");
+                // One line, which shows a newcomer that the cache has answered; a program first lists, and then watches.
+                let bound = tokio::time::Instant::now() + Duration::from_secs(60);
+                loop {
+                    let answer = Client::new(base).get(path).await.text();
+                    let found: Vec<_> =
+                        answer.lines().filter(|line| line.contains(what) && !line.starts_with('#')).collect();
+                    assert!(found.len() == 1, "{command}: {found:#?}");
+                    if !found[0].ends_with(" 0") {
+                        break;
+                    }
+                    assert!(tokio::time::Instant::now() < bound, "{command} shows nothing: {found:?}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
             }
             _ => panic!("nobody here knows how to do this: {command}"),
         }
@@ -113,7 +125,7 @@ impl Reader {
     async fn roll_out(&mut self, namespace: &str, workload: &str) {
         let (kind, name) = workload.split_once('/').expect("KIND/NAME");
         let pod = self.mounted(kind, namespace, name).await;
-        create_pod(&self.cluster, namespace, &format!("{name}-0")).await;
+        create_pod_on(&self.cluster, namespace, &format!("{name}-0"), NODE_NAME).await;
         for container_name in pod.names() {
             let container = pod.container(&container_name);
             let mut process = if container.image.starts_with("informerd:") {
