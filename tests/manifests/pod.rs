@@ -40,6 +40,8 @@ pub struct Container {
     /// Path and port, while which is not answered by 200 no later container is started.
     pub gate: Option<(String, u64)>,
     pub image: String,
+    /// Nothing is beside the program but its volumes: not even what every container runtime mounts.
+    bare: bool,
     log: PathBuf,
 }
 
@@ -196,6 +198,7 @@ impl Pod {
             memory: spec["resources"]["limits"]["memory"].as_str().map(bytes),
             gate: self.gate(spec),
             image: spec["image"].as_str().expect("an image").to_owned(),
+            bare: false,
             log: self.dir.path().join(format!("{name}.log")),
             env,
         }
@@ -258,6 +261,11 @@ fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
 // === impl Container ===
 
 impl Container {
+    /// The same with nothing beside it, as somebody whom no file knows.
+    pub fn bare(self, user: u32) -> Self {
+        Self { user, memory: None, bare: true, log: self.log.with_file_name("bare.log"), ..self }
+    }
+
     /// Starts it with an image that holds this one file: in a root directory with nothing else but the volumes, all of it
     /// read-only save what the manifest says is not, as the user it names.
     pub async fn start_in(&self, image: &Path) -> Process {
@@ -295,12 +303,15 @@ impl Container {
     }
 
     async fn make_root(&self, root: &Path, image: &Path) {
-        for directory in ["etc", "proc", "sys/fs/cgroup/memory"] {
-            std::fs::create_dir_all(root.join(directory)).expect("made");
-        }
+        std::fs::create_dir_all(root).expect("made");
         std::fs::copy(image, root.join("informerd")).expect("copied");
-        // The kubelet writes it; there is no other name service here.
-        std::fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").expect("written");
+        if !self.bare {
+            for directory in ["etc", "proc", "sys/fs/cgroup/memory"] {
+                std::fs::create_dir_all(root.join(directory)).expect("made");
+            }
+            // The kubelet writes it; there is no other name service here.
+            std::fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").expect("written");
+        }
         if let Some(memory) = self.memory {
             // As a container sees its own cgroup, in either version.
             for file in ["memory.max", "memory/memory.limit_in_bytes"] {
@@ -311,7 +322,9 @@ impl Container {
             std::fs::create_dir_all(root.join(&path[1..])).expect("made");
         }
         bind(root, root, true).await;
-        run(Command::new("mount").args(["--rbind", "/proc"]).arg(root.join("proc"))).await;
+        if !self.bare {
+            run(Command::new("mount").args(["--rbind", "/proc"]).arg(root.join("proc"))).await;
+        }
         for (path, outside, read_only) in &self.mounts {
             bind(outside, &root.join(&path[1..]), *read_only).await;
         }

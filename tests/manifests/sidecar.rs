@@ -55,6 +55,14 @@ pub async fn gates_serves_and_ends() {
     while watch.next_line().await.expect("the watch ends as the apiserver ends one").is_some() {}
     let status = daemon.child.wait().await.unwrap();
     assert!(status.success(), "{status}\n{}", daemon.log());
+
+    // And all of it needs nothing beside the program, and no user in particular.
+    let mut daemon = pod.container("informerd").bare(4_321_000).start_in(&image::binary().await).await;
+    until(&mut daemon, &probes, "/readyz", 200).await;
+    runs_as(&daemon, 4_321_000);
+    let list = client.json(&format!("/api/v1/namespaces/{NAMESPACE}/pods?resourceVersion=0")).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    assert!(daemon.signal("TERM").await.success(), "{}", daemon.log());
 }
 
 /// Waits for a probe's answer; the bound only keeps a failing test from hanging.
@@ -74,6 +82,11 @@ pub async fn until(daemon: &mut Process, probes: &Client, path: &str, status: u1
 
 /// One file is all it runs from, and it is the user that the manifest names.
 pub fn stands_alone(daemon: &Process) {
+    runs_as(daemon, 65532);
+}
+
+/// One file is all it runs from, and it is this user.
+fn runs_as(daemon: &Process, user: u32) {
     let of = |file: &str| {
         let path = format!("/proc/{}/{file}", daemon.child.id().expect("it runs"));
         std::fs::read_to_string(path).expect("readable")
@@ -82,7 +95,7 @@ pub fn stands_alone(daemon: &Process) {
         of("maps").lines().filter_map(|line| line.find('/').map(|at| line[at..].to_owned())).collect();
     assert_eq!(mapped.len(), 1, "a static program maps itself and nothing else: {mapped:?}");
     if super::isolated::is_root() {
-        assert!(of("status").contains("\nUid:\t65532\t65532\t65532\t65532\n"), "{}", of("status"));
+        assert!(of("status").contains(&format!("\nUid:\t{user}\t{user}\t{user}\t{user}\n")), "{}", of("status"));
         assert!(of("status").contains("\nGroups:\t \n"), "{}", of("status"));
     }
     let root = of("mountinfo").lines().any(|line| {
