@@ -7,17 +7,20 @@
 set -euo pipefail
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
+# What differs is kept, to look at.
 work=$(mktemp -d "${TMPDIR:-/tmp}/informerd-compare.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work"/one "$work"/two' EXIT
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 
 build() {
 	local checkout=$work/$1/$2/informerd home=$work/$1/$3
 	mkdir -p "$checkout" "$home"
 	git archive HEAD | tar -x -C "$checkout"
-	# What has been downloaded is the same for both, only its path is not.
-	mkdir -p "$cargo_home/registry"
-	ln -s "$cargo_home/registry" "$home/registry"
+	# What has been downloaded is unpacked anew.
+	if [ -d "$cargo_home/registry/cache" ]; then
+		mkdir "$home/registry"
+		cp -R "$cargo_home/registry/index" "$cargo_home/registry/cache" "$home/registry/"
+	fi
 	(
 		umask "$4"
 		export TZ=$5 LC_ALL=$6 CARGO_HOME=$home CARGO_TARGET_DIR=$work/$1/built
@@ -32,3 +35,4 @@ cd "$work"
 sha256sum one.informerd two.informerd
 cmp one.informerd two.informerd
 echo "equal"
+rm -rf "$work"

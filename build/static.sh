@@ -49,9 +49,20 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 build=${CARGO_TARGET_DIR:-$root/target}
 variable=$(printf %s "$target" | tr - _)
 export "CC_$variable=musl-gcc"
-export "CFLAGS_$variable=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$build=/target"
+# Compilers are given a directory by its name or, where a link is on the way, by what that leads to.
+map() {
+	local real
+	real=$(realpath --canonicalize-missing -- "$1")
+	printf '%s=%s\n' "$1" "$2"
+	[ "$real" = "$1" ] || printf '%s=%s\n' "$real" "$2"
+}
+mapfile -t maps < <(map "$cargo_home" /cargo && map "$cargo_home/registry" /cargo/registry && map "$build" /target && map "$root" /informerd)
+flags=$(printf -- '-ffile-prefix-map=%s ' "${maps[@]}")
+export "CFLAGS_$variable=$flags"
 export CARGO_INCREMENTAL=0
-export RUSTFLAGS="--remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$build=/target --remap-path-prefix=$root=/informerd -C target-feature=+crt-static -C link-arg=-Wl,--build-id=none"
+export RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,--build-id=none"
+REMAPPED=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
+export REMAPPED RUSTC_WRAPPER=$root/build/rustc.sh
 
 cargo build --locked --profile "$profile" --target "$target" --bin informerd >&2
 

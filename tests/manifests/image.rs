@@ -48,7 +48,7 @@ pub async fn recipe_is_clean() {
         Command::new(&hadolint[0]).arg("--no-color").arg(root.join("Dockerfile")).output().await.expect("it runs");
     let findings = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && findings.is_empty(), "{findings}");
-    for script in ["static.sh", "compare.sh"] {
+    for script in ["static.sh", "rustc.sh", "compare.sh"] {
         let status =
             Command::new("bash").arg("-n").arg(root.join("build").join(script)).status().await.expect("bash runs");
         assert!(status.success(), "{script}");
