@@ -34,10 +34,16 @@ impl Sync {
         self.ask(watch_id, Action::Add(v1::AddWatch { watch: Some(watch), credit })).await;
     }
 
+    /// The next frame that is no bookmark: those come when they are due.
     async fn next(&mut self) -> Option<(u64, Frame)> {
-        let next = tokio::time::timeout(Duration::from_secs(60), self.responses.message()).await;
-        let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
-        Some((response.watch_id, response.response.unwrap().frame.unwrap()))
+        loop {
+            let next = tokio::time::timeout(Duration::from_secs(60), self.responses.message()).await;
+            let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
+            let frame = response.response.unwrap().frame.unwrap();
+            if !matches!(frame, Frame::Bookmark(_)) {
+                return Some((response.watch_id, frame));
+            }
+        }
     }
 }
 
