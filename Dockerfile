@@ -2,7 +2,7 @@
 # The image holds one static binary and the usual certificate authorities, and nothing else: no shell, no libc, no
 # user database. Probes are in the manifests.
 #
-#   docker build -t informerd .
+#   docker build -t informerd:v0.1.0 .
 
 FROM rust:1.95.0-slim-bookworm AS build
 ENV SOURCE_DATE_EPOCH=0

@@ -20,7 +20,7 @@ use support::sharing;
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_see_everything_directly_and_the_check_notices_what_is_spoiled() {
     let cluster = Cluster::start().await;
-    let direct = Endpoint::new("direct", cluster.admin(), cluster.admin());
+    let direct = Endpoint::new("direct", cluster.admin());
     let seen = run(&cluster, &[direct], Scale::Small).await;
     let mut spoiled = 0;
     for (name, ledger, lines) in &seen {
@@ -36,8 +36,8 @@ async fn informers_see_everything_directly_and_the_check_notices_what_is_spoiled
 async fn informers_of_every_language_see_everything_through_informerd() {
     let cluster = Cluster::start().await;
     let daemon = Daemon::start(cluster.admin(), &[]).await;
-    let http = Endpoint::new("http", &daemon.http, &daemon.http_for_node);
-    let https = Endpoint::new("https", &daemon.https, &daemon.https);
+    let http = Endpoint::new("http", &daemon.http);
+    let https = Endpoint::new("https", &daemon.https);
     run(&cluster, &[http, https], Scale::Full).await;
 }
 
@@ -45,7 +45,7 @@ async fn informers_of_every_language_see_everything_through_informerd() {
 async fn informers_end_with_what_is_there_when_the_apiserver_went_away() {
     let cluster = Cluster::start().await;
     let daemon = Daemon::start(cluster.admin(), &[]).await;
-    run_interrupted(&cluster, &Endpoint::new("http", &daemon.http, &daemon.http_for_node)).await;
+    run_interrupted(&cluster, &Endpoint::new("http", &daemon.http)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Generates the stubs of informerd.v1 into informerd/v1. Needs protoc, protoc-gen-go and protoc-gen-go-grpc on PATH:
+# Generates the stubs of informerd.v1 into informerd/v1. Needs protoc, protoc-gen-go and protoc-gen-go-grpc on PATH; in this
+# directory:
 #
 #   go install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 #

@@ -47,6 +47,10 @@ pub fn listener(listen: &[ListenAddr]) -> Result<(bool, SocketAddr), String> {
 pub fn render(endpoint: &Endpoint) -> Result<String, String> {
     let scheme = if endpoint.https { "https" } else { "http" };
     let mut cluster = format!("    server: {scheme}://{}\n", endpoint.address);
+    if !endpoint.https {
+        // Without TLS it means nothing, but the JavaScript client takes no http:// without it.
+        cluster.push_str("    insecure-skip-tls-verify: true\n");
+    }
     if let Some(ca) = &endpoint.ca {
         cluster.push_str(&format!("    certificate-authority-data: {}\n", STANDARD.encode(ca)));
     }
@@ -106,6 +110,7 @@ mod tests {
         let config = read_back(&render(&endpoint(false, None)).unwrap());
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.server.as_deref(), Some("http://127.0.0.1:8001"));
+        assert_eq!(cluster.insecure_skip_tls_verify, Some(true), "or the JavaScript client refuses it");
         assert_eq!(config.current_context.as_deref(), Some("informerd"));
         assert!(config.auth_infos[0].auth_info.as_ref().unwrap().client_certificate_data.is_none());
     }
@@ -115,6 +120,7 @@ mod tests {
         let config = read_back(&render(&endpoint(true, Some("a CA"))).unwrap());
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.server.as_deref(), Some("https://127.0.0.1:8001"));
+        assert_eq!(cluster.insecure_skip_tls_verify, None);
         let ca = STANDARD.decode(cluster.certificate_authority_data.as_ref().unwrap()).unwrap();
         assert_eq!(ca, b"a CA");
         let user = config.auth_infos[0].auth_info.as_ref().unwrap();

@@ -85,7 +85,8 @@ impl Keeper {
             let wait = match result {
                 Ok(Published::Everywhere) => {
                     (retry, missing) = (RETRY, MISSING);
-                    self.config.lifetimes.interval()
+                    // One may be taken away, and made anew empty.
+                    self.config.lifetimes.interval().min(MISSING_MOST)
                 }
                 Ok(Published::WhereItCould) => {
                     retry = RETRY;

@@ -100,6 +100,7 @@ impl Grpc {
                 Err(_) => deadline::exceeded().into_http(),
             },
         };
+        let response = explained(response);
         // With an error and nothing else, the status stands in the headers.
         self.metrics.calls_failed.add(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
         response
@@ -119,6 +120,17 @@ impl Grpc {
             Err(never) => match never {},
         }
     }
+}
+
+/// What the library refuses by itself, an unknown method or a message that it cannot take, gets details like all else. It
+/// says itself which compression it would take.
+fn explained(response: Response<Body>) -> Response<Body> {
+    let headers = response.headers();
+    if headers.contains_key("grpc-status-details-bin") || headers.contains_key("grpc-accept-encoding") {
+        return response;
+    }
+    let error = tonic::Status::from_header_map(headers).and_then(|status| Error::of_library(&status));
+    error.map_or(response, |error| tonic::Status::from(error).into_http())
 }
 
 fn name<S: NamedService>(_: &S) -> &'static str {

@@ -82,6 +82,16 @@ impl Error {
         Self::new(Reason::Unimplemented, message)
     }
 
+    /// What the gRPC library refuses before we see it; `None` for what is nobody's mistake. Its code for a message that is too
+    /// large is the one that means a revision that is too old here.
+    pub(super) fn of_library(status: &Status) -> Option<Self> {
+        match status.code() {
+            Code::Unimplemented => Some(Self::unimplemented(status.message())),
+            Code::OutOfRange | Code::Internal => Some(Self::invalid(status.message())),
+            _ => None,
+        }
+    }
+
     /// Of a work queue: the workers of the group named other selections.
     pub(super) fn selections_differ(group: &str, workers: usize) -> Self {
         let message = format!("the {workers} workers of group {group:?} have named other selections");

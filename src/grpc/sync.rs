@@ -121,7 +121,10 @@ impl SyncStream {
             match inbound.as_mut().poll_next(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => self.inbound = None,
-                Poll::Ready(Some(request)) => self.request(request?)?,
+                Poll::Ready(Some(request)) => {
+                    let understood = |status: Status| Error::of_library(&status).map_or(status, Status::from);
+                    self.request(request.map_err(understood)?)?;
+                }
             }
         }
         cx.waker().wake_by_ref();

@@ -28,7 +28,7 @@ pub struct QueueStats {
     pub workers: usize,
 }
 
-/// Counts in client-go's buckets for work queues: ten of them, each ten times the one before, from 10 ns on.
+/// Counts in client-go's buckets for work queues: twelve of them, each ten times the one before, from 10 ns on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
     /// The last one has no upper bound.

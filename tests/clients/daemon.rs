@@ -18,8 +18,6 @@ pub struct Daemon {
     /// Kubeconfigs without credentials, as `informerd kubeconfig` prints them.
     pub http: PathBuf,
     pub https: PathBuf,
-    /// For the JavaScript client, which refuses http unless it is told not to verify certificates.
-    pub http_for_node: PathBuf,
     pub admin: String,
     child: Child,
     dir: TempDir,
@@ -51,8 +49,8 @@ impl Daemon {
             .spawn()
             .expect("informerd starts");
         let path = |name: &str| dir.path().join(name);
-        let (http_file, https_file, node_file) = (path("http"), path("https"), path("http-for-node"));
-        let mut daemon = Self { http: http_file, https: https_file, http_for_node: node_file, admin, child, dir };
+        let (http_file, https_file) = (path("http"), path("https"));
+        let mut daemon = Self { http: http_file, https: https_file, admin, child, dir };
         daemon.ready().await;
         for (listen, file) in [(&http, &daemon.http), (&https, &daemon.https)] {
             let output = Command::new(BINARY)
@@ -65,12 +63,6 @@ impl Daemon {
                 .expect("informerd runs");
             assert!(output.status.success(), "no kubeconfig: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let insecure = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
-             clusters: [{{name: a, cluster: {{server: \"{http}\", insecure-skip-tls-verify: true}}}}]\n\
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
-        );
-        std::fs::write(&daemon.http_for_node, insecure).expect("a kubeconfig can be written");
         daemon
     }
 

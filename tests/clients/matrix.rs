@@ -22,7 +22,6 @@ use crate::process;
 pub struct Endpoint {
     name: &'static str,
     kubeconfig: PathBuf,
-    for_node: PathBuf,
 }
 
 /// How much is done: the known good path needs less.
@@ -52,8 +51,8 @@ struct Truth {
 // === impl Endpoint ===
 
 impl Endpoint {
-    pub fn new(name: &'static str, kubeconfig: &Path, for_node: &Path) -> Self {
-        Self { name, kubeconfig: kubeconfig.to_owned(), for_node: for_node.to_owned() }
+    pub fn new(name: &'static str, kubeconfig: &Path) -> Self {
+        Self { name, kubeconfig: kubeconfig.to_owned() }
     }
 }
 
@@ -228,10 +227,9 @@ async fn plan(endpoint: &Endpoint, at: usize, scale: Scale) -> Vec<Plan> {
     let mut plans = Vec::new();
     let mut add = |name: &str, target: usize, informers, words: &[String], more: &[&str], env| {
         let Target { resource, namespace, labels, name: target_name, .. } = TARGETS[target];
-        let kubeconfig = if name == "client-node" { &endpoint.for_node } else { &endpoint.kubeconfig };
         let mut words = words.to_vec();
         let mut push = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
-        push(&["--kubeconfig", kubeconfig.to_str().expect("a path in UTF-8"), "--resource", resource]);
+        push(&["--kubeconfig", endpoint.kubeconfig.to_str().expect("a path in UTF-8"), "--resource", resource]);
         if !namespace.is_empty() {
             push(&["--namespace", namespace]);
         }

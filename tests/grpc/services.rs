@@ -84,4 +84,13 @@ async fn rest_and_grpc_share_a_port() {
     let headers = [("content-type", "application/grpc"), ("te", "trailers")];
     let answer = http.request(http::Method::POST, "/informerd.v1.Objects/Nothing", &headers, "").await;
     assert_eq!(answer.headers["grpc-status"], "12");
+    assert!(answer.headers.contains_key("grpc-status-details-bin"), "whoever has no reason tries again for ever");
+    // Larger than any request may be, and no message at all.
+    let large = [&[0, 0, 80, 0, 1][..], &vec![0; (5 << 20) + 1]].concat();
+    for message in [large, b"\0\0\0\0\x01\xff".to_vec()] {
+        let answer =
+            http.request_bytes(http::Method::POST, "/informerd.v1.Objects/List", &headers, message.into()).await;
+        assert_eq!(answer.headers["grpc-status"], "3", "{:?}", answer.headers);
+        assert!(answer.headers.contains_key("grpc-status-details-bin"));
+    }
 }

@@ -72,7 +72,7 @@ fn holds(row: &str, measured: &Measured) {
     assert!(configuration.contains(&format!("window: {{maxBytes: {window}}}\n")), "{name}: {window}");
     assert_eq!(configuration.matches("pin: true").count() as f64, number(informers), "{name}");
     assert!(workload.contains(&format!("limits: {{memory: {limit}}}")), "{name}: {limit}");
-    assert!(workload.contains(&format!("requests: {{cpu: {request}, memory: ")), "{name}: {request}");
+    assert!(workload.contains(&format!("requests: {{cpu: {request}, memory: {limit}}}")), "{name}: {request}");
 }
 
 fn measured(page: &str) -> Measured {

@@ -138,6 +138,9 @@ pub async fn choices_are_accepted() {
             let names =
                 format!("- informerd.informerd-{overlay}.svc\n  - informerd.informerd-{overlay}.svc.cluster.local");
             assert!(rendered.contains(&names), "{what}");
+            let theirs = rendered.split("\n---\n").filter(|object| object.contains("apiVersion: cert-manager.io/v1\n"));
+            let namespace = format!("\n  namespace: informerd-{overlay}\n");
+            assert_eq!(theirs.map(|object| assert!(object.contains(&namespace), "{object}")).count(), 4, "{what}");
             assert!(!rendered.contains("informerd-authority"), "{what}: rights to a CA that it does not have");
             assert!(!rendered.contains("INFORMERD_TLS_CA"), "{what}");
         }
