@@ -67,7 +67,7 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     let ca = CertificateDer::from_pem_file(tls.daemon.ca_file.as_ref().unwrap()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
-    let ping = Duration::from_millis(300);
+    let ping = Duration::from_secs(1);
     let settings = UpstreamConfig { ping_interval: ping, ping_timeout: ping, ..UpstreamConfig::default() };
     let upstream = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
 
@@ -79,7 +79,7 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
     body.frame().await.expect("the initial events").unwrap();
 
     // Alive and quiet is no reason to give up, however long it lasts.
-    let quiet = tokio::time::timeout(Duration::from_secs(3), async {
+    let quiet = tokio::time::timeout(Duration::from_secs(4), async {
         while let Some(frame) = body.frame().await {
             frame.expect("the connection answers its pings");
         }

@@ -33,7 +33,7 @@ async fn client(cache: WatchCache, predicate: Predicate, by_list: bool, end: Res
             if at == end && !listing {
                 return held;
             }
-            let next = timeout(Duration::from_secs(20), watcher.next()).await.expect("an event or a bookmark");
+            let next = timeout(Duration::from_secs(120), watcher.next()).await.expect("an event or a bookmark");
             match next.expect("nobody is slow") {
                 WatcherEvent::Bookmark { rv, initial_end } => {
                     listing &= !initial_end;
@@ -92,7 +92,7 @@ async fn no_gap_and_no_duplicate_under_threads() {
     writer.progress(end);
     let snapshot = cache.snapshot().unwrap();
     for (predicate, client) in clients {
-        let held = timeout(Duration::from_secs(30), client).await.unwrap().unwrap();
+        let held = timeout(Duration::from_secs(120), client).await.unwrap().unwrap();
         let listed = snapshot.range(&predicate.scope, None).filter(|object| predicate.matches(object));
         assert_eq!(held, listed.map(|object| (object.key.to_string(), object.rv.0)).collect());
     }

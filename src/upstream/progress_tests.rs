@@ -67,7 +67,7 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
             tokio::time::timeout(Duration::from_micros(50), world.probe.current_revision(&world.cache)).await;
         drop(given_up);
     }
-    let revision = tokio::time::timeout(Duration::from_secs(10), world.probe.current_revision(&world.cache)).await;
+    let revision = tokio::time::timeout(Duration::from_secs(60), world.probe.current_revision(&world.cache)).await;
     revision.expect("nobody holds the turn").unwrap();
 }
 
@@ -120,7 +120,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     assert!(matches!(proof, Err(ProveError::Unprovable)), "{proof:?}");
     let took = started.elapsed();
     assert!(matches!(prove().await, Err(ProveError::Unprovable)));
-    assert!(started.elapsed() - took < Duration::from_secs(1));
+    assert!(started.elapsed() - took < Duration::from_secs(5));
 }
 
 #[tokio::test]
