@@ -153,9 +153,10 @@ async fn fill(cluster: &Cluster, bytes: usize) {
 async fn is_forwarded(cluster: &Cluster, client: &Client, probes: &Client) {
     let forwarded = "informerd_reads_total{plan=\"forward\",reason=\"memory\"}";
     let before = metric(probes, forwarded).await;
-    // Of the newest state: what the apiserver's own cache has at a moment may lack the last pod.
-    let answer = client.get(PODS).await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token").get(PODS).await;
+    // What the apiserver's own cache has at a moment may lack the last pod: it is to wait for it.
+    let newest = direct.json()["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
+    let answer = client.get(&format!("{PODS}?resourceVersion={newest}")).await;
     assert!(
         answer.status == 200 && answer.json()["items"] == direct.json()["items"],
         "{} bytes, {}",
