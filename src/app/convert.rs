@@ -1,11 +1,11 @@
 //! From the settings as they are written to the settings of each room.
 
 use crate::cache::{Budget, CacheConfig};
-use crate::config::{Config, QueuesConfig, ReadMode, ReadModes, ResourceRule, Then};
+use crate::config::{Config, QueuesConfig, ResourceRule, Then};
 use crate::grpc::QueueConfig;
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
-use crate::reads::{ConsistentReads, Modes, NotSynced, ReadsConfig};
+use crate::reads::{NotSynced, ReadsConfig};
 use crate::upstream::reflector::ReflectorConfig;
 
 pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
@@ -29,7 +29,7 @@ pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
 pub(super) fn reads(config: &Config) -> ReadsConfig {
     let reads = &config.reads;
     ReadsConfig {
-        modes: modes(reads.modes),
+        modes: reads.modes,
         // All rules, because the first that matches decides, also if it says nothing of modes.
         exceptions: config
             .informer
@@ -37,7 +37,7 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
             .iter()
             .map(|rule| {
                 let ResourceRule { pattern, modes: own, .. } = rule;
-                (pattern.group.clone(), pattern.resource.clone(), modes(own.over(reads.modes)))
+                (pattern.group.clone(), pattern.resource.clone(), own.over(reads.modes))
             })
             .collect(),
         not_synced: NotSynced { wait: reads.wait, forward: reads.then == Then::Forward },
@@ -48,18 +48,6 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
 pub(super) fn queues(config: &Config) -> QueueConfig {
     let QueuesConfig { linger, max_groups, max_deletions } = config.queues;
     QueueConfig { linger, max_groups, max_deletions }
-}
-
-fn modes(modes: ReadModes) -> Modes {
-    Modes { get: mode(modes.get), list: mode(modes.list), watch: mode(modes.watch), protobuf: modes.protobuf }
-}
-
-fn mode(mode: ReadMode) -> ConsistentReads {
-    match mode {
-        ReadMode::Upstream => ConsistentReads::Upstream,
-        ReadMode::Probe => ConsistentReads::Probe,
-        ReadMode::Cache => ConsistentReads::Cache,
-    }
 }
 
 /// A rule with several namespaces has an informer for each.

@@ -22,7 +22,7 @@ impl RevisionObserver for Revisions {
 
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.of(&info.group, &info.resource).showed(rv);
-        self.factory.advance(&info.group, &info.resource, rv);
+        self.factory.advance(&info.group, &info.resource, rv, info.verb);
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {

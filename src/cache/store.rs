@@ -128,6 +128,17 @@ impl Snapshot {
         Self::new(rv, Store::default())
     }
 
+    /// The same objects as of a later revision, at which the store was seen to hold those that the reader asks for.
+    #[must_use]
+    pub fn seen_at(&self, rv: ResourceVersion) -> Self {
+        Self::new(rv, self.inner.store.clone())
+    }
+
+    /// How many objects a namespace has, counted up to `most`.
+    pub fn count_up_to(&self, scope: &Scope, most: usize) -> usize {
+        self.range(scope, None).take(most).count()
+    }
+
     /// Its name among all states of all caches.
     pub fn id(&self) -> StateId {
         StateId { lineage: self.inner.store.lineage, rv: self.inner.rv }

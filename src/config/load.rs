@@ -14,9 +14,7 @@ use super::parse::{
     parse_lend_identity, parse_memory, parse_mode, parse_name, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
-use super::sections::{
-    Config, DrainConfig, InformerConfig, QueuesConfig, ReadModes, ReadsConfig, UpstreamConfig, WindowConfig,
-};
+use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, AuditSink, Policy};
@@ -24,6 +22,7 @@ use crate::auth::{AuthConfig, Mode};
 use crate::authority::{AuthorityConfig, Lifetimes};
 use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
+use crate::reads::Modes;
 use crate::telemetry::otel::OtelConfig;
 use crate::telemetry::{LogConfig, LogFormat};
 
@@ -99,10 +98,11 @@ impl Loader<'_> {
             None => LendIdentity::Reads,
         };
         let rules = self.rules();
-        let modes = ReadModes {
+        let modes = Modes {
             get: self.parse("consistentReads.get", FromStr::from_str)?,
             list: self.parse("consistentReads.list", FromStr::from_str)?,
             watch: self.parse("consistentReads.watch", FromStr::from_str)?,
+            max_age: self.parse("consistentReads.maxAge", positive_duration)?,
             protobuf: self.parse("protobuf", parse_protobuf)?,
         };
         let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);

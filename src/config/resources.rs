@@ -1,15 +1,17 @@
 //! The rules of `resources`: which resources are cached, in which scope, and how fresh.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::file::{Node, Value};
-use super::{ReadMode, ReadModes, Then, nearest};
-use crate::reads::ProtobufReads;
+use super::parse::positive_duration;
+use super::{Then, nearest};
+use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 use crate::selector::{FieldSelector, LabelSelector};
 
 const KEYS: &[&str] =
     &["resource", "exclude", "pin", "namespaces", "fieldSelector", "labelSelector", "consistentReads", "protobuf"];
-const VERBS: &[&str] = &["get", "list", "watch"];
+const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +41,10 @@ pub struct ResourceRule {
 /// What a rule says about consistent reads and encodings; what it leaves out is as for every resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleModes {
-    pub get: Option<ReadMode>,
-    pub list: Option<ReadMode>,
-    pub watch: Option<ReadMode>,
+    pub get: Option<ConsistentReads>,
+    pub list: Option<ConsistentReads>,
+    pub watch: Option<ConsistentReads>,
+    pub max_age: Option<Duration>,
     pub protobuf: Option<ProtobufReads>,
 }
 
@@ -165,7 +168,7 @@ impl RuleReader<'_> {
     fn modes(&mut self, node: &Node) -> RuleModes {
         let mut modes = RuleModes::default();
         let Value::Mapping(entries) = &node.value else {
-            let message = format!("want a mapping of get, list and watch, not {}", node.describe());
+            let message = format!("want a mapping of get, list, watch and maxAge, not {}", node.describe());
             self.wrong(node.line, ".consistentReads", message);
             return modes;
         };
@@ -175,12 +178,16 @@ impl RuleReader<'_> {
                 "get" => &mut modes.get,
                 "list" => &mut modes.list,
                 "watch" => &mut modes.watch,
+                "maxAge" => {
+                    modes.max_age = self.text("consistentReads.maxAge", node, positive_duration);
+                    continue;
+                }
                 unknown => {
-                    self.unknown(name.line, &format!("consistentReads.{unknown}"), VERBS);
+                    self.unknown(name.line, &format!("consistentReads.{unknown}"), MODES);
                     continue;
                 }
             };
-            *mode = self.text(&format!("consistentReads.{key}"), node, ReadMode::from_str);
+            *mode = self.text(&format!("consistentReads.{key}"), node, ConsistentReads::from_str);
         }
         modes
     }
@@ -252,11 +259,12 @@ impl std::fmt::Display for ResourcePattern {
 
 impl RuleModes {
     /// What holds for the rule's resources.
-    pub fn over(self, modes: ReadModes) -> ReadModes {
-        ReadModes {
+    pub fn over(self, modes: Modes) -> Modes {
+        Modes {
             get: self.get.unwrap_or(modes.get),
             list: self.list.unwrap_or(modes.list),
             watch: self.watch.unwrap_or(modes.watch),
+            max_age: self.max_age.unwrap_or(modes.max_age),
             protobuf: self.protobuf.unwrap_or(modes.protobuf),
         }
     }
@@ -266,13 +274,22 @@ impl RuleModes {
     }
 }
 
-// === impl ReadMode ===
+// === impl ConsistentReads ===
 
-impl FromStr for ReadMode {
+impl FromStr for ConsistentReads {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        choice(text, &[("upstream", Self::Upstream), ("probe", Self::Probe), ("cache", Self::Cache)])
+        choice(
+            text,
+            &[
+                ("auto", Self::Auto),
+                ("bounded", Self::Bounded),
+                ("upstream", Self::Upstream),
+                ("probe", Self::Probe),
+                ("cache", Self::Cache),
+            ],
+        )
     }
 }
 

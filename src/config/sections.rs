@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ResourceRule;
 use crate::http::HttpConfig;
 use crate::passthrough::LendIdentity;
-use crate::reads::ProtobufReads;
+use crate::reads::Modes;
 
 /// Everything the daemon is told.
 #[derive(Clone, Debug)]
@@ -57,28 +57,9 @@ pub struct InformerConfig {
     pub max_informers: usize,
 }
 
-/// How a read that asks for the newest state is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadMode {
-    /// Forwarded.
-    Upstream,
-    /// From the cache, once it is proven to be at the apiserver's revision.
-    Probe,
-    /// From the cache as it is.
-    Cache,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadModes {
-    pub get: ReadMode,
-    pub list: ReadMode,
-    pub watch: ReadMode,
-    pub protobuf: ProtobufReads,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadsConfig {
-    pub modes: ReadModes,
+    pub modes: Modes,
     /// How long a read waits for a resourceVersion.
     pub freshness_timeout: Duration,
     /// How long a read waits for an informer that is not synced.

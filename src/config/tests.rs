@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
-use crate::reads::ProtobufReads;
+use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 
 const FILE: &str = "/etc/informerd.yaml";
 
@@ -28,10 +28,11 @@ fn defaults() {
     assert_eq!(config.lend_identity, LendIdentity::Reads, "a service account lends reads only");
     assert_eq!(
         config.reads.modes,
-        ReadModes {
-            get: ReadMode::Upstream,
-            list: ReadMode::Upstream,
-            watch: ReadMode::Probe,
+        Modes {
+            get: ConsistentReads::Auto,
+            list: ConsistentReads::Auto,
+            watch: ConsistentReads::Auto,
+            max_age: Duration::from_millis(100),
             protobuf: ProtobufReads::Serve
         }
     );
@@ -137,7 +138,7 @@ resources:
     assert!(rules[0].pin);
     assert_eq!(rules[1].namespaces, ["kube-system", "default"]);
     let modes = rules[1].modes.over(config.reads.modes);
-    assert_eq!((modes.get, modes.list), (ReadMode::Cache, ReadMode::Upstream));
+    assert_eq!((modes.get, modes.list), (ConsistentReads::Cache, ConsistentReads::Auto));
     assert_eq!(modes.protobuf, ProtobufReads::Json);
     assert_eq!((rules[2].pattern.resource.as_str(), rules[2].pattern.group.as_str()), ("deployments", "apps"));
     assert!(rules[3].exclude);
@@ -170,7 +171,11 @@ fn mistakes_in_resources() {
     assert!(one("{resource: pods, fieldSelector: a=b, labelSelector: c=d}").contains("not both"));
     assert!(one("{resource: pods, labelSelector: 'a in b'}").contains("resources[0].labelSelector"));
     assert!(one("{resource: pods, fieldSelector: 'spec.nodeName=$(NODE_NAME)'}").contains("NODE_NAME is not set"));
-    assert!(one("{resource: pods, consistentReads: {list: fresh}}").contains("none of upstream, probe, cache"));
+    assert!(
+        one("{resource: pods, consistentReads: {list: fresh}}")
+            .contains("none of auto, bounded, upstream, probe, cache")
+    );
+    assert!(one("{resource: pods, consistentReads: {list: bounded, maxAge: 0s}}").contains("consistentReads.maxAge"));
     let found = mistakes(from_file("resources:\n- resource: '*'\n- resource: pods\n"));
     assert_eq!(found, [format!("{FILE}:3: resources[1].resource: can never apply, rule * decides first")]);
     assert_eq!(mistakes(from_file("resources: pods\n")).len(), 1);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
-use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Scope};
+use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Scope, Verb};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
@@ -173,11 +173,15 @@ impl Factory {
     }
 
     /// A forwarded answer has shown a resource at `rv`: its caches are brought there in the background.
-    pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion) {
+    pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion, verb: Verb) {
         for informer in self.inner.informers.lock().values() {
             let gvr = &informer.key.gvr;
-            if &*gvr.group == group && &*gvr.resource == resource && informer.cache.resource_version() < rv {
+            if &*gvr.group == group && &*gvr.resource == resource {
                 let informer = informer.clone();
+                // A get shows the revision of its object, which says nothing of the store's.
+                if verb == Verb::List {
+                    informer.learn(rv);
+                }
                 lifecycle::spawn("advance", async move { informer.advance(rv).await });
             }
         }

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::fresh::Waits;
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;
@@ -46,8 +47,11 @@ pub struct Informer {
     served: Arc<AtomicU64>,
     /// Those of the same objects, in another encoding or of another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
+    pub(super) waits: Waits,
     /// A proof for nobody in particular is under way.
     advancing: AtomicBool,
+    /// The newest revision that a forwarded answer has shown.
+    shown: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
     started: Instant,
@@ -55,6 +59,8 @@ pub struct Informer {
 
 /// How long a proof for nobody in particular may take.
 const ADVANCE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Answers that are forwarded within this time are taken together.
+const ADVANCE_AFTER: Duration = Duration::from_millis(500);
 
 // === impl Informer ===
 
@@ -86,7 +92,9 @@ impl Informer {
             stop: CancellationToken::new(),
             served: Arc::default(),
             siblings: ArcSwap::default(),
+            waits: Waits::default(),
             advancing: AtomicBool::new(false),
+            shown: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
             started: Instant::now(),
         }
@@ -116,18 +124,25 @@ impl Informer {
         }
     }
 
-    /// Brings the cache of a quiet resource up to `rv`, which somebody was shown: reads of any version that come later
-    /// then need not wait for a proof, nor for an apiserver that has gone away meanwhile. One proof runs at a time.
+    /// The store is at `rv`, as a forwarded list has shown.
+    pub(super) fn learn(&self, rv: ResourceVersion) {
+        self.probe.learn(self.cache.resource_version() >= rv);
+    }
+
+    /// A forwarded answer has shown these objects at `rv`: the cache of a quiet resource is brought there, so that reads of
+    /// any version that come later need not wait for a proof, nor for an apiserver that has gone away meanwhile. Answers
+    /// that follow each other share a proof, and proofs are seconds apart.
     pub(super) async fn advance(&self, rv: ResourceVersion) {
-        if !self.cache.is_ready() || self.cache.resource_version() >= rv || self.advancing.swap(true, Ordering::AcqRel)
-        {
+        self.shown.fetch_max(rv.get(), Ordering::AcqRel);
+        if self.advancing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let proved = self.probe.prove_by_watch(&self.cache, rv, Instant::now() + ADVANCE_TIMEOUT).await;
-        self.advancing.store(false, Ordering::Release);
-        if let Err(error) = proved {
-            tracing::debug!(informer = %self.key, %error, "cache not advanced");
+        tokio::time::sleep(ADVANCE_AFTER).await;
+        let shown = ResourceVersion(self.shown.load(Ordering::Acquire));
+        if self.cache.is_ready() && self.cache.newest() < shown {
+            self.catch_up(shown, Instant::now() + ADVANCE_TIMEOUT).await;
         }
+        self.advancing.store(false, Ordering::Release);
     }
 
     /// When the apiserver last said anything about this resource: an event, a bookmark, or an answer to a question.

@@ -1,9 +1,12 @@
 //! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
 
+mod choice;
 mod factory;
+mod fresh;
 mod handle;
 mod rules;
 
 pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
+pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};

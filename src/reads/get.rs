@@ -1,12 +1,14 @@
 //! One object by its name.
 
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::codec::Shape;
-use crate::meta::{ObjectKey, errors};
+use crate::meta::{ObjectKey, Verb, errors};
 
+use super::plan::Freshness;
 use super::service::{Unserved, served};
-use super::{ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
+use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
     /// A get of the object that `request` names. A missing one is refused with the apiserver's 404.
@@ -18,11 +20,18 @@ impl Reads {
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
-        let freshness = plan::get(&request.options, self.modes(&request.gvr).get.of(request))?;
+        let freshness = plan::get(&request.options, self.modes(&request.gvr).get.of(request.local))?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
+        if freshness == Freshness::Consistent
+            && read.mode(Verb::Get) == ConsistentReads::Auto
+            && !self.gets.is_loop(&request.gvr, Instant::now())
+        {
+            return Err(ForwardReason::Consistent.into());
+        }
+        read.hurry(Verb::Get, freshness);
         let (informer, form, waited) = self.synced(&mut read).await?;
-        let (snapshot, waited_fresh) = self.fresh(&informer, &read.floor, freshness).await?;
+        let (snapshot, waited_fresh) = self.fresh(&informer, &read, freshness, Verb::Get).await?;
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.

@@ -7,7 +7,7 @@ use tracing::Instrument as _;
 use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::ListMetaOut;
 use crate::informer::Informer;
-use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion};
+use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion, Verb};
 use crate::selector::Predicate;
 
 use super::plan::{Freshness, ListPlan, ListState};
@@ -33,7 +33,7 @@ impl Reads {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
         let mut read = self.resolve(request).await?;
         let uncached = is_uncached(request);
-        let plan = match plan::list(&request.options, read.modes.list.of(request), uncached) {
+        let plan = match plan::list(&request.options, read.mode(Verb::List), uncached) {
             Ok(plan) => plan,
             Err(reason) => {
                 if reason == ForwardReason::Consistent {
@@ -46,6 +46,9 @@ impl Reads {
         let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
         if narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some()) {
             return Err(ForwardReason::Unsupported.into());
+        }
+        if let ListState::Latest(freshness) = plan.state {
+            read.hurry(Verb::List, freshness);
         }
         let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, rv, waited_fresh) = self.state(&informer, &read, &plan).await?;
@@ -82,19 +85,19 @@ impl Reads {
     /// The snapshot a plan reads, and the revision the answer carries.
     async fn state(
         &self,
-        informer: &Informer,
+        informer: &Arc<Informer>,
         read: &Resolved,
         plan: &ListPlan,
     ) -> Result<(Snapshot, ResourceVersion, Waited), Unserved> {
         match plan.state {
             ListState::Latest(freshness) => {
-                let (snapshot, waited) = self.fresh(informer, &read.floor, freshness).await?;
+                let (snapshot, waited) = self.fresh(informer, read, freshness, Verb::List).await?;
                 let rv = snapshot.rv();
                 read.floor.raise(rv);
                 Ok((snapshot, rv, waited))
             }
             ListState::Exact(rv) => {
-                let (_, waited) = self.fresh(informer, &read.floor, Freshness::NotOlderThan(rv)).await?;
+                let (_, waited) = self.fresh(informer, read, Freshness::NotOlderThan(rv), Verb::List).await?;
                 match informer.cache.snapshot_at(rv) {
                     Ok(snapshot) => Ok((snapshot, rv, waited)),
                     Err(SnapshotError::NotReady) => Err(ForwardReason::NotSynced.into()),

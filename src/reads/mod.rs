@@ -7,6 +7,7 @@ mod allowance;
 mod answer;
 mod floors;
 mod get;
+mod gets;
 mod list;
 mod metrics;
 pub mod plan;

@@ -6,17 +6,7 @@
 use crate::meta::{ListOptions, ListRevision, ResourceVersion};
 
 use super::{ConsistentReads, ForwardReason};
-
-/// How fresh a cache must be before it may answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
-    /// Whatever the cache has, though never older than what this daemon has shown before.
-    Any,
-    /// At or past this revision.
-    NotOlderThan(ResourceVersion),
-    /// At or past the revision the store had when the request came.
-    Consistent,
-}
+pub use crate::informer::Freshness;
 
 /// Which state a list is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +53,7 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
         ListRevision::MostRecent => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Probe => newest(Freshness::Consistent),
+            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => newest(Freshness::Consistent),
             ConsistentReads::Cache => newest(Freshness::Any),
         },
         // The apiserver ignores the limit here, and clients rely on the complete answer.
@@ -90,7 +80,7 @@ pub fn get(options: &ListOptions, mode: ConsistentReads) -> Result<Freshness, Fo
         None if !options.resource_version.is_empty() => Ok(Freshness::Any),
         None => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Probe => Ok(Freshness::Consistent),
+            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => Ok(Freshness::Consistent),
             ConsistentReads::Cache => Ok(Freshness::Any),
         },
     }
@@ -113,7 +103,9 @@ pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, 
         (Some(true), Some(rv)) => Ok(WatchPlan::State { freshness: Freshness::NotOlderThan(rv), initial_end }),
         (Some(true), None) if unset => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Probe => Ok(WatchPlan::State { freshness: Freshness::Consistent, initial_end }),
+            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => {
+                Ok(WatchPlan::State { freshness: Freshness::Consistent, initial_end })
+            }
             ConsistentReads::Cache => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),
         },
         (Some(true), None) => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),

@@ -79,7 +79,18 @@ impl Reads {
                 (kept.encoding, converted)
             }
         };
-        Ok(Resolved { resource, encoding, shape, json_fallback: None, converted, predicate, floor, modes })
+        Ok(Resolved {
+            resource,
+            encoding,
+            shape,
+            json_fallback: None,
+            converted,
+            predicate,
+            floor,
+            modes,
+            local: true,
+            patience: std::time::Duration::MAX,
+        })
     }
 }
 

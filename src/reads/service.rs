@@ -8,12 +8,13 @@ use tokio::time::Instant;
 
 use crate::cache::Snapshot;
 use crate::codec::{Form, Format, Shape};
-use crate::informer::{Coverage, Factory, Informer, NoCoverage};
-use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, errors};
+use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh};
+use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
 use super::allowance::Allowance;
 use super::floors::Floor;
+use super::gets::Gets;
 use super::plan::Freshness;
 use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
 
@@ -22,6 +23,10 @@ use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Wa
 pub enum ConsistentReads {
     /// Forward them; equal ones that wait together share one upstream read.
     Upstream,
+    /// Take the cheapest exact way: prove that the cache is at the apiserver's revision and serve from it, or forward.
+    Auto,
+    /// Serve a state that was proved to be the newest within [`Modes::max_age`].
+    Bounded,
     /// Ask the apiserver for its revision, prove that the cache is there, and serve from the cache.
     Probe,
     /// Serve what the cache has, never older than anything this daemon has shown.
@@ -45,6 +50,8 @@ pub struct Modes {
     pub get: ConsistentReads,
     pub list: ConsistentReads,
     pub watch: ConsistentReads,
+    /// How old the proof may be that a read in the mode `bounded` relies on.
+    pub max_age: Duration,
     pub protobuf: ProtobufReads,
 }
 
@@ -82,6 +89,7 @@ pub struct Reads {
     floors: Floors,
     metrics: Arc<ReadMetrics>,
     pub(super) old_watches: Arc<Allowance>,
+    pub(super) gets: Arc<Gets>,
 }
 
 /// A request whose resource and selectors are known.
@@ -97,6 +105,10 @@ pub(super) struct Resolved {
     pub(super) predicate: Predicate,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
+    /// It cannot be forwarded.
+    pub(super) local: bool,
+    /// How long it waits at most for its informer to be synced.
+    pub(super) patience: Duration,
 }
 
 /// A read that ends before an answer: forwarded or refused.
@@ -113,8 +125,37 @@ pub(super) enum Unserved {
 
 impl ConsistentReads {
     /// What cannot be forwarded is proved, at the cost of a read of our own.
-    pub(super) fn of(self, request: &ReadRequest) -> Self {
-        if request.local && self == Self::Upstream { Self::Probe } else { self }
+    pub(super) fn of(self, local: bool) -> Self {
+        if local && matches!(self, Self::Upstream | Self::Auto) { Self::Probe } else { self }
+    }
+}
+
+// === impl Resolved ===
+
+impl Resolved {
+    /// A read that the apiserver may answer as well does not wait long for an informer that is only starting: a list some
+    /// time, because the watch that follows it is then served, and a get none.
+    pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {
+        let chooses = matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded);
+        if chooses && freshness == Freshness::Consistent {
+            self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
+        }
+    }
+
+    pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
+        self.modes.of(verb).of(self.local)
+    }
+}
+
+// === impl Modes ===
+
+impl Modes {
+    pub(super) fn of(&self, verb: Verb) -> ConsistentReads {
+        match verb {
+            Verb::Get => self.get,
+            Verb::Watch => self.watch,
+            _ => self.list,
+        }
     }
 }
 
@@ -128,6 +169,7 @@ impl Reads {
             floors: Floors::default(),
             metrics: Arc::default(),
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
+            gets: Arc::default(),
         }
     }
 
@@ -183,12 +225,23 @@ impl Reads {
         let modes = self.modes(gvr);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
-        Ok(Resolved { resource, encoding, shape, json_fallback, converted, predicate, floor, modes })
+        Ok(Resolved {
+            resource,
+            encoding,
+            shape,
+            json_fallback,
+            converted,
+            predicate,
+            floor,
+            modes,
+            local: request.local,
+            patience: Duration::MAX,
+        })
     }
 
     /// The informer that covers the request, once it is synced; one of JSON if the apiserver does not speak the encoding.
     pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
-        let deadline = Instant::now() + self.config.not_synced.wait;
+        let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
         let mut waited = Waited::Nothing;
         loop {
             let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
@@ -209,7 +262,7 @@ impl Reads {
             }
             waited = Waited::Sync;
             if Instant::now() >= deadline {
-                if self.config.not_synced.forward {
+                if self.config.not_synced.forward || read.patience < self.config.not_synced.wait {
                     return Err(ForwardReason::NotSynced.into());
                 }
                 return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
@@ -225,81 +278,39 @@ impl Reads {
     /// Waits until the cache is as fresh as the read asks, and never older than what this daemon has shown.
     pub(super) async fn fresh(
         &self,
-        informer: &Informer,
-        floor: &Floor,
+        informer: &Arc<Informer>,
+        read: &Resolved,
         freshness: Freshness,
+        verb: Verb,
     ) -> Result<(Snapshot, Waited), Unserved> {
-        let deadline = Instant::now() + self.config.freshness_timeout;
-        let (shown, before) = (floor.get(), informer.cache.newest());
-        let asked = match freshness {
-            Freshness::NotOlderThan(rv) => rv,
-            Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
+        let mode = read.mode(verb);
+        let (shown, unknown) = (read.floor.get(), read.floor.uncovered());
+        let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
+        let need = Need {
+            freshness,
+            shown,
+            unknown: unknown.is_some(),
+            verb,
+            predicate: &read.predicate,
+            may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
+            max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
+            deadline: Instant::now() + self.config.freshness_timeout,
         };
-        let mut need = shown.max(asked).max(informer.newest_elsewhere());
-        let mut store = None;
-        if freshness == Freshness::Consistent || floor.uncovered().is_some() {
-            let answers = floor.uncovered();
-            let revision = self.revision(informer, deadline).await?;
-            if let Some(answers) = answers {
-                floor.cover(answers, revision);
-            }
-            store = Some(revision);
-            need = need.max(revision);
-        }
-        // A store that is behind what we had before it was asked was restored from a backup.
-        let is_rewound = |revision| revision < before || revision < shown;
-        if !store.is_some_and(is_rewound) {
-            let settled = match store {
-                Some(_) => informer.probe.settled(&informer.cache, need),
-                None => informer.cache.snapshot().filter(|snapshot| snapshot.rv() >= need),
-            };
-            if let Some(snapshot) = settled {
-                let waited = if store.is_some() { Waited::Freshness } else { Waited::Nothing };
-                return Ok((snapshot, waited));
-            }
-            // Most waits are for an event that is on its way, or for nothing, as an informer of another encoding knows;
-            // only then is the apiserver asked.
-            let soon = deadline.min(Instant::now() + Duration::from_millis(20));
-            informer.learn_from_siblings(soon).await;
-            if let Ok(snapshot) = informer.cache.wait_for(need, soon).await {
-                if store.is_some() {
-                    informer.probe.keeps_up();
+        match informer.fresh(&need).await {
+            Ok(fresh) => {
+                if let (Some(answers), Some(store)) = (unknown, fresh.store) {
+                    read.floor.cover(answers, store);
                 }
-                return Ok((snapshot, Waited::Freshness));
+                Ok((fresh.snapshot, if fresh.at_once { Waited::Nothing } else { Waited::Freshness }))
             }
-        }
-        let revision = match store {
-            Some(revision) => revision,
-            None => self.revision(informer, deadline).await?,
-        };
-        if is_rewound(revision) {
-            // What was shown before no longer binds, and the reflector is about to find out, too.
-            floor.rewound(shown, revision);
-            return Err(ForwardReason::NotFresh.into());
-        }
-        if revision < asked {
-            return Err(Unserved::TooLarge { want: asked });
-        }
-        // The proof may fail while the stream itself arrives: whichever comes first.
-        tokio::select! {
-            proved = informer.probe.prove(&informer.cache, need, deadline) => {
-                if let Err(error) = proved {
-                    tracing::debug!(informer = %informer.key, %error, "freshness not proved");
-                }
+            Err(NotFresh::Dearer) => Err(ForwardReason::Consistent.into()),
+            Err(NotFresh::Late) => Err(ForwardReason::NotFresh.into()),
+            Err(NotFresh::TooLarge { want }) => Err(Unserved::TooLarge { want }),
+            Err(NotFresh::Rewound { now }) => {
+                // What was shown before no longer binds, and the reflector is about to find out, too.
+                read.floor.rewound(shown, now);
+                Err(ForwardReason::NotFresh.into())
             }
-            _ = informer.cache.wait_for(need, deadline) => {}
-        }
-        match informer.cache.wait_for(need, deadline).await {
-            Ok(snapshot) => Ok((snapshot, Waited::Freshness)),
-            Err(_) => Err(ForwardReason::NotFresh.into()),
-        }
-    }
-
-    /// The store's revision now.
-    pub(super) async fn revision(&self, informer: &Informer, deadline: Instant) -> Result<ResourceVersion, Unserved> {
-        match tokio::time::timeout_at(deadline, informer.probe.current_revision(&informer.cache)).await {
-            Ok(Ok(revision)) => Ok(revision),
-            Ok(Err(_)) | Err(_) => Err(ForwardReason::NotFresh.into()),
         }
     }
 

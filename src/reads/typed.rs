@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 use crate::cache::{CacheWatcher, Snapshot, SnapshotError, WatchError, WatchSpec, WatchStart};
 use crate::codec::Form;
 use crate::informer::Informer;
-use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Status, errors};
+use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Status, Verb, errors};
 use crate::selector::Predicate;
 
 use super::plan::Freshness;
@@ -124,7 +124,7 @@ impl Reads {
             At::Latest(freshness) => freshness,
             At::Exact(rv) => Freshness::NotOlderThan(rv),
         };
-        let (latest, waited_fresh) = self.fresh(&source.informer, &read.floor, freshness).await?;
+        let (latest, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::List).await?;
         let waited = waited.or(waited_fresh);
         let (snapshot, rv) = match at {
             At::Latest(_) => {
@@ -152,7 +152,7 @@ impl Reads {
             // A revision of another replica may be ahead of ours; one that the store never had is told apart.
             WatchFrom::After(rv) => (WatchStart::After(rv), Freshness::NotOlderThan(rv)),
         };
-        let (snapshot, waited_fresh) = self.fresh(&source.informer, &read.floor, freshness).await?;
+        let (snapshot, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::Watch).await?;
         let waited = waited.or(waited_fresh);
         read.floor.raise(snapshot.rv());
         if let WatchFrom::After(rv) = terms.from {

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 
 use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::{Form, Shape};
-use crate::meta::{Status, errors};
+use crate::meta::{Status, Verb, errors};
 
 use super::answer::WatchSource;
 use super::list::is_uncached;
@@ -35,7 +35,7 @@ impl Reads {
         options.validate().map_err(|_| ForwardReason::Invalid)?;
         let arrived = Instant::now();
         let mut read = self.resolve(request).await?;
-        let plan = match plan::watch(&options, read.modes.watch.of(request)) {
+        let plan = match plan::watch(&options, read.mode(Verb::Watch)) {
             Ok(plan) => plan,
             Err(reason) => {
                 if reason == ForwardReason::Consistent {
@@ -46,7 +46,7 @@ impl Reads {
         };
         let (informer, form, mut waited) = self.synced(&mut read).await?;
         let start = match plan {
-            WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read.floor, freshness).await {
+            WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read, freshness, Verb::Watch).await {
                 Ok((snapshot, waited_fresh)) => {
                     waited = waited.or(waited_fresh);
                     read.floor.raise(snapshot.rv());
@@ -70,10 +70,11 @@ impl Reads {
             WatchPlan::Now { consistent: true } => {
                 waited = waited.or(Waited::Freshness);
                 let bound = Instant::now() + self.config.freshness_timeout;
-                WatchStart::After(self.revision(&informer, bound).await?)
+                let revision = informer.revision(Verb::Watch, bound).await;
+                WatchStart::After(revision.map_err(|_| ForwardReason::NotFresh)?)
             }
             WatchPlan::Now { consistent: false } => {
-                WatchStart::After(self.fresh(&informer, &read.floor, Freshness::Any).await?.0.rv())
+                WatchStart::After(self.fresh(&informer, &read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });

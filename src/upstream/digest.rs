@@ -36,19 +36,11 @@ impl Digest {
         Ok(Self { rv, generation, objects: Some(objects) })
     }
 
-    /// Whether it is all of the collection.
-    pub(super) fn is_whole(&self) -> bool {
-        self.objects.is_some()
-    }
-
-    /// Whether the snapshot holds exactly these objects, and so is the state at [`Self::rv`].
-    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+    /// Whether the snapshot holds exactly these objects in the scope that was read, and so is its state at [`Self::rv`].
+    pub(super) fn is_of(&self, snapshot: &Snapshot, scope: &Scope) -> bool {
         let Some(objects) = &self.objects else { return false };
-        objects.len() == snapshot.len()
-            && snapshot
-                .range(&Scope::default(), None)
-                .zip(objects)
-                .all(|(ours, (key, rv))| ours.key == *key && ours.rv == *rv)
+        let ours = snapshot.range(scope, None).map(|object| (&object.key, object.rv));
+        ours.eq(objects.iter().map(|(key, rv)| (key, *rv)))
     }
 }
 
@@ -92,7 +84,7 @@ mod tests {
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();
         let same = [("a", "x", 5), ("a-b", "y", 7)];
-        assert!(digest(&same, "").is_of(&snapshot));
+        assert!(digest(&same, "").is_of(&snapshot, &Scope::default()));
         assert_eq!(digest(&same, "").rv, ResourceVersion(90));
         for (what, other) in [
             ("fewer", &same[..1]),
@@ -102,9 +94,14 @@ mod tests {
             ("another namespace", &[("c", "x", 5), same[1]]),
             ("twice the same", &[same[0], same[0]]),
         ] {
-            assert!(!digest(other, "").is_of(&snapshot), "{what}");
+            assert!(!digest(other, "").is_of(&snapshot, &Scope::default()), "{what}");
         }
-        assert!(!digest(&same, "more").is_of(&snapshot), "only a part of the collection");
+        assert!(!digest(&same, "more").is_of(&snapshot, &Scope::default()), "only a part of the collection");
+        let namespace = |name: &str| Scope { namespace: Some(name.into()), name: None };
+        assert!(digest(&same[..1], "").is_of(&snapshot, &namespace("a")));
+        assert!(!digest(&same[..1], "").is_of(&snapshot, &namespace("a-b")));
+        assert!(!digest(&same, "").is_of(&snapshot, &namespace("a")));
+        assert!(digest(&[], "").is_of(&snapshot, &namespace("none")));
     }
 
     #[test]

@@ -5,13 +5,13 @@
 //! store's revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own
 //! revision then replays what lies between, if anything does, and is ended by a bookmark.
 //!
-//! That takes a second or two. A small collection is proved at once by a consistent list of its metadata: if the keys and
-//! revisions are ours, then our state is the store's at the list's revision. It says nothing of events on their way, of an
-//! object that was made and deleted again, so it is no progress of the stream ([`WatchCache::confirm`]).
+//! That takes a second or two. A collection of moderate size is proved at once by a consistent list of its metadata: if
+//! the keys and revisions are ours, then our state is the store's at the list's revision. It says nothing of events on their
+//! way, of an object that was made and deleted again, so it is no progress of the stream ([`WatchCache::confirm`]). A
+//! namespace is compared alone where the collection is large.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,16 +21,18 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use super::client::{ConnectionId, Upstream};
+use super::comparison::Comparisons;
 use super::digest::Digest;
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataList, MetadataStream};
 use super::metrics::RequestVerb;
+use super::odds::Odds;
 use super::reader::{Compression, get, get_json};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
 use super::turns::Turns;
 use crate::cache::{Snapshot, WaitError, WatchCache};
-use crate::meta::ResourceVersion;
+use crate::meta::{ResourceVersion, Scope};
 use crate::telemetry::trace::SPANS;
 
 /// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
@@ -47,9 +49,6 @@ const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Watches that prove nothing are no closer together.
 const PACE: Duration = Duration::from_secs(1);
-/// Collections of up to so many objects are compared whole. A thousand objects of usual size are half a megabyte of
-/// metadata and some 10 ms of the apiserver's time; the watch costs nearly nothing, but takes a second or two.
-const SMALL: usize = 1000;
 /// Objects that may have been made since ours came.
 const ROOM: u32 = 64;
 /// One object, with room for the largest, where a server cannot give the metadata alone.
@@ -81,17 +80,24 @@ pub enum ProveError {
     Upstream(#[from] UpstreamError),
 }
 
+/// What the apiserver said of the store's revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub rv: ResourceVersion,
+    /// When it was asked: nothing is said of what came later.
+    pub asked: Instant,
+}
+
 /// Proves the freshness of one informer's cache. Any number of readers share its requests.
 pub struct ProgressProbe {
     upstream: Upstream,
     source: ListerWatcher,
     claims: mpsc::Sender<Progress>,
     revisions: Turns<ResourceVersion>,
-    digests: Turns<Arc<Digest>>,
     /// The newest that was read.
-    digest: Mutex<Option<Arc<Digest>>>,
-    /// The last proof needed a digest.
-    quiet: AtomicBool,
+    word: Mutex<Option<Word>>,
+    comparisons: Comparisons,
+    odds: Odds,
     /// Held by the one reader whose watch is running; the others wait for what it finds.
     watching: tokio::sync::Mutex<()>,
     /// By which the last revision came. The same apiserver is to be asked for the proof: it has just caught up.
@@ -125,9 +131,9 @@ impl ProgressProbe {
             source,
             claims,
             revisions: Turns::new(),
-            digests: Turns::new(),
-            digest: Mutex::default(),
-            quiet: AtomicBool::new(false),
+            word: Mutex::default(),
+            comparisons: Comparisons::new(),
+            odds: Odds::default(),
             watching: tokio::sync::Mutex::new(()),
             connection: Mutex::default(),
             barren: Mutex::default(),
@@ -140,101 +146,78 @@ impl ProgressProbe {
         self.heard.get()
     }
 
-    /// The store's revision, read after this was called. One read runs at a time; all who come while it runs share
-    /// the next.
-    ///
-    /// Where the last proofs needed a comparison of the whole collection, that is read at once: it tells the revision,
-    /// too.
+    /// The store's revision, asked for at or after `since`. One read runs at a time; all who come while it runs share
+    /// the next. Two begin at least `pace` apart.
     ///
     /// # Errors
     /// As of the read, for all who share it.
-    pub async fn current_revision(&self, cache: &WatchCache) -> Result<ResourceVersion, UpstreamError> {
+    pub async fn revision(&self, since: Instant, pace: Duration) -> Result<Word, UpstreamError> {
+        if let Some(word) = self.last_word().filter(|word| word.asked >= since) {
+            return Ok(word);
+        }
         let span = self.span("probe", "the store's revision");
-        self.ask_revision(cache).instrument(span).await
+        let answer = self.revisions.ask(pace, self.read_revision()).instrument(span).await?;
+        let word = Word { rv: answer.value, asked: answer.asked };
+        self.remember(word);
+        Ok(word)
     }
 
-    async fn ask_revision(&self, cache: &WatchCache) -> Result<ResourceVersion, UpstreamError> {
-        if self.quiet.load(Ordering::Relaxed) && is_small(cache) {
-            return Ok(self.read_digest(cache).await?.rv);
-        }
-        self.revisions.ask(self.read_revision()).await
+    /// The newest that the apiserver said of the store's revision.
+    pub fn last_word(&self) -> Option<Word> {
+        *self.word.lock()
     }
 
-    /// The events came in time by themselves: a revision is all that is to be asked for.
-    pub fn keeps_up(&self) {
-        self.quiet.store(false, Ordering::Relaxed);
-    }
-
-    /// The newest state, if it is at or past `rv`, or was just read to be that of such a revision. The store must have
-    /// reached `rv`. Takes no time and asks nobody.
-    pub fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
-        let digest = self.digest.lock().clone().filter(|digest| digest.rv >= rv);
-        loop {
-            let snapshot = cache.snapshot()?;
-            if snapshot.rv() >= rv {
-                return Some(snapshot);
-            }
-            let digest = digest.as_ref()?;
-            if digest.generation != cache.generation() || !digest.is_of(&snapshot) {
-                return None;
-            }
-            // If it is not the newest any more, the newest is looked at.
-            cache.confirm(&snapshot, digest.rv, digest.generation);
+    fn remember(&self, word: Word) {
+        let mut last = self.word.lock();
+        if last.is_none_or(|last| last.asked < word.asked) {
+            *last = Some(word);
         }
     }
 
-    /// Compares the whole collection with the store's, waiting a moment for events that are on their way. False if that
-    /// proves nothing.
-    async fn compare(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<bool, ProveError> {
-        if !is_small(cache) {
-            return Ok(false);
-        }
-        if self.digest.lock().as_ref().is_none_or(|digest| digest.rv < rv) {
-            let read = tokio::select! {
-                _ = cache.wait_for(rv, deadline) => return Ok(cache.newest() >= rv),
-                read = timeout_at(deadline, self.read_digest(cache)) => read.map_err(|_| ProveError::Timeout)?,
-            };
-            if !read?.is_whole() {
-                return Ok(false);
-            }
-        }
-        self.quiet.store(true, Ordering::Relaxed);
-        let until = deadline.min(Instant::now() + IN_FLIGHT * 10);
-        loop {
-            let next = cache.newest().next();
-            if self.settled(cache, rv).is_some() {
-                return Ok(true);
-            }
-            // An event may complete it.
-            if cache.wait_for(next, until).await.is_err() {
-                return Ok(false);
-            }
-        }
+    /// Reads a digest of the collection, or of a namespace, asked for at or after `since`, as by [`Self::revision`]. The
+    /// word is of that very read; [`Self::settled`] tells whether it is a proof.
+    ///
+    /// # Errors
+    /// As of the read, for all who share it.
+    pub async fn digest(
+        &self,
+        cache: &WatchCache,
+        namespace: Option<&Arc<str>>,
+        since: Instant,
+        pace: Duration,
+    ) -> Result<Word, UpstreamError> {
+        let span = self.span("prove", "a digest of the collection");
+        let read = self.read_digest(cache, namespace);
+        let (digest, asked) = self.comparisons.of(namespace).read(since, pace, read).instrument(span).await?;
+        let word = Word { rv: digest.rv, asked };
+        self.remember(word);
+        Ok(word)
+    }
+
+    /// The newest state, if it is at or past `rv`, or if the newest digest of the namespace, or of everything, shows it to
+    /// be that of such a revision. The store must have reached `rv`. Takes no time and asks nobody.
+    pub fn settled(&self, cache: &WatchCache, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> Option<Snapshot> {
+        self.comparisons.of(namespace).settled(cache, rv)
+    }
+
+    /// Whether the newest digest of the namespace, or of everything, is of a revision at or past `rv`.
+    pub fn is_compared(&self, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> bool {
+        self.comparisons.of(namespace).reaches(rv)
+    }
+
+    /// How likely the stream is to bring a revision by itself; see [`Odds`].
+    pub fn odds(&self) -> f32 {
+        self.odds.get()
+    }
+
+    /// Whether the stream brought a revision by itself.
+    pub fn learn(&self, came: bool) {
+        self.odds.learn(came);
     }
 
     /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.
     pub fn claim(&self, proved: Progress) {
         self.claims.try_send(proved).ok();
-    }
-
-    /// Waits until the cache has everything up to `rv`, proving it where no event does. The store must have reached
-    /// `rv` already, which [`Self::current_revision`] tells.
-    ///
-    /// # Errors
-    /// When the deadline passes, or the apiserver does not answer.
-    pub async fn prove(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
-        let span = self.span("prove", "the cache's freshness");
-        let proof = async {
-            if self.compare(cache, rv, deadline).await? {
-                return Ok(());
-            }
-            self.prove_by_watch(cache, rv, deadline).await
-        };
-        let proved = proof.instrument(span.clone()).await;
-        if proved.is_err() {
-            span.record("otel.status_code", "ERROR");
-        }
-        proved
     }
 
     fn span(&self, name: &'static str, what: &'static str) -> Span {
@@ -254,16 +237,26 @@ impl ProgressProbe {
         span
     }
 
-    /// [`Self::prove`] by what is progress of the stream, too: events, or the bookmark of a second watch.
+    /// Waits until the cache has everything up to `rv`, by what is progress of the stream: events, or the bookmark of a
+    /// second watch. The store must have reached `rv` already, which [`Self::revision`] tells.
     ///
     /// # Errors
-    /// As of [`Self::prove`].
+    /// When the deadline passes, or the apiserver does not answer.
     pub async fn prove_by_watch(
         &self,
         cache: &WatchCache,
         rv: ResourceVersion,
         deadline: Instant,
     ) -> Result<(), ProveError> {
+        let span = self.span("prove", "the cache's freshness");
+        let proved = self.watch_until(cache, rv, deadline).instrument(span.clone()).await;
+        if proved.is_err() {
+            span.record("otel.status_code", "ERROR");
+        }
+        proved
+    }
+
+    async fn watch_until(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
         loop {
             // What is on its way arrives within a moment as a rule, and needs no proof.
             let moment = deadline.min(Instant::now() + IN_FLIGHT);
@@ -339,25 +332,23 @@ impl ProgressProbe {
         Ok(best.filter(|found: &Found| found.last_event == last_event))
     }
 
-    async fn read_digest(&self, cache: &WatchCache) -> Result<Arc<Digest>, UpstreamError> {
+    async fn read_digest(&self, cache: &WatchCache, namespace: Option<&Arc<str>>) -> Result<Digest, UpstreamError> {
+        let scope = Scope { namespace: namespace.cloned(), name: None };
         // As many as we have, and room for those that are on their way.
-        let limit = u32::try_from(cache.snapshot().map_or(0, |snapshot| snapshot.len())).unwrap_or(u32::MAX);
-        let digest = self.digests.ask(async {
-            let generation = cache.generation();
-            let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
-            let path = self.source.list_path(limit.saturating_add(ROOM), "");
-            let (head, list): (_, MetadataList) =
-                get_json(&self.upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
-            *self.connection.lock() = head.extensions().get().copied();
-            self.heard.set(Instant::now());
-            Ok(Arc::new(Digest::of(list, generation)?))
+        let ours = cache.snapshot().map_or(0, |snapshot| match namespace {
+            Some(_) => snapshot.range(&scope, None).count(),
+            None => snapshot.len(),
         });
-        let digest = digest.await?;
-        let mut kept = self.digest.lock();
-        if kept.as_ref().is_none_or(|kept| kept.rv < digest.rv || kept.generation < digest.generation) {
-            *kept = Some(digest.clone());
-        }
-        Ok(digest)
+        let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
+        let generation = cache.generation();
+        let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+        let part = namespace.map(|_| ListerWatcher { namespace: scope.namespace, ..self.source.clone() });
+        let path = part.as_ref().unwrap_or(&self.source).list_path(limit, "");
+        let (head, list): (_, MetadataList) =
+            get_json(&self.upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
+        *self.connection.lock() = head.extensions().get().copied();
+        self.heard.set(Instant::now());
+        Digest::of(list, generation)
     }
 
     async fn read_revision(&self) -> Result<ResourceVersion, UpstreamError> {
@@ -366,10 +357,6 @@ impl ProgressProbe {
         self.heard.set(Instant::now());
         Ok(rv)
     }
-}
-
-fn is_small(cache: &WatchCache) -> bool {
-    cache.snapshot().is_some_and(|snapshot| snapshot.len() <= SMALL)
 }
 
 /// The store's revision now, by a consistent list of one object, and the connection the answer came by.

@@ -5,6 +5,8 @@ use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
 use crate::sim::Server;
 
+const PACE: Duration = Duration::from_millis(1);
+
 struct World {
     server: Server,
     probe: Arc<ProgressProbe>,
@@ -37,7 +39,7 @@ async fn world() -> World {
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let probe = Arc::new(ProgressProbe::new(upstream, source, sender));
-    let now = probe.current_revision(&cache).await.unwrap();
+    let now = probe.revision(Instant::now(), PACE).await.unwrap().rv;
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }
 }
@@ -48,8 +50,8 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
     let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
     let reads: Vec<_> = (0..50)
         .map(|_| {
-            let (probe, cache) = (world.probe.clone(), world.cache.clone());
-            crate::lifecycle::spawn("reader", async move { probe.current_revision(&cache).await.unwrap() })
+            let probe = world.probe.clone();
+            crate::lifecycle::spawn("reader", async move { probe.revision(Instant::now(), PACE).await.unwrap() })
         })
         .collect();
     for read in reads {
@@ -64,10 +66,10 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
     let world = world().await;
     for _ in 0..20 {
         let given_up =
-            tokio::time::timeout(Duration::from_micros(50), world.probe.current_revision(&world.cache)).await;
+            tokio::time::timeout(Duration::from_micros(50), world.probe.revision(Instant::now(), PACE)).await;
         drop(given_up);
     }
-    let revision = tokio::time::timeout(Duration::from_secs(60), world.probe.current_revision(&world.cache)).await;
+    let revision = tokio::time::timeout(Duration::from_secs(60), world.probe.revision(Instant::now(), PACE)).await;
     revision.expect("nobody holds the turn").unwrap();
 }
 
@@ -77,7 +79,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
     // Something happened, but not to this type.
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
     let from = world.cache.resource_version();
     assert!(revision > from);
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
@@ -97,7 +99,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
     let metadata = serde_json::json!({"name": "x", "namespace": "default"});
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     let rv = world.server.create(object).unwrap();
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
     // The main stream never delivers it: the claim must not be made, whatever the bookmark says.
@@ -113,7 +115,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
+    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
     let started = Instant::now();
     let prove = || world.probe.prove_by_watch(&world.cache, revision, started + Duration::from_secs(20));
     let proof = prove().await;
@@ -123,63 +125,80 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     assert!(started.elapsed() - took < Duration::from_secs(5));
 }
 
-#[tokio::test]
-async fn a_small_quiet_collection_is_proved_by_comparison() {
-    let mut world = world().await;
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
-    world.server.create(other).unwrap();
-    let from = world.cache.resource_version();
-    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
-    assert!(world.probe.settled(&world.cache, revision).is_none(), "a revision alone proves nothing");
-    world.probe.prove(&world.cache, revision, deadline).await.unwrap();
-    assert_eq!(world.cache.snapshot().unwrap().rv(), revision);
-    assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
-    assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
-    // From now on one request gives revision and proof.
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "another"}});
-    world.server.create(other).unwrap();
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
-    assert_eq!(world.probe.settled(&world.cache, revision).map(|snapshot| snapshot.rv()), Some(revision));
-    assert_eq!(world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before, 3);
+/// Something that is in the collection, as the store has it.
+fn object(rv: ResourceVersion) -> crate::meta::Object {
+    let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
+    let attributes = crate::meta::AttributesBuilder::new("u").build();
+    crate::meta::Object::new(crate::meta::ObjectKey::new("default", "x"), rv, attributes, raw)
+}
+
+fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
+    let mut metadata = serde_json::json!({"name": name});
+    if kind != "Namespace" {
+        metadata["namespace"] = "default".into();
+    }
+    ResourceVersion(
+        world.server.create(serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})).unwrap(),
+    )
+}
+
+async fn digest(world: &World, namespace: Option<&Arc<str>>) -> ResourceVersion {
+    world.probe.digest(&world.cache, namespace, Instant::now(), PACE).await.unwrap().rv
 }
 
 #[tokio::test]
-async fn a_comparison_waits_for_the_event_that_is_on_its_way() {
+async fn a_quiet_collection_is_proved_by_comparison() {
     let mut world = world().await;
-    let metadata = serde_json::json!({"name": "x", "namespace": "default"});
-    let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-    let rv = world.server.create(object).unwrap();
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    create(&world, "Namespace", "other");
+    let from = world.cache.resource_version();
+    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    assert!(world.probe.settled(&world.cache, None, revision).is_none(), "a revision alone proves nothing");
+    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
+    let compared = digest(&world, None).await;
+    assert_eq!(world.probe.settled(&world.cache, None, revision).map(|snapshot| snapshot.rv()), Some(compared));
+    assert_eq!(world.cache.snapshot().unwrap().rv(), compared, "all readers see it");
+    assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
+    assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
+    assert_eq!(world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before, 1);
+}
+
+#[tokio::test]
+async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
+    let mut world = world().await;
+    let rv = create(&world, "ConfigMap", "x");
+    world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
+    let other = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y", "namespace": "kube-system"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.current_revision(&world.cache).await.unwrap();
-    let rv = ResourceVersion(rv);
-    assert!(revision > rv);
-    let (probe, cache) = (world.probe.clone(), world.cache.clone());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let proof = crate::lifecycle::spawn("reader", async move { probe.compare(&cache, revision, deadline).await });
-    while world.probe.digest.lock().is_none() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
-    let attributes = crate::meta::AttributesBuilder::new("u").build();
-    let key = crate::meta::ObjectKey::new("default", "x");
-    let object = crate::meta::Object::new(key, rv, attributes, raw);
-    world.writer.apply(crate::meta::EventType::Added, object).await.unwrap();
-    assert!(proof.await.unwrap().unwrap());
-    assert_eq!(world.cache.snapshot().unwrap().rv(), revision);
+    let (default, system) = (Arc::from("default"), Arc::from("kube-system"));
+    let compared = digest(&world, Some(&default)).await;
+    let proved = world.probe.settled(&world.cache, Some(&default), compared).unwrap();
+    assert_eq!((proved.rv(), proved.len()), (compared, 1));
+    assert_eq!(world.cache.newest(), rv, "nothing is confirmed for other readers");
+    let compared = digest(&world, Some(&system)).await;
+    assert!(world.probe.settled(&world.cache, Some(&system), compared).is_none(), "an object is missing there");
+    assert!(world.probe.settled(&world.cache, None, compared).is_none());
+}
+
+#[tokio::test]
+async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
+    let mut world = world().await;
+    let rv = create(&world, "ConfigMap", "x");
+    create(&world, "Namespace", "other");
+    let compared = digest(&world, None).await;
+    assert!(compared > rv);
+    assert!(world.probe.settled(&world.cache, None, compared).is_none());
+    world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
+    assert_eq!(world.probe.settled(&world.cache, None, compared).map(|snapshot| snapshot.rv()), Some(compared));
 }
 
 #[tokio::test]
 async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
     let mut world = world().await;
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
-    world.server.create(other).unwrap();
-    let digest = world.probe.read_digest(&world.cache).await.unwrap();
+    create(&world, "Namespace", "other");
+    let compared = digest(&world, None).await;
     world.writer.not_ready("restored");
-    let restored = ResourceVersion(digest.rv.get() - 1);
+    let restored = ResourceVersion(compared.get() - 1);
     world.writer.replace(Vec::new(), restored).await.unwrap();
-    assert!(world.probe.settled(&world.cache, digest.rv).is_none());
+    assert!(world.probe.settled(&world.cache, None, compared).is_none());
     assert_eq!(world.cache.newest(), restored);
 }

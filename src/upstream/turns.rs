@@ -1,79 +1,128 @@
-//! One question to the apiserver for several who ask it: whoever comes while it is under way shares the next one, so that
-//! every answer is of a time after the question was asked.
+//! One question to the apiserver for all who ask it. Whoever comes while it is under way shares the next one, so that
+//! every answer is of a time after the question was wanted.
+//!
+//! Questions are paced: one is under way at a time, and two begin no closer together than the asker's pace. The
+//! apiserver holds a consistent read until its own cache has caught up, up to 100 ms where the store is busy and the
+//! resource is not. Readers must not wait for two of these in a row, so a question that is held does not hold up the next.
+
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::error::UpstreamError;
+
+/// A question that has been under way for this long is being held, and the next may begin.
+const HELD: Duration = Duration::from_millis(10);
+/// Questions under way at once. Beyond that, readers wait for one of them to end.
+const MOST: usize = 12;
 
 /// The questions of one kind.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     state: Mutex<State<T>>,
-    done: watch::Sender<u64>,
+    changed: watch::Sender<()>,
+}
+
+/// An answer, and when its question began.
+#[derive(Clone, Debug)]
+pub(super) struct Answer<T> {
+    pub(super) value: T,
+    pub(super) asked: Instant,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    started: u64,
-    running: bool,
-    last: Option<Result<T, UpstreamError>>,
+    /// How many questions have begun.
+    begun: u64,
+    /// When the last one began.
+    last: Option<Instant>,
+    /// The numbers of those under way, in order.
+    under_way: Vec<u64>,
+    /// The answer to the newest question that was answered.
+    newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
+}
+
+enum Look<'a, T> {
+    Answered(Result<Answer<T>, UpstreamError>),
+    Ask(Turn<'a, T>),
+    /// Until then, or until something changes.
+    Wait(Option<Instant>),
 }
 
 /// Gives the turn back, also when the one who asks is dropped.
 struct Turn<'a, T> {
     turns: &'a Turns<T>,
     number: u64,
-    result: Option<Result<T, UpstreamError>>,
+    asked: Instant,
+    result: Option<Result<Answer<T>, UpstreamError>>,
 }
 
 // === impl Turns ===
 
 impl<T: Clone> Turns<T> {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { started: 0, running: false, last: None }), done: watch::Sender::new(0) }
+        let state = State { begun: 0, last: None, under_way: Vec::new(), newest: None };
+        Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
-    /// An answer to the question, which is not asked before it is polled, of a time after this was called. One question is under way at a time; all who come meanwhile
-    /// share the next.
+    /// An answer to the question, of a time after this was called. The question is not asked before it is polled. It
+    /// begins no sooner than `pace` after the one before it.
     ///
     /// # Errors
-    /// As of the question, for all who share it.
+    /// Those of the question, for all who share it.
     pub(super) async fn ask(
         &self,
+        pace: Duration,
         question: impl Future<Output = Result<T, UpstreamError>>,
-    ) -> Result<T, UpstreamError> {
-        let mut done = self.done.subscribe();
-        let wanted = self.state.lock().started + 1;
+    ) -> Result<Answer<T>, UpstreamError> {
+        let mut changed = self.changed.subscribe();
+        let wanted = self.state.lock().begun + 1;
         loop {
-            if let Some(mut turn) = self.take(wanted) {
-                let result = question.await;
-                turn.result = Some(result.clone());
-                return result;
-            }
-            // Whoever has the turn tells when it is over; the sender lives as long as we do.
-            if *done.borrow_and_update() >= wanted
-                && let Some(result) = self.state.lock().last.clone()
-            {
-                return result;
-            }
-            if self.state.lock().running {
-                done.changed().await.ok();
-            }
+            changed.borrow_and_update();
+            let until = match self.look(wanted, pace) {
+                Look::Answered(result) => return result,
+                Look::Ask(mut turn) => {
+                    let asked = turn.asked;
+                    let result = question.await.map(|value| Answer { value, asked });
+                    turn.result = Some(result.clone());
+                    return result;
+                }
+                Look::Wait(until) => until,
+            };
+            let due = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // The sender lives as long as we do.
+            tokio::select! { _ = changed.changed() => {} () = due => {} }
         }
     }
 
-    /// The turn to ask, if none is running and none that began late enough is over.
-    fn take(&self, wanted: u64) -> Option<Turn<'_, T>> {
+    fn look(&self, wanted: u64, pace: Duration) -> Look<'_, T> {
         let mut state = self.state.lock();
-        let over = !state.running && state.started >= wanted && state.last.is_some();
-        if state.running || over {
-            return None;
+        if let Some((number, result)) = &state.newest
+            && *number >= wanted
+        {
+            return Look::Answered(result.clone());
         }
-        state.running = true;
-        state.started += 1;
-        state.last = None;
-        Some(Turn { turns: self, number: state.started, result: None })
+        let shared = state.under_way.last().is_some_and(|number| *number >= wanted);
+        if shared || state.under_way.len() >= MOST {
+            return Look::Wait(None);
+        }
+        let now = Instant::now();
+        let pace = if state.under_way.is_empty() { pace } else { pace.max(HELD) };
+        if let Some(due) = state.last.map(|last| last + pace).filter(|due| *due > now) {
+            return Look::Wait(Some(due));
+        }
+        state.begun += 1;
+        state.last = Some(now);
+        let number = state.begun;
+        state.under_way.push(number);
+        Look::Ask(Turn { turns: self, number, asked: now, result: None })
     }
 }
 
@@ -82,9 +131,105 @@ impl<T: Clone> Turns<T> {
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
-        state.running = false;
-        state.last = self.result.take();
+        state.under_way.retain(|number| *number != self.number);
+        let newer = state.newest.as_ref().is_none_or(|(number, _)| *number < self.number);
+        if let Some(result) = self.result.take().filter(|_| newer) {
+            state.newest = Some((self.number, result));
+        }
         drop(state);
-        self.turns.done.send_replace(self.number);
+        self.turns.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::lifecycle::spawn;
+
+    const PACE: Duration = Duration::from_millis(5);
+
+    /// Counts questions, and how many are under way at once. Each takes as long as told.
+    #[derive(Default)]
+    struct Apiserver {
+        asked: AtomicU32,
+        now: AtomicU32,
+        most: AtomicU32,
+    }
+
+    impl Apiserver {
+        async fn answer(&self, takes: Duration) -> Result<u32, UpstreamError> {
+            let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            sleep(takes).await;
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            Ok(number)
+        }
+    }
+
+    /// `readers` come one after the other, this far apart. The questions asked, the most at once, and the longest wait.
+    async fn crowd(readers: u32, apart: Duration, pace: Duration, takes: Duration) -> (u32, u32, Duration) {
+        let (turns, apiserver) = (Arc::new(Turns::new()), Arc::new(Apiserver::default()));
+        let mut waiting = Vec::new();
+        for _ in 0..readers {
+            let (turns, apiserver) = (turns.clone(), apiserver.clone());
+            let begun = Instant::now();
+            waiting.push(spawn("reader", async move {
+                let answer = turns.ask(pace, apiserver.answer(takes)).await.unwrap();
+                assert!(answer.asked >= begun, "an answer is of a time after it was wanted");
+                begun.elapsed()
+            }));
+            sleep(apart).await;
+        }
+        let mut longest = Duration::ZERO;
+        for reader in waiting {
+            longest = longest.max(reader.await.unwrap());
+        }
+        (apiserver.asked.load(Ordering::SeqCst), apiserver.most.load(Ordering::SeqCst), longest)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_readers_share_few_questions_one_at_a_time() {
+        let (asked, most, longest) = crowd(1000, Duration::from_millis(1), PACE, Duration::from_millis(2)).await;
+        assert!((150..=201).contains(&asked), "{asked}");
+        assert_eq!(most, 1);
+        assert!(longest <= Duration::from_millis(9), "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_pace_is_kept_however_the_readers_come() {
+        let (asked, most, _) =
+            crowd(50, Duration::from_millis(20), Duration::from_millis(75), Duration::from_millis(3)).await;
+        assert!(asked <= 15, "{asked}");
+        assert_eq!(most, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_held_holds_up_nobody_else() {
+        let held = Duration::from_millis(100);
+        let (_, most, longest) = crowd(300, Duration::from_millis(1), PACE, held).await;
+        assert!((2..=12).contains(&most), "{most}");
+        assert!(longest <= held + 3 * HELD, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lone_reader_does_not_wait() {
+        let (asked, _, longest) =
+            crowd(5, Duration::from_secs(1), Duration::from_millis(75), Duration::from_millis(3)).await;
+        assert_eq!((asked, longest), (5, Duration::from_millis(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_gives_the_turn_back() {
+        let (turns, apiserver) = (Turns::new(), Apiserver::default());
+        let long = Duration::from_secs(60);
+        tokio::time::timeout(HELD / 2, turns.ask(PACE, apiserver.answer(long))).await.unwrap_err();
+        let second = tokio::time::timeout(HELD, turns.ask(PACE, apiserver.answer(PACE))).await.unwrap().unwrap();
+        assert_eq!(second.value, 2);
     }
 }

@@ -1,0 +1,185 @@
+//! The cheapest exact way to answer a read that must be the newest: pure decisions, no wire.
+//!
+//! Each way costs the apiserver one request. What differs is its size, and what the client waits for:
+//!
+//! - a *revision* is the smallest, and enough where the watch stream is at it already, or a moment later;
+//! - a *digest* (keys and revisions of a collection, or of one namespace) proves the state wherever the stream is;
+//! - *forwarding* costs what it would have cost without informerd;
+//! - a *second watch* costs next to nothing, but takes a second or two, so it is left to reads that cannot be forwarded
+//!   or would be dear for as long as they last: watches.
+
+use crate::meta::Verb;
+
+/// What is known of a read and of its informer when it comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation {
+    pub verb: Verb,
+    /// The apiserver may be left to answer it.
+    pub may_forward: bool,
+    /// How likely the stream is to bring the store's revision by itself, from 0 to 1.
+    pub odds: f32,
+    /// Objects of the whole informer.
+    pub all: usize,
+    /// Objects of the read's namespace, counted up to [`MOST`] and one; `None` for a read of everything.
+    pub namespace: Option<usize>,
+    /// Objects that the answer is likely to have.
+    pub answer: usize,
+    /// Reads of this informer that wait for a proof now, this one included.
+    pub waiting: usize,
+    /// The largest collection whose digest is read.
+    pub most: usize,
+}
+
+/// What a digest is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Everything,
+    Namespace,
+}
+
+/// What is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    Revision,
+    Digest(Extent),
+    Forward,
+}
+
+/// What is done where a revision was not enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Digest(Extent),
+    Watch,
+    Forward,
+}
+
+/// Beyond this, a digest is megabytes, and takes the apiserver longer than a client should wait.
+pub const MOST: usize = 5000;
+/// Up to this, everything is compared although one namespace would do: readers of other namespaces share it.
+const SHARED: usize = 1000;
+/// From these odds on a revision is asked for first. A miss costs its reader a second question, which one read in a hundred
+/// may have to bear; but each miss lowers the odds, so misses do not follow each other.
+const LIKELY: f32 = 0.9;
+/// The metadata of an object costs the apiserver about a quarter of the whole.
+const METADATA: f32 = 0.25;
+/// What a get costs beyond its object, in objects: the apiserver reads it from etcd.
+const GET: f32 = 2.0;
+
+// === impl Situation ===
+
+impl Situation {
+    /// What is asked first.
+    pub fn first(&self) -> First {
+        if self.odds >= LIKELY {
+            return First::Revision;
+        }
+        match self.then() {
+            Then::Digest(extent) => First::Digest(extent),
+            Then::Forward => First::Forward,
+            Then::Watch => First::Revision,
+        }
+    }
+
+    /// What is done where a revision is not enough.
+    pub fn then(&self) -> Then {
+        match self.digest() {
+            Some((extent, cost)) if !self.may_forward || cost <= self.forwarding() => Then::Digest(extent),
+            _ if self.may_forward => Then::Forward,
+            _ => Then::Watch,
+        }
+    }
+
+    /// The digest that would prove it, and its cost in objects; `None` where it would be too large.
+    fn digest(&self) -> Option<(Extent, f32)> {
+        let (extent, objects) = match self.namespace {
+            // A watch goes on from the state of everything.
+            Some(namespace) if self.all > SHARED && self.verb != Verb::Watch => (Extent::Namespace, namespace),
+            _ => (Extent::Everything, self.all),
+        };
+        (objects <= self.most).then(|| (extent, in_objects(objects) * METADATA))
+    }
+
+    /// What forwarding costs, in objects, for all who would share the digest.
+    fn forwarding(&self) -> f32 {
+        match self.verb {
+            Verb::Get => GET * in_objects(self.waiting),
+            // The apiserver would serve it for as long as it lasts.
+            Verb::Watch => f32::INFINITY,
+            _ => in_objects(self.answer) * in_objects(self.waiting),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn in_objects(count: usize) -> f32 {
+    count as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: Situation = Situation {
+        verb: Verb::List,
+        may_forward: true,
+        odds: 0.0,
+        all: 300,
+        namespace: None,
+        answer: 300,
+        waiting: 1,
+        most: MOST,
+    };
+    const GET: Situation = Situation { verb: Verb::Get, answer: 1, namespace: Some(50), ..LIST };
+    const WATCH: Situation = Situation { verb: Verb::Watch, ..LIST };
+
+    #[test]
+    fn table() {
+        use Extent::{Everything, Namespace};
+        let still = |situation| Situation { odds: 1.0, ..situation };
+        let local = |situation| Situation { may_forward: false, ..situation };
+        let large = |situation| Situation { all: 50_000, answer: 50_000, ..situation };
+        for (what, situation, first, then) in [
+            ("a still store", still(LIST), First::Revision, Then::Digest(Everything)),
+            ("a quiet collection", LIST, First::Digest(Everything), Then::Digest(Everything)),
+            ("a large quiet collection", large(LIST), First::Forward, Then::Forward),
+            ("a large still one", still(large(LIST)), First::Revision, Then::Forward),
+            (
+                "a namespace of a large one",
+                Situation { namespace: Some(40), answer: 40, ..large(LIST) },
+                First::Digest(Namespace),
+                Then::Digest(Namespace),
+            ),
+            (
+                "a namespace of a small one is proved with the rest",
+                Situation { namespace: Some(100), answer: 100, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
+            ("a few of many", Situation { answer: 3, ..LIST }, First::Forward, Then::Forward),
+            (
+                "a few of many, for a crowd",
+                Situation { answer: 3, waiting: 30, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
+            ("a lone get", GET, First::Forward, Then::Forward),
+            ("a get in a still store", still(GET), First::Revision, Then::Forward),
+            ("gets of a crowd", Situation { waiting: 40, ..GET }, First::Digest(Everything), Then::Digest(Everything)),
+            ("a watch", WATCH, First::Digest(Everything), Then::Digest(Everything)),
+            ("a watch of a large one", large(WATCH), First::Revision, Then::Watch),
+            (
+                "a watch of a namespace of a large one",
+                Situation { namespace: Some(40), all: 50_000, ..WATCH },
+                First::Revision,
+                Then::Watch,
+            ),
+            ("who cannot be forwarded", local(large(LIST)), First::Revision, Then::Watch),
+            ("a get that cannot be forwarded", local(GET), First::Digest(Everything), Then::Digest(Everything)),
+        ] {
+            // A watch is never left to the apiserver for want of a proof.
+            let situation =
+                Situation { may_forward: situation.may_forward && situation.verb != Verb::Watch, ..situation };
+            assert_eq!((situation.first(), situation.then()), (first, then), "{what}");
+        }
+    }
+}

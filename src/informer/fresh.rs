@@ -1,0 +1,363 @@
+//! How a cache is shown to be as fresh as a read asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::cache::Snapshot;
+use crate::lifecycle;
+use crate::meta::{ResourceVersion, Scope, Verb};
+use crate::selector::Predicate;
+use crate::upstream::Word;
+
+use super::Informer;
+use super::choice::{self, Extent, First, Situation, Then};
+
+/// How fresh a cache must be before it may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Whatever the cache has, though never older than what this daemon has shown before.
+    Any,
+    /// At or past this revision.
+    NotOlderThan(ResourceVersion),
+    /// At or past the revision the store had when the request came.
+    Consistent,
+}
+
+/// What a read needs of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Need<'a> {
+    pub freshness: Freshness,
+    /// The newest revision that readers of this resource were shown.
+    pub shown: ResourceVersion,
+    /// Something was written or shown at an unknown revision: the store is to be asked whatever the freshness.
+    pub unknown: bool,
+    pub verb: Verb,
+    pub predicate: &'a Predicate,
+    /// The apiserver may be left to answer, where that is cheaper or faster than a proof.
+    pub may_forward: bool,
+    /// How old the word of the store may be that says what the newest state is. Zero: it is asked for after the read came.
+    pub max_age: Duration,
+    pub deadline: Instant,
+}
+
+/// A state that is fresh enough.
+#[derive(Debug)]
+pub struct Fresh {
+    pub snapshot: Snapshot,
+    /// Nothing was waited for.
+    pub at_once: bool,
+    /// The store's revision, if it was asked for after the read came.
+    pub store: Option<ResourceVersion>,
+}
+
+/// Why a cache was not shown to be fresh enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFresh {
+    /// The proof did not come in time.
+    Late,
+    /// Forwarding is cheaper than a proof.
+    Dearer,
+    /// The store itself has not reached the revision that is asked for.
+    TooLarge { want: ResourceVersion },
+    /// The store is behind what it has shown: it was restored from a backup.
+    Rewound { now: ResourceVersion },
+}
+
+/// Counts who waits for a proof, and how long the last proofs took.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    now: AtomicUsize,
+    /// Microseconds that a word of the store took, as a moving average.
+    took: AtomicU64,
+    /// A word is being asked for ahead of its readers.
+    ahead: AtomicUsize,
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+/// What is on its way on the stream arrives within a moment as a rule.
+const MOMENT: Duration = Duration::from_millis(20);
+/// The same, where a second question follows otherwise and the client is not to wait long for it.
+const SHORT_MOMENT: Duration = Duration::from_millis(5);
+/// How long events are waited for that a digest shows to be on their way. Beyond the first, forwarding is faster.
+const IN_FLIGHT: Duration = Duration::from_millis(100);
+const IN_FLIGHT_AT_MOST: Duration = Duration::from_millis(500);
+/// Words of the store are asked for no closer together than this, so that any number of readers costs the apiserver at most
+/// 200 small requests a second and resource.
+const PACE: Duration = Duration::from_millis(5);
+/// The same for the beginnings of watches, which come in crowds and for which a moment means nothing.
+const WATCH_PACE: Duration = Duration::from_millis(75);
+/// Objects that are looked at to estimate the size of an answer.
+const LOOKS: usize = 500;
+/// A digest of at most this size keeps a state proved for readers who do not ask themselves.
+const MOST_AHEAD: usize = 1000;
+
+// === impl Informer ===
+
+impl Informer {
+    /// The state that a read needs, as soon as it is there; the cheapest exact way is taken.
+    ///
+    /// # Errors
+    /// [`NotFresh`]. The read is then for the apiserver.
+    pub async fn fresh(self: &Arc<Self>, need: &Need<'_>) -> Result<Fresh, NotFresh> {
+        let (arrived, before) = (Instant::now(), self.cache.newest());
+        let asked = match need.freshness {
+            Freshness::NotOlderThan(rv) => rv,
+            Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
+        };
+        let at_least = need.shown.max(asked).max(self.newest_elsewhere());
+        let newest = need.freshness == Freshness::Consistent || need.unknown;
+        if !newest {
+            if let Some(snapshot) = self.cache.snapshot().filter(|snapshot| snapshot.rv() >= at_least) {
+                return Ok(Fresh { snapshot, at_once: true, store: None });
+            }
+            if let Some(snapshot) = self.arriving(at_least, need.deadline, MOMENT).await {
+                return Ok(Fresh { snapshot, at_once: false, store: None });
+            }
+        }
+        let _waiting = self.waits.enter();
+        let situation = self.situation(need);
+        let first = if newest { situation.first() } else { First::Revision };
+        let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
+        let word = self.word(need, first, since).await?;
+        let is_ours = word.asked >= arrived;
+        if is_ours && (word.rv < before || word.rv < need.shown) {
+            return Err(NotFresh::Rewound { now: word.rv });
+        }
+        if word.rv < asked {
+            return Err(NotFresh::TooLarge { want: asked });
+        }
+        self.keep_warm(need, &word);
+        let want = if newest { at_least.max(word.rv) } else { at_least };
+        let snapshot = self.prove(need, &situation, first, want, is_ours).await?;
+        Ok(Fresh { snapshot, at_once: !is_ours, store: is_ours.then_some(word.rv) })
+    }
+
+    /// The store's revision, asked for after this was called.
+    ///
+    /// # Errors
+    /// When the apiserver does not say it until the deadline.
+    pub async fn revision(&self, verb: Verb, deadline: Instant) -> Result<ResourceVersion, NotFresh> {
+        let word = timeout_at(deadline, self.probe.revision(Instant::now(), pace(verb))).await;
+        word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
+    }
+
+    fn situation(&self, need: &Need<'_>) -> Situation {
+        let (all, namespace, answer) = match self.cache.snapshot() {
+            None => (0, None, 0),
+            Some(snapshot) => {
+                // The informer of one namespace has no smaller part.
+                let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
+                let part = Scope { namespace, name: None };
+                let in_part = part.namespace.is_some().then(|| snapshot.count_up_to(&part, choice::MOST + 1));
+                (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
+            }
+        };
+        Situation {
+            verb: need.verb,
+            may_forward: need.may_forward,
+            odds: self.probe.odds(),
+            all,
+            namespace,
+            answer,
+            waiting: self.waits.now.load(Ordering::Relaxed),
+            most: if need.max_age.is_zero() { choice::MOST } else { MOST_AHEAD },
+        }
+    }
+
+    /// What the store says, asked for at or after `since`.
+    async fn word(&self, need: &Need<'_>, first: First, since: Instant) -> Result<Word, NotFresh> {
+        if let Some(word) = self.probe.last_word().filter(|word| word.asked >= since) {
+            return Ok(word);
+        }
+        let begun = Instant::now();
+        let word = async {
+            match first {
+                First::Forward => None,
+                First::Revision => self.probe.revision(since, pace(need.verb)).await.ok(),
+                First::Digest(extent) => {
+                    self.probe.digest(&self.cache, extent.of(need), since, pace(need.verb)).await.ok()
+                }
+            }
+        };
+        if first == First::Forward {
+            return Err(NotFresh::Dearer);
+        }
+        let word = timeout_at(need.deadline, word).await.ok().flatten().ok_or(NotFresh::Late)?;
+        self.waits.took(begun.elapsed());
+        Ok(word)
+    }
+
+    /// The state at or past `want`, which the store has reached.
+    async fn prove(
+        &self,
+        need: &Need<'_>,
+        situation: &Situation,
+        first: First,
+        want: ResourceVersion,
+        learns: bool,
+    ) -> Result<Snapshot, NotFresh> {
+        let learn = |came| {
+            if learns {
+                self.probe.learn(came);
+            }
+        };
+        let extent = match first {
+            First::Digest(extent) => extent,
+            First::Revision | First::Forward => Extent::Everything,
+        };
+        let came = self.cache.resource_version() >= want;
+        if let Some(snapshot) = self.probe.settled(&self.cache, extent.of(need), want) {
+            learn(came);
+            return Ok(snapshot);
+        }
+        if !matches!(first, First::Digest(_)) {
+            let moment = if need.may_forward { SHORT_MOMENT } else { MOMENT };
+            if let Some(snapshot) = self.arriving(want, need.deadline, moment).await {
+                learn(true);
+                return Ok(snapshot);
+            }
+        }
+        learn(false);
+        let then = match first {
+            First::Digest(extent) => Then::Digest(extent),
+            First::Revision | First::Forward => situation.then(),
+        };
+        // The proof may fail while the stream itself arrives: whichever comes first.
+        let proof = async {
+            if let Then::Digest(extent) = then
+                && let Some(snapshot) = self.compare(need, extent, want).await
+            {
+                return Ok(snapshot);
+            }
+            if need.may_forward {
+                return Err(if then == Then::Forward { NotFresh::Dearer } else { NotFresh::Late });
+            }
+            if let Err(error) = self.probe.prove_by_watch(&self.cache, want, need.deadline).await {
+                tracing::debug!(informer = %self.key, %error, "freshness not proved");
+            }
+            self.cache.wait_for(want, need.deadline).await.map_err(|_| NotFresh::Late)
+        };
+        tokio::select! {
+            Ok(snapshot) = self.cache.wait_for(want, need.deadline) => Ok(snapshot),
+            proved = proof => proved,
+        }
+    }
+
+    /// The state, once a digest shows that nothing is missing; waits a moment for events that are on their way.
+    async fn compare(&self, need: &Need<'_>, extent: Extent, want: ResourceVersion) -> Option<Snapshot> {
+        let namespace = extent.of(need);
+        if !self.probe.is_compared(namespace, want) {
+            let digest = self.probe.digest(&self.cache, namespace, Instant::now(), pace(need.verb));
+            timeout_at(need.deadline, digest).await.ok()?.ok()?;
+        }
+        let bound = if need.may_forward { IN_FLIGHT } else { IN_FLIGHT_AT_MOST };
+        let until = need.deadline.min(Instant::now() + bound);
+        loop {
+            let next = self.cache.newest().next();
+            if let Some(snapshot) = self.probe.settled(&self.cache, namespace, want) {
+                return Some(snapshot);
+            }
+            // An event may complete it.
+            self.cache.wait_for(next, until).await.ok()?;
+        }
+    }
+
+    /// Brings the cache to `want` for all readers, who do not wait for it.
+    pub(super) async fn catch_up(&self, want: ResourceVersion, deadline: Instant) {
+        if self.cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST_AHEAD) {
+            let digest = self.probe.digest(&self.cache, None, Instant::now(), PACE);
+            if timeout_at(deadline, digest).await.is_ok() && self.probe.settled(&self.cache, None, want).is_some() {
+                return;
+            }
+        }
+        if let Err(error) = self.probe.prove_by_watch(&self.cache, want, deadline).await {
+            tracing::debug!(informer = %self.key, %error, "cache not advanced");
+        }
+    }
+
+    /// What is on its way, or what an informer of another encoding knows.
+    async fn arriving(&self, want: ResourceVersion, deadline: Instant, moment: Duration) -> Option<Snapshot> {
+        let soon = deadline.min(Instant::now() + moment);
+        self.learn_from_siblings(soon).await;
+        self.cache.wait_for(want, soon).await.ok()
+    }
+
+    /// While readers come who take a word of some age, the next is asked for just before the last is too old.
+    fn keep_warm(self: &Arc<Self>, need: &Need<'_>, word: &Word) {
+        let lead = self.waits.lead().min(need.max_age / 4);
+        let due = word.asked + need.max_age - lead;
+        if need.max_age.is_zero() || Instant::now() < due || self.waits.ahead.swap(1, Ordering::AcqRel) != 0 {
+            return;
+        }
+        let (informer, first, since) = (self.clone(), self.situation(need).first(), word.asked);
+        lifecycle::spawn("keep-warm", async move {
+            let after = since + Duration::from_nanos(1);
+            let asked = match first {
+                First::Digest(Extent::Everything) => {
+                    informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()
+                }
+                // The digests of namespaces are read for their readers.
+                First::Revision | First::Digest(Extent::Namespace) => {
+                    informer.probe.revision(after, PACE).await.is_ok()
+                }
+                First::Forward => false,
+            };
+            tracing::trace!(informer = %informer.key, asked, "asked ahead");
+            informer.waits.ahead.store(0, Ordering::Release);
+        });
+    }
+}
+
+fn pace(verb: Verb) -> Duration {
+    if verb == Verb::Watch { WATCH_PACE } else { PACE }
+}
+
+/// How many objects an answer is likely to have, of `of` objects in its namespace.
+fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
+    let (mut looked, mut found) = (0, 0);
+    for object in snapshot.range(&predicate.scope, None).take(LOOKS) {
+        looked += 1;
+        found += usize::from(predicate.matches(object));
+    }
+    if looked < LOOKS { found } else { found * of / LOOKS }
+}
+
+// === impl Extent ===
+
+impl Extent {
+    fn of<'n>(self, need: &'n Need<'_>) -> Option<&'n Arc<str>> {
+        match self {
+            Self::Everything => None,
+            Self::Namespace => need.predicate.scope.namespace.as_ref(),
+        }
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    fn enter(&self) -> Waiting<'_> {
+        self.now.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.now)
+    }
+
+    fn took(&self, took: Duration) {
+        let (before, now) = (self.took.load(Ordering::Relaxed), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.took.store(if before == 0 { now } else { (before * 3 + now) / 4 }, Ordering::Relaxed);
+    }
+
+    /// How long before it is needed a word is to be asked for.
+    fn lead(&self) -> Duration {
+        Duration::from_micros(self.took.load(Ordering::Relaxed)) * 2 + Duration::from_millis(1)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,51 @@
+//! Which gets come in loops. The proof of one get costs the apiserver as much as the get itself; many gets share proofs, and
+//! a loop of gets is a client that will read on.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tokio::time::{Duration, Instant};
+
+use crate::meta::Gvr;
+
+/// Gets of one resource, counted so that half of them are forgotten after this time.
+const HALF: Duration = Duration::from_secs(3);
+/// From so many on it is a loop: the third of three in a row, or one a second for some seconds.
+const LOOP: f64 = 2.5;
+
+/// The gets of each resource. As many as there are resources: callers name only what discovery knows.
+#[derive(Debug, Default)]
+pub(super) struct Gets(Mutex<HashMap<Gvr, (f64, Instant)>>);
+
+// === impl Gets ===
+
+impl Gets {
+    /// One more get, at `now`. Whether it is one of a loop.
+    pub(super) fn is_loop(&self, gvr: &Gvr, now: Instant) -> bool {
+        let mut gets = self.0.lock();
+        let (count, at) = gets.entry(gvr.clone()).or_insert((0.0, now));
+        let since = now.saturating_duration_since(*at).as_secs_f64();
+        *count = *count * 0.5_f64.powf(since / HALF.as_secs_f64()) + 1.0;
+        *at = now;
+        *count >= LOOP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_is_told_from_lone_gets() {
+        let (gets, pods) = (Gets::default(), Gvr::new("", "v1", "pods"));
+        let start = Instant::now();
+        let at = |seconds: f64| gets.is_loop(&pods, start + Duration::from_secs_f64(seconds));
+        assert_eq!([at(0.0), at(0.1), at(0.2), at(0.3)], [false, false, true, true]);
+        assert!(!at(30.0), "it is over");
+        let one_a_second: Vec<bool> = (0..6).map(|second| at(100.0 + f64::from(second))).collect();
+        assert_eq!(one_a_second, [false, false, false, true, true, true]);
+        let one_in_ten: Vec<bool> = (0..6).map(|n| at(200.0 + 10.0 * f64::from(n))).collect();
+        assert_eq!(one_in_ten, [false; 6]);
+        assert!(!gets.is_loop(&Gvr::new("", "v1", "nodes"), start), "each resource counts for itself");
+    }
+}
