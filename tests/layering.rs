@@ -1,7 +1,7 @@
 //! Holds every `crate::` and `super::` path in `src/` to the table of rooms in ARCHITECTURE.md, and every file to a
 //! length at which it can still be read.
 //!
-//! Test code may import more: files named `tests.rs` or `*_tests.rs`, directories named `tests`, and items under
+//! Test code may import more: files named `tests.rs`, `testing.rs` or `*_tests.rs`, directories named `tests`, and items under
 //! `#[cfg(test)]`.
 #![allow(clippy::expect_used, reason = "helpers of a test")]
 

@@ -144,7 +144,7 @@ impl Daemon {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
                 access: access.clone(),
                 audit,
-                reads: Arc::new(reads.clone()),
+                reads: reads.clone(),
                 forward,
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,

@@ -74,6 +74,13 @@ impl Lease {
         Self { rights: vec![Right { gone, task: task.abort_handle() }] }
     }
 
+    /// Gone as soon as the test says so.
+    #[cfg(test)]
+    pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
+        let task = spawn("lease", std::future::ready(()));
+        Self { rights: vec![Right { gone, task: task.abort_handle() }] }
+    }
+
     /// Several rights that are needed together: the first that is gone ends them all.
     pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
         Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect() }

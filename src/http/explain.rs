@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use super::read::{ForwardReason, Served};
+use crate::reads::{ForwardReason, Served};
 
 pub const PLAN: HeaderName = HeaderName::from_static("x-informerd-plan");
 
@@ -55,9 +55,9 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::Waited;
     use super::*;
     use crate::meta::ResourceVersion;
+    use crate::reads::Waited;
 
     #[tokio::test(start_paused = true)]
     async fn words() {

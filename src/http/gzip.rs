@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 
 use super::list_body::{ListWriter, Step};
 use super::metrics::HttpMetrics;
-use super::read::ListIdentity;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::lifecycle::spawn;
 use crate::meta::Object;
+use crate::reads::{ListAnswer, ListIdentity};
 
 /// Whether and how answers are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) struct Compressed {
 struct Inner {
     /// `None` when all is compressed.
     source: Option<Source>,
-    /// Where it is kept then, unless it is shared with nobody.
+    /// Where it is kept then.
     shelf: Option<(Key, Shelf)>,
     chunks: Vec<Bytes>,
     len: usize,
@@ -127,12 +127,9 @@ impl Gzip {
         self.enabled
     }
 
-    /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it. Without
-    /// a key it is shared with nobody.
-    pub(super) async fn get(&self, key: Option<Key>, first: Slices, writer: Option<ListWriter>) -> Arc<Compressed> {
+    /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
+    pub(super) async fn get(&self, key: Key, first: Slices, writer: Option<ListWriter>) -> Arc<Compressed> {
         self.metrics.gzip_responses.inc();
-        let new = |shelf| Arc::new(Compressed::new(first, writer, shelf, Arc::clone(&self.metrics)));
-        let Some(key) = key else { return new(None) };
         if let Some(kept) = self.kept.get(&key).await {
             return kept;
         }
@@ -141,7 +138,8 @@ impl Gzip {
             return shared;
         }
         making.retain(|_, compressed| compressed.strong_count() > 0);
-        let new = new(Some((key.clone(), self.kept.clone())));
+        let shelf = (key.clone(), self.kept.clone());
+        let new = Arc::new(Compressed::new(first, writer, shelf, Arc::clone(&self.metrics)));
         making.insert(key, Arc::downgrade(&new));
         new
     }
@@ -150,8 +148,9 @@ impl Gzip {
 // === impl Key ===
 
 impl Key {
-    pub(super) fn list(identity: ListIdentity, meta: &ListMetaOut, form: &Arc<Form>, shape: Shape) -> Self {
-        Self::List { identity, meta: meta.clone(), form: Same(Arc::clone(form)), shape }
+    pub(super) fn list(answer: &ListAnswer) -> Self {
+        let ListAnswer { identity, meta, form, shape, .. } = answer;
+        Self::List { identity: identity.clone(), meta: meta.clone(), form: Same(Arc::clone(form)), shape: *shape }
     }
 
     pub(super) fn object(object: &Arc<Object>, form: &Arc<Form>, shape: Shape) -> Self {
@@ -192,14 +191,14 @@ impl<T> Hash for Same<T> {
 // === impl Compressed ===
 
 impl Compressed {
-    fn new(first: Slices, writer: Option<ListWriter>, shelf: Option<(Key, Shelf)>, metrics: Arc<HttpMetrics>) -> Self {
+    fn new(first: Slices, writer: Option<ListWriter>, shelf: (Key, Shelf), metrics: Arc<HttpMetrics>) -> Self {
         metrics.gzip_compressions.inc();
         let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::new(LEVEL));
         let source = Source { pending: first, writer, encoder };
         Self {
             inner: Mutex::new(Inner {
                 source: Some(source),
-                shelf,
+                shelf: Some(shelf),
                 chunks: Vec::new(),
                 len: 0,
                 objects: 0,

@@ -2,10 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::Snapshot;
-use crate::http::read::ListAnswer;
-use crate::http::testing::{form, inflate, list, list_text, object};
+use crate::http::testing::{World, form, inflate, list_text, object, objects};
 use crate::meta::ResourceVersion;
-use crate::selector::Predicate;
 
 const OBJECTS: usize = 3000;
 const SIZE: usize = 200;
@@ -15,17 +13,23 @@ fn gzip(keep_bytes: u64) -> (Gzip, Arc<HttpMetrics>) {
     (Gzip::new(GzipConfig { enabled: true, keep_bytes }, Arc::clone(&metrics)), metrics)
 }
 
-fn identity(rv: u64) -> ListIdentity {
-    let snapshot = Snapshot::empty(ResourceVersion(rv));
-    ListIdentity { state: snapshot.id(), predicate: Predicate::everything(), after: None, limit: None }
+async fn world() -> World {
+    World::new(objects(OBJECTS, SIZE)).await
 }
 
-fn key(identity: &ListIdentity, answer: &ListAnswer) -> Key {
-    Key::list(identity.clone(), &answer.meta, &answer.form, answer.shape)
+async fn compressed(gzip: &Gzip, world: &World, key: &Key) -> Arc<Compressed> {
+    gzip.get(key.clone(), Slices::new(), Some(ListWriter::new(world.list()))).await
 }
 
-async fn compressed(gzip: &Gzip, key: &Key) -> Arc<Compressed> {
-    gzip.get(Some(key.clone()), Slices::new(), Some(ListWriter::new(list(OBJECTS, SIZE)))).await
+/// The key of a list that looks the same and is of another state.
+fn another(answer: &ListAnswer) -> Key {
+    let state = Snapshot::empty(ResourceVersion(7)).id();
+    keyed(answer, ListIdentity { state, ..answer.identity.clone() })
+}
+
+fn keyed(answer: &ListAnswer, identity: ListIdentity) -> Key {
+    let (meta, form) = (answer.meta.clone(), Same(answer.form.clone()));
+    Key::List { identity, meta, form, shape: answer.shape }
 }
 
 /// Reads on from a place; false at the end.
@@ -56,11 +60,11 @@ proptest! {
     fn readers_share_one_compression(turns in prop::collection::vec(0_usize..4, 0..200)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (gzip, metrics) = gzip(1 << 20);
-            let key = key(&identity(7), &list(0, 0));
+            let ((gzip, metrics), world) = (gzip(1 << 20), world().await);
+            let key = Key::list(&world.list());
             let mut readers = Vec::new();
             for _ in 0..4 {
-                readers.push((compressed(&gzip, &key).await, 0, Vec::new()));
+                readers.push((compressed(&gzip, &world, &key).await, 0, Vec::new()));
             }
             for turn in turns {
                 let (compressed, place, bytes) = &mut readers[turn];
@@ -81,12 +85,11 @@ proptest! {
 
 #[tokio::test]
 async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
-    let (gzip, metrics) = gzip(1 << 20);
-    let answer = list(0, 0);
-    let identity = identity(7);
-    let key = key(&identity, &answer);
+    let ((gzip, metrics), world) = (gzip(1 << 20), world().await);
+    let answer = world.list();
+    let key = Key::list(&answer);
 
-    let left = compressed(&gzip, &key).await;
+    let left = compressed(&gzip, &world, &key).await;
     for _ in 0..3 {
         left.piece(0);
     }
@@ -94,28 +97,23 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
     drop(left);
     assert!(in_the_middle.upgrade().is_none(), "it would keep a snapshot alive");
 
-    let whole = compressed(&gzip, &key).await;
+    let whole = compressed(&gzip, &world, &key).await;
     assert!(read_all(&whole) == list_text(OBJECTS, SIZE).into_bytes());
     drop(whole);
     while gzip.kept.get(&key).await.is_none() {
         tokio::task::yield_now().await;
     }
-    assert!(read_all(&compressed(&gzip, &key).await) == list_text(OBJECTS, SIZE).into_bytes());
+    assert!(read_all(&compressed(&gzip, &world, &key).await) == list_text(OBJECTS, SIZE).into_bytes());
     assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (2, 3));
     assert!(metrics.gzip_memory.get() > 0);
 
     // Anything else that is asked for is something else.
     let others = [
-        Key::list(
-            identity.clone(),
-            &ListMetaOut { remaining: Some(1), ..answer.meta.clone() },
-            &answer.form,
-            answer.shape,
-        ),
-        Key::list(identity.clone(), &answer.meta, &answer.form, Shape::PartialObjectMetadata),
-        Key::list(ListIdentity { limit: Some(5), ..identity.clone() }, &answer.meta, &answer.form, answer.shape),
-        Key::list(identity.clone(), &answer.meta, &form(), answer.shape),
-        Key::list(super::tests::identity(7), &answer.meta, &answer.form, answer.shape),
+        Key::list(&ListAnswer { meta: ListMetaOut { remaining: Some(1), ..answer.meta.clone() }, ..world.list() }),
+        Key::list(&ListAnswer { shape: Shape::PartialObjectMetadata, ..world.list() }),
+        keyed(&answer, ListIdentity { limit: Some(5), ..answer.identity.clone() }),
+        Key::list(&ListAnswer { form: Arc::new(form()), ..world.list() }),
+        another(&answer),
         Key::object(&object(1, 1), &answer.form, answer.shape),
     ];
     for other in &others {
@@ -125,10 +123,10 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
 
 #[tokio::test]
 async fn memory_is_bounded() {
-    let (gzip, metrics) = gzip(40 << 10);
-    for n in 0..20 {
-        let key = key(&identity(n), &list(0, 0));
-        let whole = compressed(&gzip, &key).await;
+    let ((gzip, metrics), world) = (gzip(40 << 10), world().await);
+    for _ in 0..20 {
+        let key = another(&world.list());
+        let whole = compressed(&gzip, &world, &key).await;
         read_all(&whole);
         drop(whole);
         gzip.kept.run_pending_tasks().await;
@@ -143,7 +141,7 @@ async fn memory_is_bounded() {
             break;
         }
         assert!(n < 100_000, "{} bytes", metrics.gzip_memory.get());
-        gzip.kept.get(&key(&identity(0), &list(0, 0))).await;
+        gzip.kept.get(&another(&world.list())).await;
         gzip.kept.run_pending_tasks().await;
         tokio::task::yield_now().await;
     }
@@ -151,9 +149,8 @@ async fn memory_is_bounded() {
 
 #[tokio::test]
 async fn a_short_one_is_known_to_be_short() {
-    let (gzip, _) = gzip(1 << 20);
-    let writer = || Some(ListWriter::new(list(OBJECTS, SIZE)));
-    let whole = gzip.get(None, Slices::new(), writer()).await;
+    let ((gzip, _), world) = (gzip(1 << 20), world().await);
+    let whole = compressed(&gzip, &world, &Key::list(&world.list())).await;
     assert!(whole.if_short(100).await.is_none());
     let all = whole.if_short(usize::MAX).await.unwrap().into_bytes();
     assert!(inflate(&all) == list_text(OBJECTS, SIZE).into_bytes());

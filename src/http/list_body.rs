@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::body::BoxError;
 use super::gzip::{Compressed, Piece};
 use super::metrics::HttpMetrics;
-use super::read::{ListAnswer, ObjectSource};
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::meta::Object;
+use crate::reads::{ListAnswer, ListItems};
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
 const BATCH: usize = 63;
@@ -24,7 +24,7 @@ pub struct ListWriter {
     form: Arc<Form>,
     shape: Shape,
     meta: ListMetaOut,
-    items: Box<dyn ObjectSource>,
+    items: ListItems,
     batch: Vec<Arc<Object>>,
     /// Held back until it is known whether another follows: the last one has no comma.
     held: Option<Arc<Object>>,

@@ -1,39 +1,50 @@
 use http_body_util::BodyExt;
 
 use super::*;
-use crate::http::testing::{list, list_text};
+use crate::http::testing::{World, list_text, objects};
 
-fn whole(objects: usize, size: usize) -> (String, u64) {
-    let mut writer = ListWriter::new(list(objects, size));
-    let mut text = Vec::new();
+/// The text, how many objects it has, and how often nothing was found.
+fn whole(answer: ListAnswer) -> (String, u64, usize) {
+    let mut writer = ListWriter::new(answer);
+    let (mut text, mut again) = (Vec::new(), 0);
     loop {
         match writer.step() {
             Step::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
-            Step::Again => {}
-            Step::End => return (String::from_utf8(text).unwrap(), writer.objects()),
+            Step::Again => again += 1,
+            Step::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
         }
     }
 }
 
-#[test]
-fn every_length_is_one_list() {
-    for objects in [0, 1, 2, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 1000] {
-        let (text, written) = whole(objects, 3);
-        assert!(text == list_text(objects, 3), "{objects}");
-        assert_eq!(written, objects as u64);
+#[tokio::test]
+async fn every_length_is_one_list() {
+    for length in [0, 1, 2, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 1000] {
+        let (text, written, _) = whole(World::new(objects(length, 3)).await.list());
+        assert!(text == list_text(length, 3), "{length}");
+        assert_eq!(written, length as u64);
     }
 }
 
-fn body(objects: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
+#[tokio::test]
+async fn a_long_search_is_made_in_steps() {
+    for length in [0, 1, 100] {
+        let (text, written, again) = whole(World::sparse(objects(length, 3)).await.list());
+        assert!(text == list_text(length, 3), "{length}");
+        assert_eq!(written, length as u64);
+        assert!(again > 0);
+    }
+}
+
+async fn body(length: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
     let (leashes, metrics) = (Leashes::default(), Arc::default());
-    let mut writer = ListWriter::new(list(objects, 10));
+    let mut writer = ListWriter::new(World::new(objects(length, 10)).await.list());
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
     (ListBody::new(first, Rest::Plain(writer), &leashes, &metrics), leashes, metrics)
 }
 
 #[tokio::test]
 async fn a_body_is_the_same_list() {
-    let (body, leashes, metrics) = body(500);
+    let (body, leashes, metrics) = body(500).await;
     let text = body.collect().await.unwrap().to_bytes();
     assert!(text == list_text(500, 10));
     assert_eq!(metrics.list_bytes.get(), text.len() as u64);
@@ -44,7 +55,7 @@ async fn a_body_is_the_same_list() {
 #[tokio::test(start_paused = true)]
 async fn a_list_nobody_takes_is_given_up() {
     const TIMEOUT: Duration = Duration::from_secs(100);
-    let (mut body, leashes, metrics) = body(1000);
+    let (mut body, leashes, metrics) = body(1000).await;
     crate::lifecycle::spawn("leashes", leashes.watch(TIMEOUT, Arc::clone(&metrics)));
     // Slowly but surely is fine.
     for _ in 0..5 {

@@ -2,7 +2,6 @@
 
 pub mod age;
 pub mod body;
-mod cached;
 mod client_certificates;
 pub mod clients;
 pub mod config;
@@ -14,12 +13,11 @@ mod gather;
 pub mod guard;
 pub mod gzip;
 mod io;
-mod leased;
 mod list_body;
 pub mod listener;
 pub mod metrics;
 mod protocol;
-pub mod read;
+mod read;
 mod relayed_watch;
 pub mod server;
 pub mod service;

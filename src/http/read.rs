@@ -1,33 +1,13 @@
-//! The seam to the read path: which requests go there, what is asked, and what comes back. Everything the HTTP side
-//! knows of reads stands here.
+//! Which requests go to the read path, and what they ask of it.
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
+use http::Method;
 use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderValue, Method};
 
-use super::server::BoxFuture;
+use crate::codec::Format;
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
-use crate::codec::{Form, Format, ListMetaOut, Shape};
-use crate::meta::{Encoding, Gvr, ListOptions, Object, Query, RequestInfo, Status, Verb};
-
-pub use crate::reads::{ForwardReason, ListIdentity, ReadRequest, Served, Waited, WatcherEvent, refusal};
-
-/// Answers reads from the caches, or says that they are to be forwarded.
-pub trait ReadHandler: Send + Sync + 'static {
-    fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>>;
-    fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>>;
-    fn watch(&self, request: ReadRequest) -> BoxFuture<Outcome<WatchAnswer>>;
-
-    /// The `Warning` headers of every answer to a read of this resource, refusals included.
-    fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]>;
-
-    /// Counts a read that was forwarded before the read path was asked.
-    fn forwarded(&self, reason: ForwardReason);
-}
+use crate::meta::{Encoding, ListOptions, Query, RequestInfo, Verb};
+use crate::reads::{ForwardReason, ReadRequest};
 
 /// What a request is to the read path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,52 +17,6 @@ pub enum Parsed {
     Forward(ForwardReason),
     /// No plain read of objects.
     Other,
-}
-
-pub enum Outcome<T> {
-    Serve(T, Served),
-    Forward(ForwardReason),
-    Refuse(Box<Status>),
-}
-
-pub struct GetAnswer {
-    pub form: Arc<Form>,
-    pub shape: Shape,
-    pub object: Arc<Object>,
-}
-
-pub struct ListAnswer {
-    pub form: Arc<Form>,
-    pub shape: Shape,
-    pub meta: ListMetaOut,
-    pub items: Box<dyn ObjectSource>,
-    /// What it is shared by, if its bytes may be: see [`ListIdentity`].
-    pub identity: Option<ListIdentity>,
-}
-
-pub struct WatchAnswer {
-    pub form: Arc<Form>,
-    pub shape: Shape,
-    pub events: Box<dyn EventSource>,
-}
-
-/// The objects of a list, in order, while they are written.
-pub trait ObjectSource: Send {
-    /// Appends up to `max` more objects; it may append fewer, even none, to bound the work of one call. False once
-    /// there are no more.
-    fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool;
-}
-
-/// The events of a watch. Dropping it ends the watch.
-pub trait EventSource: Send {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>>;
-
-    /// Asks for the end: what there is, then a last bookmark if the client takes bookmarks, then nothing. To be polled
-    /// after this.
-    fn end(&mut self);
-
-    /// A bookmark object of this type as the apiserver writes it.
-    fn bookmark_template(&self) -> Option<Bytes>;
 }
 
 /// What a request asks of the read path.
@@ -199,6 +133,7 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::codec::Shape;
 
     fn parsed(target: &str, headers: &[(&str, &str)]) -> Parsed {
         let mut request = Request::get(target);

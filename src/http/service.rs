@@ -1,6 +1,5 @@
 //! From a request to an answer: guard, read path, or the apiserver.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +18,9 @@ use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
-use super::leased::Leased;
 use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
 use super::metrics::HttpMetrics;
-use super::read::{
-    self, ForwardReason, GetAnswer, ListAnswer, Outcome, Parsed, ReadHandler, ReadRequest, WatchAnswer, refusal,
-};
+use super::read::{self, Parsed};
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
@@ -36,6 +32,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{Encoding, RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, Tunnel};
+use crate::reads::{ForwardReason, GetAnswer, ListAnswer, Outcome, ReadRequest, Reads, Served, WatchAnswer, refusal};
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -47,7 +44,7 @@ struct Inner {
     guard: Guard,
     access: Access,
     audit: Audit,
-    reads: Arc<dyn ReadHandler>,
+    reads: Reads,
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
@@ -65,7 +62,7 @@ pub struct ServiceParts {
     pub access: Access,
     /// Who read what.
     pub audit: Audit,
-    pub reads: Arc<dyn ReadHandler>,
+    pub reads: Reads,
     pub forward: Forward,
     pub drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
@@ -92,6 +89,7 @@ struct Answered {
     media_type: HeaderValue,
     body: Body,
     gzip: bool,
+    served: Served,
 }
 
 // === impl Service ===
@@ -182,7 +180,7 @@ impl Inner {
                     self.read(*read, info.verb, grant, entry, &self.taken(&head), &audit_id).await
                 }
                 Ok(None) => {
-                    self.reads.forwarded(ForwardReason::Unauthorized);
+                    self.reads.metrics().forwarded(ForwardReason::Unauthorized);
                     (None, Plan::Forwarded(Some(ForwardReason::Unauthorized)))
                 }
                 Err(status) => {
@@ -190,7 +188,7 @@ impl Inner {
                 }
             },
             Parsed::Forward(reason) => {
-                self.reads.forwarded(reason);
+                self.reads.metrics().forwarded(reason);
                 (None, Plan::Forwarded(Some(reason)))
             }
             Parsed::Other => (None, Plan::Forwarded(None)),
@@ -269,15 +267,15 @@ impl Inner {
         // Errors are negotiated anew, without the transforms.
         let of_errors = if request.format.shape == Shape::Full { request.format.encoding } else { Encoding::Json };
         let outcome = match verb {
-            Verb::Get => self.reads.get(request).await.map(|answer| self.object(answer, taken)).await,
-            Verb::List => self.reads.list(request).await.map(|answer| self.list(answer, taken)).await,
+            Verb::Get => self.reads.get(&request).await.then(|answer| self.object(answer, taken)).await,
+            Verb::List => self.reads.list(&request).await.then(|answer| self.list(answer, taken)).await,
             _ => {
-                let answer = self.reads.watch(request).await;
+                let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {
                     let told = entry.take().map(Entry::start);
                     self.watch(answer, grant.lease(), told)
                 };
-                answer.map(opened).await
+                answer.then(opened).await
             }
         };
         let (mut response, plan) = match outcome {
@@ -300,7 +298,7 @@ impl Inner {
                 }
                 (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
-            Outcome::Serve(Answered { media_type, body, gzip }, served) => {
+            Outcome::Serve(Answered { media_type, body, gzip, served }) => {
                 self.metrics.requests_served.inc();
                 if let Some(entry) = entry {
                     entry.complete(200);
@@ -329,19 +327,18 @@ impl Inner {
         let mut gzip = false;
         if taken.gzip && body.len() > gzip::THRESHOLD {
             let key = Key::object(&answer.object, &answer.form, answer.shape);
-            let compressed = self.gzip.get(Some(key), body.clone(), None).await;
+            let compressed = self.gzip.get(key, body.clone(), None).await;
             if let Some(all) = compressed.if_short(usize::MAX).await {
                 (body, gzip) = (all, true);
             }
         }
         self.metrics.get_bytes.add(body.len() as u64);
-        Answered { media_type, body: taken.sized_if_short(body), gzip }
+        Answered { media_type, body: taken.sized_if_short(body), gzip, served: answer.served }
     }
 
-    async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
-        let media_type = media_type(&answer.form, false);
-        let identity = answer.identity.take();
-        let key = identity.map(|identity| Key::list(identity, &answer.meta, &answer.form, answer.shape));
+    async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
+        let (media_type, served) = (media_type(&answer.form, false), answer.served);
+        let key = Key::list(&answer);
         let mut writer = ListWriter::new(answer);
         let mut first = Slices::new();
         loop {
@@ -359,7 +356,7 @@ impl Inner {
         }
         if taken.gzip && first.len() > gzip::THRESHOLD {
             let compressed = self.gzip.get(key, first, Some(writer)).await;
-            return Answered { media_type, body: self.compressed(compressed, taken).await, gzip: true };
+            return Answered { media_type, body: self.compressed(compressed, taken).await, gzip: true, served };
         }
         self.metrics.list_objects.add(writer.objects());
         let body = if writer.is_done() {
@@ -368,7 +365,7 @@ impl Inner {
         } else {
             ListBody::new(first, Rest::Plain(writer), &self.leashes, &self.metrics).boxed_unsync()
         };
-        Answered { media_type, body, gzip: false }
+        Answered { media_type, body, gzip: false, served }
     }
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken) -> Body {
@@ -380,11 +377,11 @@ impl Inner {
         ListBody::new(Slices::new(), Rest::Compressed(compressed, 0), &self.leashes, &self.metrics).boxed_unsync()
     }
 
-    fn watch(&self, mut answer: WatchAnswer, lease: Lease, told: Option<Entry>) -> Answered {
-        answer.events = Box::new(Leased::new(answer.events, lease, told));
-        let media_type = media_type(&answer.form, true);
-        let body = WatchBody::new(answer, &self.drain, self.drain_spread, &self.metrics).boxed_unsync();
-        Answered { media_type, body, gzip: false }
+    fn watch(&self, answer: WatchAnswer, lease: Lease, told: Option<Entry>) -> Answered {
+        let (media_type, served) = (media_type(&answer.form, true), answer.served);
+        let ending = Ending::new(&self.drain, self.drain_spread);
+        let body = WatchBody::new(answer, lease, told, ending, &self.metrics).boxed_unsync();
+        Answered { media_type, body, gzip: false, served }
     }
 
     async fn forward(
@@ -474,18 +471,6 @@ impl Inner {
 impl Taken {
     fn sized_if_short(&self, body: Slices) -> Body {
         if body.len() <= self.short { body::full(body) } else { body::chunked(body) }
-    }
-}
-
-// === impl Outcome ===
-
-impl<T> Outcome<T> {
-    async fn map<U, F: Future<Output = U>>(self, make: impl FnOnce(T) -> F) -> Outcome<U> {
-        match self {
-            Self::Serve(answer, served) => Outcome::Serve(make(answer).await, served),
-            Self::Forward(reason) => Outcome::Forward(reason),
-            Self::Refuse(status) => Outcome::Refuse(status),
-        }
     }
 }
 

@@ -11,87 +11,93 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 
 use super::*;
-use crate::codec::Form;
+use crate::cache::{CacheConfig, WatchCache, Writer};
 use crate::http::config::{HttpConfig, ListenAddr};
-use crate::http::read::{ForwardReason, Served, WatcherEvent};
 use crate::http::server::Server;
-use crate::http::testing::{LAST_BOOKMARK, added, added_text, form, inflate, item, list, list_text, object, watch};
+use crate::http::testing::{FIRST, add, added_text, bookmark, fill, inflate, item, list_text, objects, parse};
+use crate::informer::{Factory, FactoryConfig, Rules};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
-use crate::meta::{Gvr, Object, ResourceVersion, errors};
+use crate::meta::{Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
 use crate::passthrough::{ForwardConfig, LendIdentity, RevisionObserver};
+use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
 use crate::upstream::client::Upstream;
+use crate::upstream::discovery::{ApiResource, Discovery};
+use crate::upstream::reflector::ReflectorConfig;
 
-/// Answers by resource: `configmaps` is cached, `secrets` is not, and `pods` is not ready.
+/// Of the list of all config maps.
+const OBJECTS: usize = 3000;
+/// Begins after the first state.
+const WATCH: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=20000";
+
+/// The resources that are cached, and their writers.
 struct Cached {
-    form: Arc<Form>,
-    huge: Arc<Object>,
-    watches: Mutex<Vec<mpsc::Sender<WatcherEvent>>>,
-    unread: Mutex<Vec<ForwardReason>>,
-}
-
-impl Default for Cached {
-    fn default() -> Self {
-        Self { form: form(), huge: object(0, 500_000), watches: Mutex::default(), unread: Mutex::default() }
-    }
+    reads: Reads,
+    configmaps: Writer,
+    /// What was made for the readers of `configmaps`.
+    cache: WatchCache,
+    /// Objects of 5 kB and 500 kB.
+    _endpoints: Writer,
+    /// Not ready.
+    _pods: Writer,
 }
 
 impl Cached {
-    fn outcome<T>(gvr: &Gvr, make: impl FnOnce() -> Outcome<T>) -> BoxFuture<Outcome<T>>
-    where
-        T: Send + 'static,
-    {
-        let outcome = match &*gvr.resource {
-            "configmaps" => make(),
-            "pods" => Outcome::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))),
-            _ => Outcome::Forward(ForwardReason::Excluded),
+    async fn new(upstream: Upstream, fatal: &Fatal, drain: &DrainWatch) -> Self {
+        let verbs = Verbs { get: true, list: true, watch: true };
+        let resources = ["configmaps", "endpoints", "pods"].map(|resource| {
+            let (gvr, kind) = (Gvr::new("", "v1", resource), "ConfigMap".into());
+            ApiResource { gvr, kind, namespaced: true, verbs }
+        });
+        let config = FactoryConfig {
+            rules: Rules::new(Vec::new()),
+            idle_timeout: Duration::from_secs(600),
+            max_informers: 100,
+            cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
+            reflector: ReflectorConfig::default(),
         };
-        Box::pin(std::future::ready(outcome))
+        let discovery = Discovery::knowing(upstream.clone(), resources.to_vec());
+        let factory = Factory::new(config, upstream.clone(), discovery, fatal.clone(), drain.clone());
+        let [mut configmaps, mut endpoints, pods] = resources.map(|ApiResource { gvr, kind, namespaced, verbs }| {
+            let origin = Origin::BuiltIn;
+            factory.put(Resource { gvr, kind: kind.into(), namespaced, verbs, origin })
+        });
+        fill(&mut configmaps, objects(OBJECTS, 100)).await;
+        fill(&mut endpoints, [("big", 5000), ("huge", 500_000)].map(|(name, size)| named(name, size)).into()).await;
+        for resource in ["configmaps", "pods"] {
+            let warning = |n| (WARNING, HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap());
+            upstream.warnings().learn(&Gvr::new("", "v1", resource), &[1, 2].map(warning).into_iter().collect());
+        }
+        let mode = ConsistentReads::Cache;
+        let config = ReadsConfig {
+            modes: Modes { get: mode, list: mode, watch: mode, protobuf: ProtobufReads::Serve },
+            exceptions: Vec::new(),
+            not_synced: NotSynced { wait: Duration::ZERO, forward: false },
+            freshness_timeout: Duration::from_secs(3),
+        };
+        let cache = factory.informers().remove(0).cache.clone();
+        Self { reads: Reads::new(config, factory), configmaps, cache, _endpoints: endpoints, _pods: pods }
+    }
+
+    /// The next object of `configmaps`.
+    async fn add(&mut self, number: usize, size: usize) {
+        add(&mut self.configmaps, number, size).await;
+    }
+
+    fn watches(&self) -> usize {
+        self.cache.stats().watchers
+    }
+
+    /// How many reads were forwarded, by reason.
+    fn forwarded(&self) -> Vec<(&'static str, u64)> {
+        let series = self.reads.metrics().series().into_iter();
+        series.filter(|(plan, _, count)| *plan == "forward" && *count > 0).map(|(_, why, count)| (why, count)).collect()
     }
 }
 
-impl ReadHandler for Cached {
-    fn get(&self, request: ReadRequest) -> BoxFuture<Outcome<GetAnswer>> {
-        Self::outcome(&request.gvr, || match request.name.as_deref() {
-            Some("huge") => {
-                let (form, object) = (self.form.clone(), self.huge.clone());
-                Outcome::Serve(GetAnswer { form, shape: request.format.shape, object }, Served::default())
-            }
-            Some(name @ ("c0" | "big")) => {
-                let object = object(0, if name == "c0" { 5 } else { 5000 });
-                Outcome::Serve(GetAnswer { form: form(), shape: request.format.shape, object }, Served::default())
-            }
-            name => Outcome::Refuse(Box::new(errors::not_found(&request.gvr, name.unwrap_or_default()))),
-        })
-    }
-
-    fn list(&self, request: ReadRequest) -> BoxFuture<Outcome<ListAnswer>> {
-        Self::outcome(&request.gvr, || {
-            let objects = if request.namespace.is_some() { 2 } else { 10_000 };
-            Outcome::Serve(list(objects, 100), Served::default())
-        })
-    }
-
-    fn watch(&self, request: ReadRequest) -> BoxFuture<Outcome<WatchAnswer>> {
-        Self::outcome(&request.gvr, || {
-            let (sender, answer) = watch();
-            self.watches.lock().push(sender);
-            Outcome::Serve(answer, Served::default())
-        })
-    }
-
-    fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
-        match &*gvr.resource {
-            "secrets" => [].into(),
-            resource => [1, 2].map(|n| HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap()).into(),
-        }
-    }
-
-    fn forwarded(&self, reason: ForwardReason) {
-        self.unread.lock().push(reason);
-    }
+fn named(name: &str, size: usize) -> Arc<Object> {
+    parse(&item(0, size).replace("c00000", name))
 }
 
 struct Nobody;
@@ -105,7 +111,7 @@ impl RevisionObserver for Nobody {
 
 struct Running {
     address: SocketAddr,
-    cached: Arc<Cached>,
+    cached: Cached,
     metrics: Arc<HttpMetrics>,
     drain: Drain,
     /// What the apiserver was asked.
@@ -146,14 +152,15 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let upstream = kube::Config::new(format!("http://{upstream}").parse().unwrap());
     let upstream = Upstream::from_config(upstream).await.unwrap();
     let lend = ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() };
-    let (cached, metrics) = (Arc::<Cached>::default(), Arc::<HttpMetrics>::default());
+    let metrics = Arc::<HttpMetrics>::default();
     let (drain, watch) = drain::channel();
     let fatal = Fatal::new();
+    let cached = Cached::new(upstream.clone(), &fatal, &watch).await;
     let parts = ServiceParts {
         guard: Guard::default(),
         access: Access::trusting(),
         audit: Audit::off(),
-        reads: Arc::clone(&cached) as _,
+        reads: cached.reads.clone(),
         forward: Forward::new(lend, upstream, Arc::new(Nobody)),
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
@@ -182,10 +189,6 @@ impl Running {
     async fn get(&self, target: &str) -> Response<Incoming> {
         self.send(Request::get(target)).await
     }
-
-    fn watcher(&self) -> mpsc::Sender<WatcherEvent> {
-        self.cached.watches.lock().pop().unwrap()
-    }
 }
 
 async fn text(response: Response<Incoming>) -> String {
@@ -199,7 +202,7 @@ fn header<'r>(response: &'r Response<Incoming>, name: &str) -> &'r str {
 #[tokio::test]
 async fn an_object_is_served() {
     let server = start().await;
-    let request = Request::get("/api/v1/namespaces/a/configmaps/c0").header("audit-id", "mine");
+    let request = Request::get("/api/v1/namespaces/a/configmaps/c00000").header("audit-id", "mine");
     let response = server.send(request).await;
     assert_eq!(response.status(), 200);
     for (name, value) in
@@ -208,9 +211,9 @@ async fn an_object_is_served() {
         assert_eq!(header(&response, name), value);
     }
     assert!(!header(&response, "content-length").is_empty() && !header(&response, "date").is_empty());
-    let body = format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{}\n", &item(0, 5)[1..]);
+    let body = format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{}\n", &item(0, 100)[1..]);
     assert_eq!(text(response).await, body);
-    let big = server.get("/api/v1/namespaces/a/configmaps/big").await;
+    let big = server.get("/api/v1/namespaces/a/endpoints/big").await;
     assert_eq!((header(&big, "content-length"), header(&big, "transfer-encoding")), ("", "chunked"));
     assert!(text(big).await.len() > 5000);
     assert!(server.asked.lock().is_empty());
@@ -226,8 +229,8 @@ async fn lists_are_served() {
     let large = server.get("/api/v1/configmaps").await;
     assert_eq!(header(&large, "transfer-encoding"), "chunked");
     let large = text(large).await;
-    assert!(large == list_text(10_000, 100));
-    assert_eq!(server.metrics.list_objects.get(), 10_002);
+    assert!(large == list_text(OBJECTS, 100));
+    assert_eq!(server.metrics.list_objects.get(), OBJECTS as u64 + 2);
     assert_eq!(server.metrics.list_bytes.get(), (large.len() + list_text(2, 100).len()) as u64);
 }
 
@@ -244,8 +247,8 @@ async fn large_answers_are_compressed_for_those_who_take_it() {
         ("/api/v1/configmaps", "gzip;q=1.0", false),
         ("/api/v1/configmaps", "identity", false),
         ("/api/v1/namespaces/a/configmaps", "gzip", false),
-        ("/api/v1/namespaces/a/configmaps/huge", "gzip", true),
-        ("/api/v1/namespaces/a/configmaps/big", "gzip", false),
+        ("/api/v1/namespaces/a/endpoints/huge", "gzip", true),
+        ("/api/v1/namespaces/a/endpoints/big", "gzip", false),
     ] {
         let (objects, bytes) = (server.metrics.list_objects.get(), server.metrics.list_bytes.get());
         let response = ask(target, accepted).await;
@@ -257,33 +260,34 @@ async fn large_answers_are_compressed_for_those_who_take_it() {
         assert_eq!(header(&plain, "content-encoding"), "");
         assert!(body == plain.into_body().collect().await.unwrap().to_bytes(), "{target}");
         if target == "/api/v1/configmaps" {
-            assert_eq!(server.metrics.list_objects.get() - objects, 20_000);
+            assert_eq!(server.metrics.list_objects.get() - objects, 2 * OBJECTS as u64);
             assert_eq!(server.metrics.list_bytes.get() - bytes, (sent.len() + body.len()) as u64);
         }
     }
     // What comes to very little is sent with its length.
-    let response = ask("/api/v1/namespaces/a/configmaps/huge", "gzip").await;
+    let response = ask("/api/v1/namespaces/a/endpoints/huge", "gzip").await;
     assert!(!header(&response, "content-length").is_empty());
-    // The same object was compressed once.
-    assert_eq!((server.metrics.gzip_responses.get(), server.metrics.gzip_compressions.get()), (4, 3));
+    // Of the list as of the object, one answer was compressed.
+    assert_eq!((server.metrics.gzip_responses.get(), server.metrics.gzip_compressions.get()), (4, 2));
     assert_eq!(header(&ask("/api/v1/configmaps?watch=1", "gzip").await, "content-encoding"), "");
 }
 
 #[tokio::test]
 async fn a_watch_answers_before_its_first_event_and_ends_with_its_client() {
-    let server = start().await;
-    let response = server.get("/api/v1/configmaps?watch=1").await;
+    let mut server = start().await;
+    let response = server.get(WATCH).await;
     assert_eq!((response.status().as_u16(), header(&response, "transfer-encoding")), (200, "chunked"));
     assert_eq!(header(&response, "content-type"), "application/json");
-    let events = server.watcher();
     let mut body = response.into_body();
-    for number in 0..3 {
-        events.send(added(number, 7)).await.unwrap();
+    for number in FIRST..FIRST + 3 {
+        server.cached.add(number, 7).await;
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(frame, added_text(number, 7));
     }
     drop(body);
-    events.closed().await;
+    while server.cached.watches() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     while server.metrics.watches_open.get() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -307,7 +311,7 @@ async fn refusals_are_statuses() {
 async fn warnings_stand_on_every_answer_of_ours() {
     let server = start().await;
     for (target, resource) in [
-        ("/api/v1/namespaces/a/configmaps/c0", "configmaps"),
+        ("/api/v1/namespaces/a/configmaps/c00000", "configmaps"),
         ("/api/v1/namespaces/a/configmaps/nope", "configmaps"),
         ("/api/v1/namespaces/a/configmaps", "configmaps"),
         ("/api/v1/configmaps?watch=1", "configmaps"),
@@ -342,12 +346,12 @@ async fn everything_else_is_forwarded() {
     }
     let table = Request::get("/api/v1/configmaps").header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     assert_eq!(text(server.send(table).await).await, "forwarded");
-    let unread = [ForwardReason::Invalid, ForwardReason::Encoding];
-    assert_eq!(*server.cached.unread.lock(), unread, "reads are counted, and nothing else is");
+    let reasons = [("invalid", 1), ("encoding", 1), ("excluded", 1)];
+    assert_eq!(server.cached.forwarded(), reasons, "reads are counted, and nothing else is");
     let websocket =
         Request::get("/api/v1/configmaps?watch=1").header("connection", "upgrade").header("upgrade", "websocket");
     assert_eq!(header(&server.send(websocket).await, "x-upgrade"), "websocket", "never a plain watch");
-    assert!(server.cached.watches.lock().is_empty());
+    assert_eq!(server.cached.watches(), 0);
     assert_eq!(server.metrics.requests_forwarded.get(), 10);
 }
 
@@ -442,12 +446,12 @@ async fn an_apiserver_that_is_away_is_named() {
     let text = text(response).await;
     assert!(text.contains("informerd") && text.contains(&upstream.to_string()), "{text}");
     assert!(text.contains("\"reason\":\"ServiceUnavailable\""), "{text}");
-    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c0").await.status(), 200, "what is cached is served");
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c00000").await.status(), 200, "what is cached is served");
 }
 
 #[tokio::test]
 async fn a_drain_ends_watches_with_a_bookmark_and_takes_no_new_ones() {
-    let server = start().await;
+    let mut server = start().await;
     // A connection that was there before the drain, and is kept busy.
     let (mut sender, connection) = hyper::client::conn::http2::handshake(
         TokioExecutor::new(),
@@ -457,18 +461,15 @@ async fn a_drain_ends_watches_with_a_bookmark_and_takes_no_new_ones() {
     .unwrap();
     let client = spawn("client", connection);
     let request = |target: &str| Request::get(format!("http://localhost{target}")).body(Empty::<Bytes>::new()).unwrap();
-    let open = sender.send_request(request("/api/v1/configmaps?watch=1")).await.unwrap();
-    let events = server.watcher();
-    let plain = server.get("/api/v1/configmaps?watch=1").await;
-    let plain_events = server.watcher();
+    let open = sender.send_request(request(WATCH)).await.unwrap();
+    let plain = server.get(WATCH).await;
 
     server.drain.start(Duration::from_secs(30));
-    plain_events.send(added(3, 1)).await.unwrap();
-    events.send(added(1, 1)).await.unwrap();
-    for (response, number) in [(open, 1), (plain, 3)] {
+    server.cached.add(FIRST, 1).await;
+    for response in [open, plain] {
         let text = text(response).await;
-        let bookmark = text.strip_prefix(&added_text(number, 1)).unwrap();
-        assert!(bookmark.starts_with(LAST_BOOKMARK), "{bookmark}");
+        let last = text.strip_prefix(&added_text(FIRST, 1)).unwrap();
+        assert!(last.starts_with(&bookmark(FIRST)), "{last}");
     }
     assert_eq!(server.drain.completed().await, DrainEnd::Clean);
     client.await.unwrap().unwrap();

@@ -1,61 +1,122 @@
-//! Objects, lists and watches out of nothing.
+//! Config maps in a cache that the test feeds, and how they read.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::read::{EventSource, ListAnswer, ObjectSource, WatchAnswer, WatcherEvent};
+use crate::cache::{self, CacheConfig, WatchCache, WatchSpec, WatchStart, Writer};
 use crate::codec::json::{self, Style};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Encoding, EventType, FieldTable, Object, ResourceVersion};
+use crate::lifecycle::spawn;
+use crate::meta::{Encoding, EventType, FieldTable, Gvr, Object, ResourceVersion, Scope};
+use crate::reads::{ListAnswer, ListIdentity, ListItems, Served, WatchAnswer, WatchSource};
+use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
-pub(super) fn form() -> Arc<Form> {
-    Arc::new(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"))
+/// The revision of the first state, and the number of the first object that comes after it.
+pub(super) const FIRST: usize = 20_000;
+/// More than are looked at in one step.
+const SKIPPED: usize = 2500;
+
+/// A cache, and who feeds it. Objects with a label `skipped` are in no list.
+pub(super) struct World {
+    pub(super) writer: Writer,
+    pub(super) cache: WatchCache,
 }
 
-/// The item of a config map, without kind and apiVersion.
+pub(super) fn form() -> Form {
+    Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList")
+}
+
+/// The item of a config map, without kind and apiVersion. The first two are in the namespace `a`, the others in `b`.
 pub(super) fn item(number: usize, size: usize) -> String {
     format!(
-        r#"{{"metadata":{{"name":"c{number}","namespace":"a","uid":"u{number}","resourceVersion":"{}"}},"data":{{"k":"{}"}}}}"#,
+        r#"{{"metadata":{{"name":"c{number:05}","namespace":"{}","uid":"u{number}","resourceVersion":"{}"}},"data":{{"k":"{}"}}}}"#,
+        if number < 2 { "a" } else { "b" },
         number + 1,
         "x".repeat(size)
     )
 }
 
 pub(super) fn object(number: usize, size: usize) -> Arc<Object> {
-    Arc::new(json::parse_item(item(number, size).as_bytes(), &FieldTable::default()).unwrap().0)
+    parse(&item(number, size))
 }
 
-/// Gives `objects` objects, and nothing on every third call.
-pub(super) struct Objects {
-    next: usize,
-    objects: usize,
-    size: usize,
-    calls: usize,
+pub(super) fn objects(objects: usize, size: usize) -> Vec<Arc<Object>> {
+    (0..objects).map(|number| object(number, size)).collect()
 }
 
-impl ObjectSource for Objects {
-    fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {
-        self.calls += 1;
-        if self.calls.is_multiple_of(3) {
-            return true;
-        }
-        let until = self.objects.min(self.next + max);
-        into.extend((self.next..until).map(|number| object(number, self.size)));
-        self.next = until;
-        self.next < self.objects
+pub(super) fn parse(item: &str) -> Arc<Object> {
+    Arc::new(json::parse_item(item.as_bytes(), &FieldTable::default()).unwrap().0)
+}
+
+/// In no list, before all others or after them.
+fn skipped(number: usize) -> Arc<Object> {
+    let namespace = if number.is_multiple_of(2) { "Z" } else { "z" };
+    parse(&format!(
+        r#"{{"metadata":{{"name":"s{number}","namespace":"{namespace}","uid":"s{number}","resourceVersion":"1","labels":{{"skipped":""}}}}}}"#
+    ))
+}
+
+/// Gives a cache its first state.
+pub(super) async fn fill(writer: &mut Writer, objects: Vec<Arc<Object>>) {
+    writer.set_form(form());
+    writer.replace(objects, ResourceVersion(FIRST as u64)).await.unwrap();
+}
+
+/// The next object of a cache: `FIRST`, `FIRST + 1` and so on.
+pub(super) async fn add(writer: &mut Writer, number: usize, size: usize) {
+    let object = Arc::into_inner(object(number, size)).unwrap();
+    writer.apply(EventType::Added, object).await.unwrap();
+}
+
+// === impl World ===
+
+impl World {
+    pub(super) async fn new(objects: Vec<Arc<Object>>) -> Self {
+        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        fill(&mut writer, objects).await;
+        spawn("dispatcher", cache.run_dispatcher());
+        Self { writer, cache }
     }
-}
 
-pub(super) fn list(objects: usize, size: usize) -> ListAnswer {
-    ListAnswer {
-        form: form(),
-        shape: Shape::Full,
-        meta: ListMetaOut { rv: ResourceVersion(99), ..ListMetaOut::default() },
-        items: Box::new(Objects { next: 0, objects, size, calls: 0 }),
-        identity: None,
+    /// With much to be looked at in vain, at the beginning and at the end.
+    pub(super) async fn sparse(mut objects: Vec<Arc<Object>>) -> Self {
+        objects.extend((0..2 * SKIPPED).map(skipped));
+        Self::new(objects).await
+    }
+
+    pub(super) async fn add(&mut self, number: usize, size: usize) {
+        add(&mut self.writer, number, size).await;
+    }
+
+    /// Waits until the watchers can take all there is.
+    pub(super) async fn settle(&self) {
+        while self.cache.stats().dispatched_rv < self.cache.resource_version() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(super) fn list(&self) -> ListAnswer {
+        let (snapshot, labels) = (self.cache.snapshot().unwrap(), LabelSelector::parse("!skipped").unwrap());
+        let predicate = Predicate::new(Scope::default(), labels, CompiledFields::default());
+        ListAnswer {
+            form: self.cache.form().unwrap(),
+            shape: Shape::Full,
+            meta: ListMetaOut { rv: snapshot.rv(), ..ListMetaOut::default() },
+            served: Served::default(),
+            identity: ListIdentity { state: snapshot.id(), predicate: predicate.clone(), after: None, limit: None },
+            items: ListItems::Matching { snapshot, predicate, after: None },
+        }
+    }
+
+    pub(super) fn watch(&self, start: WatchStart) -> WatchAnswer {
+        let deadline = Instant::now() + Duration::from_secs(1800);
+        let spec =
+            WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
+        let (watcher, cache) = (self.cache.watch(spec).unwrap(), self.cache.clone());
+        let source = WatchSource::Cache { watcher, cache };
+        WatchAnswer { form: self.cache.form().unwrap(), shape: Shape::Full, source, served: Served::default() }
     }
 }
 
@@ -65,55 +126,25 @@ pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What that list is to read.
+/// What the list of these objects is to read.
 pub(super) fn list_text(objects: usize, size: usize) -> String {
     let items: Vec<String> = (0..objects).map(|number| item(number, size)).collect();
     format!(
-        "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"99\"}},\"items\":[{}]}}\n",
+        "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{FIRST}\"}},\"items\":[{}]}}\n",
         items.join(",")
     )
 }
 
-/// A watch fed by a channel; asked to end, it says a bookmark.
-pub(super) struct Events {
-    receiver: mpsc::Receiver<WatcherEvent>,
-    ending: bool,
-}
-
-impl EventSource for Events {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
-        match self.receiver.poll_recv(cx) {
-            Poll::Pending if self.ending => {
-                self.receiver.close();
-                Poll::Ready(Some(WatcherEvent::Bookmark { rv: ResourceVersion(500), initial_end: false }))
-            }
-            polled => polled,
-        }
-    }
-
-    fn end(&mut self) {
-        self.ending = true;
-    }
-
-    fn bookmark_template(&self) -> Option<Bytes> {
-        None
-    }
-}
-
-pub(super) fn watch() -> (mpsc::Sender<WatcherEvent>, WatchAnswer) {
-    let (sender, receiver) = mpsc::channel(1000);
-    let events = Box::new(Events { receiver, ending: false });
-    (sender, WatchAnswer { form: form(), shape: Shape::Full, events })
-}
-
-pub(super) fn added(number: usize, size: usize) -> WatcherEvent {
-    WatcherEvent::Event { kind: EventType::Added, object: object(number, size), rv: None }
-}
-
-/// What that event is to read.
+/// What the event of an object is to read.
 pub(super) fn added_text(number: usize, size: usize) -> String {
     let item = item(number, size);
     format!("{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{}}}\n", &item[1..])
 }
 
-pub(super) const LAST_BOOKMARK: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"500\"";
+/// How the bookmark at the revision of this object begins.
+pub(super) fn bookmark(number: usize) -> String {
+    let rv = number + 1;
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{rv}\""
+    )
+}

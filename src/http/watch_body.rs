@@ -3,16 +3,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
 use super::ending::Ending;
 use super::metrics::{HttpMetrics, Raised};
-use super::read::{EventSource, WatchAnswer, WatcherEvent};
+use crate::auth::Lease;
+use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
-use crate::lifecycle::drain::DrainWatch;
+use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 
 /// A frame ends with the event that takes it over either of these.
 const FRAME_BYTES: usize = 64 << 10;
@@ -22,7 +22,7 @@ pub struct WatchBody {
     form: Arc<Form>,
     shape: Shape,
     /// `None` once the watch is over.
-    events: Option<Box<dyn EventSource>>,
+    events: Option<Leased>,
     ending: Ending,
     /// The end was asked for.
     ends: bool,
@@ -30,17 +30,31 @@ pub struct WatchBody {
     _open: Raised,
 }
 
+/// The events of a watch, as long as its client may see them.
+struct Leased {
+    source: WatchSource,
+    lease: Lease,
+    /// Tells of the end when it is dropped.
+    _told: Option<Entry>,
+}
+
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// `spread`: within how long after the start of a drain the watch ends.
-    pub fn new(answer: WatchAnswer, drain: &DrainWatch, spread: Duration, metrics: &Arc<HttpMetrics>) -> Self {
+    /// `told` is dropped when the watch is over.
+    pub fn new(
+        answer: WatchAnswer,
+        lease: Lease,
+        told: Option<Entry>,
+        ending: Ending,
+        metrics: &Arc<HttpMetrics>,
+    ) -> Self {
         metrics.watches_total.inc();
         Self {
             form: answer.form,
             shape: answer.shape,
-            events: Some(answer.events),
-            ending: Ending::new(drain, spread),
+            events: Some(Leased { source: answer.source, lease, _told: told }),
+            ending,
             ends: false,
             metrics: Arc::clone(metrics),
             _open: metrics.raise(|metrics| &metrics.watches_open),
@@ -54,15 +68,15 @@ impl WatchBody {
         self.ends = true;
         self.metrics.watches_drained.inc();
         if let Some(events) = &mut self.events {
-            events.end();
+            events.source.end();
         }
     }
 
-    fn write(&self, item: &WatcherEvent, events: &dyn EventSource) -> Slices {
+    fn write(&self, item: &WatcherEvent, source: &WatchSource) -> Slices {
         match item {
             WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, self.shape),
             WatcherEvent::Bookmark { rv, initial_end } => {
-                let template = events.bookmark_template();
+                let template = source.bookmark_template();
                 self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, self.shape).into()
             }
             WatcherEvent::Error(status) => self.form.error_frame(status).into(),
@@ -86,7 +100,7 @@ impl Body for WatchBody {
                 Poll::Pending => break,
                 Poll::Ready(None) => over = true,
                 Poll::Ready(Some(item)) => {
-                    frame.append(this.write(&item, &*events));
+                    frame.append(this.write(&item, &events.source));
                     count += 1;
                     // Nothing is ever written after an error.
                     if matches!(item, WatcherEvent::Error(_)) {
@@ -105,6 +119,19 @@ impl Body for WatchBody {
         this.metrics.watch_events.add(count as u64);
         this.metrics.watch_bytes.add(frame.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(frame))))
+    }
+}
+
+// === impl Leased ===
+
+impl Leased {
+    /// Not to be polled again after an error. The lease is asked before every event: what happened after the right was gone
+    /// is not told.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
+        match self.lease.poll_gone(cx) {
+            Poll::Ready(status) => Poll::Ready(Some(WatcherEvent::Error(status))),
+            Poll::Pending => self.source.poll_next(cx),
+        }
     }
 }
 

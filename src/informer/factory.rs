@@ -415,3 +415,7 @@ fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predica
     let space = Scope { namespace: scope.namespace.clone(), name: None };
     Some(Predicate::new(space, Arc::new(labels), Arc::new(fields)))
 }
+
+#[cfg(test)]
+#[path = "testing.rs"]
+mod testing;

@@ -107,6 +107,19 @@ pub enum WatchSource {
     Error(Option<Box<Status>>),
 }
 
+// === impl Outcome ===
+
+impl<T> Outcome<T> {
+    /// What is served, made into something else.
+    pub async fn then<U, F: Future<Output = U>>(self, make: impl FnOnce(T) -> F) -> Outcome<U> {
+        match self {
+            Self::Serve(answer) => Outcome::Serve(make(answer).await),
+            Self::Forward(reason) => Outcome::Forward(reason),
+            Self::Refuse(status) => Outcome::Refuse(status),
+        }
+    }
+}
+
 // === impl ForwardReason ===
 
 impl ForwardReason {

@@ -45,6 +45,7 @@ impl Source {
     pub fn parse(relative: &Path, text: &str) -> Self {
         let stem = relative.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let test_file = stem == "tests"
+            || stem == "testing"
             || stem.ends_with("_tests")
             || relative.parent().is_some_and(|dir| dir.components().any(|part| part.as_os_str() == "tests"));
         let mut module: Vec<String> = relative

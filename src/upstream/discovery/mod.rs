@@ -184,6 +184,14 @@ impl Discovery {
         }
     }
 
+    /// Knows of these without having asked.
+    #[cfg(test)]
+    pub(crate) fn knowing(upstream: Upstream, resources: Vec<ApiResource>) -> Self {
+        let discovery = Self::new(upstream);
+        discovery.inner.index.store(Some(Arc::new(Index::new(resources))));
+        discovery
+    }
+
     /// The resource of that name, `None` if there is none. An unknown name is looked for upstream, unless that was
     /// done a moment ago.
     ///
