@@ -54,7 +54,7 @@ async fn a_browser_shows_it_live() {
         )
     };
     page.until(&format!("{} >= 30", tile("reads from the caches"))).await;
-    page.until(&format!("{} > 0", tile("requests saved"))).await;
+    page.until(&format!("{} > 0", tile("requests spared"))).await;
     page.until(&format!("{} === 1", tile("client watches"))).await;
     // The plot has a line once two samples were taken.
     page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
@@ -86,7 +86,7 @@ async fn a_browser_shows_it_live() {
 
 const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0}";
 
-const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, \
+const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
                      connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +96,7 @@ async fn a_terminal_shows_the_same() {
     let admin = through.daemon.admin;
     let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render();
     assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert!(text.contains(": ready\n") && text.contains(" 5 reads from the caches, "), "{text}");
+    assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
     assert_eq!(rows.len(), 2, "{text}");
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");

@@ -5,11 +5,13 @@ mod caches;
 mod config;
 mod routes;
 mod server;
+mod spared;
 mod status;
 
 pub use caches::{CacheInfo, ClientInfo, Introspect, NoCaches};
 pub use config::Config;
 pub use server::{Admin, AdminError};
+pub use spared::{Grouped, InUnits, Spared, Traffic};
 pub use status::Totals;
 
 #[cfg(test)]

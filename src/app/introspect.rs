@@ -6,18 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::admin::{CacheInfo, ClientInfo, Introspect, Totals};
+use crate::admin::{CacheInfo, ClientInfo, Introspect, Spared, Totals, Traffic};
 use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
 use crate::informer::{Factory, Informer};
 use crate::meta::{Encoding, ResourceVersion};
-use crate::reads::Reads;
+use crate::reads::{ReadMetrics, Reads};
 use crate::upstream::client::Upstream;
-use crate::upstream::metrics::RequestVerb;
-
-/// What the informers themselves ask of the apiserver.
-const OWN: &[RequestVerb] = &[RequestVerb::List, RequestVerb::Watch, RequestVerb::WatchList, RequestVerb::Probe];
+use crate::upstream::metrics::UpstreamMetrics;
 
 pub(super) struct Everything {
     pub(super) factory: Factory,
@@ -38,8 +35,9 @@ impl Introspect for Everything {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
             server: self.upstream.authority().to_string(),
+            spared: spared(self.reads.metrics(), upstream, &self.http, &self.grpc),
             served: self.reads.metrics().local(),
-            own: OWN.iter().map(|verb| upstream.total(*verb, None)).sum(),
+            own: upstream.own(),
             forwarded: self.http.requests_forwarded.get(),
             refused: self.http.requests_refused.get(),
             connections: now(self.http.connections_open.get()),
@@ -69,6 +67,24 @@ impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
         self.factory.informers().iter().map(|informer| message(informer)).collect()
     }
+}
+
+/// What the apiserver was spared: the difference between what went out to clients and what came from the apiserver.
+pub(super) fn spared(
+    reads: &ReadMetrics,
+    upstream: &UpstreamMetrics,
+    http: &HttpMetrics,
+    grpc: &GrpcMetrics,
+) -> Spared {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Spared::from(Traffic {
+        answered: reads.answered() + http.requests_forwarded.get(),
+        asked: upstream.own() + upstream.forwarded(),
+        sent_bytes: http.clients.sent_bytes(),
+        received_bytes: load(&upstream.received_bytes),
+        sent_events: http.watch_events.get() + grpc.events.get(),
+        received_events: load(&upstream.received_events),
+    })
 }
 
 /// Zero if never.

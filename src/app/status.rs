@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::admin::Spared;
+
 /// The daemon is on this machine: it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// What an answer may be long: thousands of informers.
@@ -24,6 +26,7 @@ pub struct Status {
     pub ready: bool,
     pub pending: Vec<String>,
     pub resident_bytes: u64,
+    pub spared: Spared,
     pub served: u64,
     pub own: u64,
     pub forwarded: u64,
@@ -75,8 +78,8 @@ pub struct Client {
 pub struct Point {
     /// Seconds since 1970.
     pub at: u64,
-    pub served: u64,
-    pub own: u64,
+    /// Requests.
+    pub spared: i64,
 }
 
 /// Asks the daemon whose admin side listens there.
@@ -104,20 +107,20 @@ pub fn ask(admin: SocketAddr) -> Result<Status, String> {
 impl Status {
     pub fn render(&self) -> String {
         let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
-        let saved = self.served.saturating_sub(self.own);
         let mut text = format!(
             "informerd {} before {}: {state}\n\n\
-             requests   {saved} saved: {} reads from the caches, {} lists, watches and probes of its own\n           \
-             {} forwarded, {} refused\n\
+             spared     {}\n\
+             requests   {} reads from the caches, {} forwarded, {} refused; {} of its own\n\
              clients    {} connections, {} watches\n\
              upstream   {} connections, {} requests under way\n\
              memory     {}\n",
             self.version,
             self.server,
+            self.spared,
             self.served,
-            self.own,
             self.forwarded,
             self.refused,
+            self.own,
             self.connections,
             self.watches,
             self.upstream_connections,
@@ -126,7 +129,7 @@ impl Status {
         );
         if let Some(plot) = self.plot() {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "saved      {plot}");
+            let _ = writeln!(text, "plot       {plot}");
         }
         text.push('\n');
         text.push_str(&table(&self.rows()));
@@ -140,22 +143,22 @@ impl Status {
         text
     }
 
-    /// Requests saved a second over the time that is known, the newest at the right.
+    /// Requests spared a second over the time that is known, the newest at the right.
     fn plot(&self) -> Option<String> {
         let (first, last) = (self.past.first()?, self.past.last()?);
         let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
         let mut columns = vec![0_u64; COLUMNS];
         for pair in self.past.windows(2) {
-            let saved = |point: &Point| point.served.saturating_sub(point.own);
             let at = (pair[1].at.saturating_sub(first.at)) as usize * COLUMNS / span as usize;
-            columns[at.min(COLUMNS - 1)] += saved(&pair[1]).saturating_sub(saved(&pair[0]));
+            // A moment in which informerd asked more than it answered has no bar.
+            columns[at.min(COLUMNS - 1)] += u64::try_from(pair[1].spared - pair[0].spared).unwrap_or(0);
         }
         let most = columns.iter().copied().max().filter(|most| *most > 0)?;
         let bars: String =
             columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
         // The time of a column, in tenths of a second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
-        Some(format!("{bars}  in the last {}, at most {rate}/s", duration(span)))
+        Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
     }
 
     fn client_rows(&self) -> Vec<Vec<String>> {
@@ -233,9 +236,10 @@ mod tests {
 
     #[test]
     fn shows_what_the_page_shows() {
-        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,
+        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,
+            "spared":{"requests":90,"bytes":-2048,"events":1200,"deliveriesPerEvent":49.96},
             "residentBytes":33554432,"unknown":1,
-            "past":[{"at":0,"served":0,"own":0},{"at":30,"served":40,"own":10},{"at":60,"served":100,"own":10}],
+            "past":[{"at":0,"spared":0},{"at":30,"spared":30},{"at":40,"spared":20},{"at":60,"spared":80}],
             "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
             "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
             {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
@@ -244,7 +248,8 @@ mod tests {
         let text = status.render();
         for line in [
             "informerd 1.2.3 before https://a: not ready: informer pods",
-            "requests   90 saved: 100 reads from the caches, 10 lists, watches and probes of its own",
+            "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
+            "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
             "memory     32Mi",
             "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
             "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
@@ -253,8 +258,11 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }
-        let plot = text.lines().find(|line| line.starts_with("saved")).unwrap();
-        assert!(plot.contains('▅') && plot.contains('█') && plot.ends_with("in the last 60s, at most 60/s"), "{plot}");
+        let plot = text.lines().find(|line| line.starts_with("plot")).unwrap();
+        assert!(
+            plot.contains('▅') && plot.contains('█') && plot.ends_with("requests spared in the last 60s, at most 60/s"),
+            "{plot}"
+        );
     }
 
     #[test]

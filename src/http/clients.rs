@@ -31,6 +31,8 @@ const LONGEST: usize = 64;
 pub struct Clients {
     rows: Mutex<HashMap<Key, Arc<Row>>>,
     others: Arc<Row>,
+    /// Bytes sent to those that have given their places away.
+    departed_bytes: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -122,12 +124,33 @@ impl Clients {
         if let Some(row) = rows.get(&key) {
             return Arc::clone(row);
         }
-        if rows.len() >= MOST && !make_place(&mut rows) {
+        if rows.len() >= MOST && !self.make_place(&mut rows) {
             return Arc::clone(&self.others);
         }
         let row = Arc::<Row>::default();
         rows.insert(key, Arc::clone(&row));
         row
+    }
+
+    /// Takes out the row that was silent for longest.
+    fn make_place(&self, rows: &mut HashMap<Key, Arc<Row>>) -> bool {
+        let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
+        let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
+        let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
+            return false;
+        };
+        if let Some(row) = rows.remove(&key) {
+            row.gone.store(true, Ordering::Relaxed);
+            self.departed_bytes.fetch_add(row.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Bytes of the bodies of all answers, whoever they came from.
+    pub fn sent_bytes(&self) -> u64 {
+        let rows = self.rows.lock();
+        let bytes = |row: &Arc<Row>| row.bytes.load(Ordering::Relaxed);
+        rows.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
     }
 
     /// Those with the most open watches first, then those with the most requests; who shares the last row comes last.
@@ -145,19 +168,6 @@ impl Clients {
         }
         all
     }
-}
-
-/// Takes out the row that was silent for longest.
-fn make_place(rows: &mut HashMap<Key, Arc<Row>>) -> bool {
-    let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
-    let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
-    let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
-        return false;
-    };
-    if let Some(row) = rows.remove(&key) {
-        row.gone.store(true, Ordering::Relaxed);
-    }
-    true
 }
 
 /// `kubectl/v1.36.3` of `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
