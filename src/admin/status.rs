@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{CacheInfo, ClientInfo, Introspect, Spared};
+use super::{CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
@@ -76,6 +76,7 @@ pub(super) struct Status {
     totals: Totals,
     caches: Vec<CacheInfo>,
     clients: Vec<ClientInfo>,
+    forwards: Vec<ForwardInfo>,
     past: Vec<Point>,
 }
 
@@ -116,6 +117,7 @@ impl Status {
             totals: daemon.totals(),
             caches: super::caches::sorted(daemon.caches()),
             clients: daemon.clients(),
+            forwards: daemon.forwards(),
             past: past.points.lock().iter().copied().collect(),
         }
     }

@@ -1,12 +1,15 @@
 //! The daemon as the admin side shows it.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::request::Parts;
 use tokio::time::Instant;
 
-use crate::admin::{CacheInfo, ClientInfo, Introspect, Spared, Totals, Traffic};
+use super::explain::Explainer;
+use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Spared, Totals, Traffic};
 use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
@@ -16,12 +19,16 @@ use crate::reads::{ReadMetrics, Reads};
 use crate::upstream::client::Upstream;
 use crate::upstream::metrics::UpstreamMetrics;
 
+/// Clients and reasons that are shown.
+const MOST_FORWARDS: usize = 50;
+
 pub(super) struct Everything {
     pub(super) factory: Factory,
     pub(super) reads: Reads,
     pub(super) upstream: Upstream,
     pub(super) http: Arc<HttpMetrics>,
     pub(super) grpc: Arc<GrpcMetrics>,
+    pub(super) explainer: Explainer,
 }
 
 impl Introspect for Everything {
@@ -48,12 +55,35 @@ impl Introspect for Everything {
         }
     }
 
+    fn explain(&self, request: Parts) -> Explaining {
+        self.explainer.ask(request)
+    }
+
     fn clients(&self) -> Vec<ClientInfo> {
         let info = |client: Client| {
-            let Client { address, user, program, protocol, requests, watches, bytes } = client;
+            let Client { address, user, program, protocol, requests, watches, bytes, forwarded: _ } = client;
             ClientInfo { address, user, program, protocol, requests, watches, bytes }
         };
         self.http.clients.list().into_iter().map(info).collect()
+    }
+
+    fn forwards(&self) -> Vec<ForwardInfo> {
+        let mut all = Vec::new();
+        for Client { address, user, program, forwarded, .. } in self.http.clients.list() {
+            all.extend(forwarded.into_iter().map(|(reason, count)| ForwardInfo {
+                address: address.clone(),
+                user: user.clone(),
+                program: program.clone(),
+                reason: reason.as_str(),
+                count,
+                cause: reason.cause(),
+                change: reason.change(),
+            }));
+        }
+        // A stable sort: equal counts stay in the order of the clients.
+        all.sort_by_key(|forward| Reverse(forward.count));
+        all.truncate(MOST_FORWARDS);
+        all
     }
 }
 

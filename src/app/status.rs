@@ -1,11 +1,13 @@
 //! `informerd status`: what the status page shows, in a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::admin::Spared;
 
@@ -37,6 +39,7 @@ pub struct Status {
     pub upstream_in_flight: u64,
     pub caches: Vec<Cache>,
     pub clients: Vec<Client>,
+    pub forwards: Vec<Forward>,
     pub past: Vec<Point>,
 }
 
@@ -73,6 +76,18 @@ pub struct Client {
     pub bytes: u64,
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Forward {
+    pub address: String,
+    pub user: String,
+    pub program: String,
+    pub reason: String,
+    pub count: u64,
+    pub cause: String,
+    pub change: String,
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Point {
@@ -87,19 +102,26 @@ pub struct Point {
 /// # Errors
 /// It does not answer, or not as an informerd does.
 pub fn ask(admin: SocketAddr) -> Result<Status, String> {
-    let failed = |error: std::io::Error| format!("http://{admin}/status.json: {error}: does informerd run?");
+    get(admin, "/status.json", &[])
+}
+
+/// One answer in JSON.
+pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Result<T, String> {
+    let url = format!("http://{admin}{target}");
+    let failed = |error: std::io::Error| format!("{url}: {error}: does informerd run?");
     let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT).map_err(failed)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-    write!(stream, "GET /status.json HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").map_err(failed)?;
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {admin}\r\n{headers}Connection: close\r\n\r\n").map_err(failed)?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).map_err(failed)?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let line = head.lines().next().unwrap_or_default();
     if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(format!("http://{admin}/status.json: {line:?} is no answer of informerd"));
+        return Err(format!("{url}: {line:?} is no answer of informerd"));
     }
-    serde_json::from_str(body).map_err(|error| format!("http://{admin}/status.json: {error}"))
+    serde_json::from_str(body).map_err(|error| format!("{url}: {error}"))
 }
 
 // === impl Status ===
@@ -140,6 +162,11 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&self.client_rows()));
         }
+        if !self.forwards.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.forward_rows()));
+            text.push_str(&self.changes());
+        }
         text
     }
 
@@ -161,9 +188,26 @@ impl Status {
         Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
     }
 
+    fn forward_rows(&self) -> Vec<Vec<String>> {
+        let head = ["FORWARDED", "REASON", "CLIENT", "USER", "PROGRAM"];
+        let row = |forward: &Forward| {
+            let Forward { address, user, program, reason, count, .. } = forward;
+            std::iter::once(count.to_string())
+                .chain([reason, address, user, program].map(|text| or_none(text)))
+                .collect()
+        };
+        std::iter::once(head.map(str::to_owned).to_vec()).chain(self.forwards.iter().map(row)).collect()
+    }
+
+    /// Each reason once, with what to do about it.
+    fn changes(&self) -> String {
+        let reasons: BTreeMap<_, _> = self.forwards.iter().map(|forward| (&forward.reason, forward)).collect();
+        let line = |forward: &Forward| format!("{}: {}; {}\n", forward.reason, forward.cause, forward.change);
+        reasons.into_values().map(line).collect()
+    }
+
     fn client_rows(&self) -> Vec<Vec<String>> {
         let head = ["CLIENT", "USER", "PROGRAM", "PROTOCOL", "WATCHES", "REQUESTS", "BYTES"];
-        let or_none = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
         let row = |client: &Client| {
             let texts = [&client.address, &client.user, &client.program, &client.protocol].map(|text| or_none(text));
             let counts = [client.watches.to_string(), client.requests.to_string(), bytes(client.bytes)];
@@ -200,6 +244,10 @@ impl Status {
         }));
         rows
     }
+}
+
+fn or_none(text: &str) -> String {
+    if text.is_empty() { "–".to_owned() } else { text.to_owned() }
 }
 
 /// Columns as wide as their widest cell, two blanks between.
@@ -243,7 +291,9 @@ mod tests {
             "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
             "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
             {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
-            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}]}"#;
+            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}],
+            "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
+            {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
         let status: Status = serde_json::from_str(json).unwrap();
         let text = status.render();
         for line in [
@@ -255,6 +305,9 @@ mod tests {
             "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
             "pods: no route",
             "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
+            "12         encoding  10.0.0.7  –     kubectl/v1",
+            "1          encoding  –         –     others",
+            "encoding: no; do",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }

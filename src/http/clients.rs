@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::body::{Body, BoxError};
+use super::read::ForwardReason;
 use super::server::Connection;
 use crate::codec::Slices;
 
@@ -52,6 +53,8 @@ pub struct Row {
     /// Answers under way, watches among them.
     open: AtomicI64,
     bytes: AtomicU64,
+    /// Reads that went to the apiserver, in the order of [`ForwardReason::ALL`].
+    forwarded: [AtomicU64; ForwardReason::ALL.len()],
     last: Mutex<Option<Instant>>,
     /// It has given its place away.
     gone: AtomicBool,
@@ -73,6 +76,8 @@ pub struct Client {
     pub watches: u64,
     /// Of bodies.
     pub bytes: u64,
+    /// Reads that went to the apiserver, by reason; only those that there are.
+    pub forwarded: Vec<(ForwardReason, u64)>,
 }
 
 /// Marks the answer to a watch.
@@ -189,6 +194,13 @@ impl Row {
         }
     }
 
+    /// Counts a read that went to the apiserver.
+    pub fn forwarded(&self, reason: ForwardReason) {
+        if let Some(index) = ForwardReason::ALL.iter().position(|known| *known == reason) {
+            self.forwarded[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts what is sent of an answer.
     pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let watch = response.extensions_mut().remove::<IsWatch>().is_some();
@@ -198,6 +210,8 @@ impl Row {
     }
 
     fn show(&self, key: &Key) -> Client {
+        let counts = self.forwarded.iter().map(|counter| counter.load(Ordering::Relaxed));
+        let forwarded = ForwardReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         Client {
             address: key.address.to_string(),
             user: self.user.lock().to_string(),
@@ -206,6 +220,7 @@ impl Row {
             requests: self.requests.load(Ordering::Relaxed),
             watches: u64::try_from(self.watches.load(Ordering::Relaxed)).unwrap_or(0),
             bytes: self.bytes.load(Ordering::Relaxed),
+            forwarded,
         }
     }
 }
@@ -286,6 +301,9 @@ mod tests {
         let clients = Clients::default();
         let row = seen(&clients, 1, "a");
         row.is("system:serviceaccount:a:b");
+        row.forwarded(ForwardReason::Encoding);
+        row.forwarded(ForwardReason::Unauthorized);
+        row.forwarded(ForwardReason::Encoding);
         let mut response = Response::new(body::full(bytes::Bytes::from_static(b"12345")));
         response.extensions_mut().insert(IsWatch);
         let response = row.count(response);
@@ -293,6 +311,8 @@ mod tests {
         assert_eq!((clients.list()[0].watches, clients.list()[0].bytes), (1, 0));
         response.into_body().collect().await.unwrap();
         let shown = &clients.list()[0];
+        assert_eq!(shown.forwarded, [(ForwardReason::Encoding, 2), (ForwardReason::Unauthorized, 1)]);
+        assert_eq!(clients.sent_bytes(), 5);
         assert_eq!((shown.watches, shown.bytes, shown.user.as_str()), (0, 5, "system:serviceaccount:a:b"));
     }
 }

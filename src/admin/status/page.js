@@ -147,6 +147,15 @@ function clients(all) {
 	});
 }
 
+function forwards(all) {
+	return all.map(({ count, reason, address, user, program, cause, change }) => {
+		const row = element('tr');
+		const texts = [reason, address || '–', user || '–', program, cause, change];
+		row.append(element('td', grouped(count), 'n'), ...texts.map((text) => element('td', text)));
+		return row;
+	});
+}
+
 let draw = () => {};
 addEventListener('resize', () => draw());
 
@@ -169,6 +178,7 @@ function show(status) {
 	byId('caches').replaceChildren(...rows(status.caches));
 	byId('count').textContent = status.clients.length;
 	byId('clients').replaceChildren(...clients(status.clients));
+	byId('forwards').replaceChildren(...forwards(status.forwards));
 }
 
 async function live() {
