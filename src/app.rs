@@ -7,6 +7,7 @@ mod convert;
 pub mod daemon;
 mod demo;
 mod drop_in;
+mod explain;
 mod introspect;
 pub mod kubeconfig;
 pub mod live;
@@ -86,6 +87,10 @@ fn dispatch(
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
         Command::Status => status::ask(loaded.config.admin.listen)
             .and_then(|status| out.write_all(status.render().as_bytes()).map_err(|error| error.to_string()))
+            .map_err(Failed::from),
+        Command::Explain(explained) => explain::ask(loaded.config.admin.listen, explained)
+            .map(|explanation| explain::render(&explanation, &explained.target))
+            .and_then(|text| out.write_all(text.as_bytes()).map_err(|error| error.to_string()))
             .map_err(Failed::from),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),

@@ -1,5 +1,6 @@
 //! The command line: subcommands, and one flag for each setting of the configuration.
 
+mod explain;
 mod look;
 
 use std::ffi::OsString;
@@ -7,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+
+pub use explain::Explained;
 
 use crate::client::Ask;
 use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting, parse_duration};
@@ -31,6 +34,8 @@ pub enum Command {
     },
     Check,
     Status,
+    /// Tell what a running daemon would do with a request.
+    Explain(Explained),
     /// Print objects of a running daemon's cache.
     Get(Ask),
     /// The same, and then every change.
@@ -100,6 +105,7 @@ where
                 "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
                 "check" => Command::Check,
                 "status" => Command::Status,
+                "explain" => Command::Explain(explain::explained(matches)?),
                 "get" => Command::Get(look::ask(matches)?),
                 "watch" => Command::Watch(look::ask(matches)?),
                 "version" => Command::Version,
@@ -159,6 +165,7 @@ pub fn clap() -> Clap {
                 .args(flags(&[])),
         )
         .subcommand(Clap::new("status").about("Show what the daemon that runs on this machine does").args(flags(&[])))
+        .subcommand(explain::command().args(flags(&[]).map(|flag| flag.hide_short_help(true))))
         .subcommand(look::get())
         .subcommand(look::watch())
         .subcommand(Clap::new("version").about("Print the version"))

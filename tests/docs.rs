@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use informerd::args;
 use informerd::config::{self, Flags, SETTINGS, Source};
+use informerd::reads::ForwardReason;
 
 const CONFIGURATION: &str = "docs/configuration.md";
 const BEGIN: &str = "<!-- settings: held to the code by tests/docs.rs -->";
@@ -56,6 +57,16 @@ impl Source for Asked {
     fn read(&self, _: &Path) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
+}
+
+#[test]
+fn every_reason_for_forwarding_is_explained() {
+    let page = read("docs/compatibility.md");
+    let table = page.split_once("<!-- reasons: held to the code by tests/docs.rs -->\n");
+    let table = table.and_then(|(_, rest)| rest.split_once("<!-- end of reasons -->")).expect("a table of reasons").0;
+    let rows: Vec<_> = table.lines().skip(2).map(str::to_owned).collect();
+    let row = |reason: ForwardReason| format!("| `{}` | {} | {} |", reason.as_str(), reason.cause(), reason.change());
+    assert_eq!(rows, ForwardReason::ALL.map(row));
 }
 
 #[test]

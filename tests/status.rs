@@ -7,6 +7,7 @@ mod browser;
 mod support;
 
 use informerd::app::status;
+use informerd::reads::ForwardReason;
 use informerd::sim;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ async fn a_browser_shows_it_live() {
         )
     };
     page.until(&format!("{} >= 30", tile("reads from the caches"))).await;
-    page.until(&format!("{} > 0", tile("requests saved"))).await;
+    page.until(&format!("{} > 0", tile("requests spared"))).await;
     page.until(&format!("{} === 1", tile("client watches"))).await;
     // The plot has a line once two samples were taken.
     page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
@@ -64,6 +65,15 @@ async fn a_browser_shows_it_live() {
     page.until(&format!("{} === '127.0.0.1' && {} === 'HTTP/1.1' && {} === '1'", client(0), client(3), client(4)))
         .await;
     page.until(&format!("Number({}) > 30", client(5))).await;
+    // Why reads were forwarded, for whom, and what to do about it.
+    let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
+    for _ in 0..3 {
+        Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
+    }
+    page.until(
+        "[...document.querySelectorAll('#forwards tr')].map(r => [0, 1, 4].map(c => r.cells[c].textContent).join()).join() === '3,encoding,a-program/1'",
+    )
+    .await;
     // It goes on without being loaded again.
     drop(watch);
     read_much(&through, 70).await;
@@ -77,7 +87,7 @@ async fn a_browser_shows_it_live() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 
     // Whatever a thing is called stays a text.
-    page.evaluate(&format!("show({{...({EMPTY}), server: {EVIL:?}, caches: [], clients: [{{...({CLIENT}), program: {EVIL:?}, user: {EVIL:?}}}]}})")).await;
+    page.evaluate(&format!("show({{...({EMPTY}), server: {EVIL:?}, caches: [], forwards: [{{reason: {EVIL:?}, program: {EVIL:?}, count: 1, cause: {EVIL:?}, change: {EVIL:?}}}], clients: [{{...({CLIENT}), program: {EVIL:?}, user: {EVIL:?}}}]}})")).await;
     assert_eq!(page.evaluate("document.querySelectorAll('img').length").await, 0);
 
     through.context.readiness.withdraw("draining");
@@ -86,19 +96,23 @@ async fn a_browser_shows_it_live() {
 
 const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0}";
 
-const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, \
+const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
                      connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_shows_the_same() {
     let (_server, through) = daemon().await;
     read_much(&through, 5).await;
+    let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
+    Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     let admin = through.daemon.admin;
     let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render();
     assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert!(text.contains(": ready\n") && text.contains(" 5 reads from the caches, "), "{text}");
+    assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
     assert_eq!(rows.len(), 2, "{text}");
+    assert!(text.lines().any(|line| line == "1          encoding  127.0.0.1  –     a-program/1"), "{text}");
+    assert!(text.contains(ForwardReason::Encoding.change()), "{text}");
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;

@@ -1,11 +1,14 @@
 //! One connection, HTTP/2 or HTTP/1.1, plain or TLS.
 
+#![allow(dead_code, reason = "each load generator uses its own part of this")]
+
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -159,7 +162,25 @@ impl Connection {
         }
     }
 
+    /// Fails unless the answer is a success.
     pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let response = self.request(method, path, headers, body).await?;
+        if !response.status().is_success() {
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(response)
+    }
+
+    /// Whatever the answer is. `headers` take the place of those that the generator sends by itself.
+    pub(crate) async fn request(
         &mut self,
         method: Method,
         path: &str,
@@ -177,22 +198,17 @@ impl Connection {
             .header("accept", "application/json")
             .header("content-type", "application/json")
             .header("user-agent", "informerd-load");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
         if matches!(self.send, Sender::Http1(_)) {
             request = request.header("host", &self.target.address);
         }
         if let Some(token) = &self.target.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let response = self.dispatch(request.body(Full::new(body.into()))?).await?;
-        if !response.status().is_success() {
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        let mut request = request.body(Full::new(body.into()))?;
+        for (name, value) in headers {
+            request.headers_mut().insert(HeaderName::from_str(name)?, HeaderValue::from_str(value)?);
         }
-        Ok(response)
+        self.dispatch(request).await
     }
 
     /// A call of gRPC with one message.

@@ -13,7 +13,8 @@ use tokio::time::{Duration, Instant};
 
 use super::Options;
 use super::client::{Connection, Protocol, cpu_seconds};
-use super::fixture::{Running, config_map};
+use super::fixture::config_map;
+use super::server::Running;
 
 /// What a fan-out costs.
 #[derive(Clone, Copy, Debug)]

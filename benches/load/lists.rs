@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Options;
 use super::client::{Protocol, cpu_seconds};
-use super::fixture::Running;
+use super::server::Running;
 
 /// What one list costs.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,10 @@ mod client;
 mod fanout;
 mod fixture;
 mod lists;
+mod padding;
 mod reads;
 mod report;
+mod server;
 
 use std::path::PathBuf;
 

@@ -10,7 +10,8 @@ use tokio::time::{Duration, Instant};
 
 use super::Options;
 use super::client::{Connection, Protocol, Target};
-use super::fixture::{Running, config_map};
+use super::fixture::config_map;
+use super::server::Running;
 
 /// What so many reads cost.
 #[derive(Clone, Copy, Debug)]

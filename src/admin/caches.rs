@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 
+use http::request::Parts;
 use serde::Serialize;
 
-use super::Totals;
+use super::{Explaining, Totals};
 
 /// Hands out the state of everything, without waiting for any of it.
 pub trait Introspect: Debug + Send + Sync + 'static {
@@ -13,6 +14,12 @@ pub trait Introspect: Debug + Send + Sync + 'static {
 
     /// A bounded number of them, those that matter most first.
     fn clients(&self) -> Vec<ClientInfo>;
+
+    /// A bounded number of them, the most frequent first.
+    fn forwards(&self) -> Vec<ForwardInfo>;
+
+    /// What would become of this request, which is not done.
+    fn explain(&self, request: Parts) -> Explaining;
 }
 
 /// One client as the status page shows it. Nothing of its credentials.
@@ -27,6 +34,20 @@ pub struct ClientInfo {
     /// Open now.
     pub watches: u64,
     pub bytes: u64,
+}
+
+/// Reads of one client that went to the apiserver for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ForwardInfo {
+    pub address: String,
+    pub user: String,
+    pub program: String,
+    /// In the words of `informerd_reads_total`.
+    pub reason: &'static str,
+    pub count: u64,
+    pub cause: &'static str,
+    /// What to change so that such reads are served.
+    pub change: &'static str,
 }
 
 /// One informer as `/debug/caches` shows it.
@@ -90,6 +111,14 @@ impl Introspect for NoCaches {
 
     fn clients(&self) -> Vec<ClientInfo> {
         Vec::new()
+    }
+
+    fn forwards(&self) -> Vec<ForwardInfo> {
+        Vec::new()
+    }
+
+    fn explain(&self, _: Parts) -> Explaining {
+        Box::pin(std::future::ready(None))
     }
 }
 

@@ -3,13 +3,17 @@
 
 mod caches;
 mod config;
+mod explain;
 mod routes;
 mod server;
+mod spared;
 mod status;
 
-pub use caches::{CacheInfo, ClientInfo, Introspect, NoCaches};
+pub use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, NoCaches};
 pub use config::Config;
+pub use explain::{Explaining, Explanation};
 pub use server::{Admin, AdminError};
+pub use spared::{Grouped, InUnits, Spared, Traffic};
 pub use status::Totals;
 
 #[cfg(test)]

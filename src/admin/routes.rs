@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Response, StatusCode, header};
 use http_body_util::Full;
 
-use super::Introspect;
 use super::status::{Past, Status};
+use super::{Introspect, explain};
 use crate::lifecycle::readiness::{PendingState, Registry};
 use crate::telemetry::{CONTENT_TYPE, Metrics};
 
@@ -24,6 +25,7 @@ informerd
 /status         what it does, for a browser; `informerd status` says it in a terminal
 /status.json    the same as JSON
 /debug/caches   every informer, as JSON
+/explain/PATH   what would become of a request for PATH with these headers, as JSON; `informerd explain` says it in a terminal
 ";
 
 const PATHS: &[&str] =
@@ -66,6 +68,17 @@ impl Pages {
             "/status.css" => asset("text/css; charset=utf-8", include_str!("status/page.css")),
             "/status.json" => self.status(),
             _ => page(StatusCode::NOT_FOUND, TEXT, format!("no such page\n\n{INDEX}")),
+        }
+    }
+
+    pub(super) async fn explain(&self, request: Parts) -> Response<Full<Bytes>> {
+        let Some(asked) = explain::asked(request) else {
+            return page(StatusCode::NOT_FOUND, TEXT, format!("no path to be explained\n\n{INDEX}"));
+        };
+        match self.caches.explain(asked).await.map(|explanation| serde_json::to_string(&explanation)) {
+            Some(Ok(text)) => page(StatusCode::OK, JSON, text + "\n"),
+            Some(Err(error)) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            None => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "too many questions at once, or the end\n".to_owned()),
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::routes::Pages;
 use super::status::Past;
-use super::{Config, Introspect};
+use super::{Config, Introspect, explain};
 use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::{self, Fatal};
 use crate::telemetry::Metrics;
@@ -152,8 +152,8 @@ async fn serve(listener: StdListener, pages: Pages, access: Access) {
 
 async fn connection(stream: TcpStream, pages: Pages, access: Access) {
     let service = service_fn(move |request| {
-        let response = respond(&pages, &request, access);
-        async move { Ok::<_, Infallible>(response) }
+        let pages = pages.clone();
+        async move { Ok::<_, Infallible>(respond(&pages, request, access).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -164,7 +164,7 @@ async fn connection(stream: TcpStream, pages: Pages, access: Access) {
     }
 }
 
-fn respond(pages: &Pages, request: &Request<Incoming>, access: Access) -> Response<Full<Bytes>> {
+async fn respond(pages: &Pages, request: Request<Incoming>, access: Access) -> Response<Full<Bytes>> {
     if access == Access::Network {
         return pages.answer_network(request.method(), request.uri().path());
     }
@@ -173,6 +173,9 @@ fn respond(pages: &Pages, request: &Request<Incoming>, access: Access) -> Respon
         let mut response = Response::new(Full::new(Bytes::from_static(b"this host name is not served here\n")));
         *response.status_mut() = StatusCode::FORBIDDEN;
         return response;
+    }
+    if request.uri().path().starts_with(explain::PREFIX) {
+        return pages.explain(request.into_parts().0).await;
     }
     pages.answer(request.method(), request.uri().path())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{CacheInfo, ClientInfo, Introspect};
+use super::{CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
@@ -17,14 +17,16 @@ pub(super) const EVERY: Duration = Duration::from_secs(5);
 const POINTS: usize = 720;
 
 /// Counters since the start and gauges of now, over everything the process does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// The apiserver's address.
     pub server: String,
+    /// What the apiserver was spared.
+    pub spared: Spared,
     /// Reads answered from a cache.
     pub served: u64,
-    /// Lists, watches and probes of our own.
+    /// Requests of our own to the apiserver: lists, watches, probes, reviews and what else there is.
     pub own: u64,
     /// Requests handed to the apiserver.
     pub forwarded: u64,
@@ -45,6 +47,8 @@ pub struct Totals {
 pub(super) struct Point {
     /// Seconds since 1970.
     at: u64,
+    /// Requests.
+    spared: i64,
     served: u64,
     own: u64,
     forwarded: u64,
@@ -72,6 +76,7 @@ pub(super) struct Status {
     totals: Totals,
     caches: Vec<CacheInfo>,
     clients: Vec<ClientInfo>,
+    forwards: Vec<ForwardInfo>,
     past: Vec<Point>,
 }
 
@@ -93,7 +98,8 @@ impl Past {
         if points.len() == POINTS {
             points.pop_front();
         }
-        points.push_back(Point { at, served: totals.served, own: totals.own, forwarded: totals.forwarded });
+        let Totals { served, own, forwarded, .. } = *totals;
+        points.push_back(Point { at, spared: totals.spared.requests, served, own, forwarded });
     }
 }
 
@@ -111,6 +117,7 @@ impl Status {
             totals: daemon.totals(),
             caches: super::caches::sorted(daemon.caches()),
             clients: daemon.clients(),
+            forwards: daemon.forwards(),
             past: past.points.lock().iter().copied().collect(),
         }
     }

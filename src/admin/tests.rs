@@ -23,6 +23,15 @@ impl Introspect for Two {
     fn clients(&self) -> Vec<ClientInfo> {
         Vec::new()
     }
+
+    fn forwards(&self) -> Vec<ForwardInfo> {
+        Vec::new()
+    }
+
+    fn explain(&self, request: http::request::Parts) -> Explaining {
+        let plan = format!("{} {}", request.method, request.uri);
+        Box::pin(std::future::ready(Some(Explanation { plan, ..Explanation::default() })))
+    }
 }
 
 fn start(readiness: &Registry, fatal: &Fatal) -> Admin {

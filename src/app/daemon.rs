@@ -9,6 +9,7 @@ use super::certificates::Validity;
 use super::collect::Rooms;
 use super::convert;
 use super::drop_in::DropIn;
+use super::explain::Explainer;
 use super::introspect::Everything;
 use super::memory::Memory;
 use super::process::Context;
@@ -123,6 +124,7 @@ impl Daemon {
             upstream: upstream.clone(),
             http: http_metrics.clone(),
             grpc: grpc_metrics.clone(),
+            explainer: Explainer::start(reads.clone()),
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
 

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use super::daemon::Daemon;
+use super::introspect::spared;
 use super::kubeconfig::{self, Endpoint};
 use super::live::{self, Banner, Live, Sample};
 use super::process::{self, Context, End, ProcessError};
@@ -14,7 +15,6 @@ use crate::passthrough::LendIdentity;
 use crate::sim::{Cluster, DemoConfig};
 use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
-use crate::upstream::metrics::RequestVerb;
 
 /// The simulated cluster, the daemon in front of it, and a kubeconfig that is removed at the end.
 struct Demo {
@@ -139,16 +139,11 @@ impl Drop for Demo {
 impl Live for Daemon {
     fn sample(&self) -> Sample {
         let caches: Vec<_> = self.factory.informers().iter().map(|informer| informer.cache.stats()).collect();
-        let upstream = self.upstream.metrics();
-        let total = |verb| upstream.total(verb, None);
+        let open = self.http.watches_open.get() + self.grpc.watches_open.get();
         Sample {
             objects: caches.iter().map(|stats| stats.objects as u64).sum(),
-            upstream_watches: caches.iter().filter(|stats| stats.state.is_ready()).count() as u64,
-            clients: u64::try_from(self.http.connections_open.get()).unwrap_or(0),
-            watches: u64::try_from(self.http.watches_open.get()).unwrap_or(0),
-            events_total: caches.iter().map(|stats| stats.events_total).sum(),
-            served_total: self.reads.metrics().local(),
-            upstream_total: total(RequestVerb::List) + total(RequestVerb::Watch) + total(RequestVerb::WatchList),
+            watches: u64::try_from(open).unwrap_or(0),
+            spared: spared(self.reads.metrics(), self.upstream.metrics(), &self.http, &self.grpc),
         }
     }
 }

@@ -1,23 +1,26 @@
 //! The daemon as the admin side shows it.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::request::Parts;
 use tokio::time::Instant;
 
-use crate::admin::{CacheInfo, ClientInfo, Introspect, Totals};
+use super::explain::Explainer;
+use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Spared, Totals, Traffic};
 use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
 use crate::informer::{Factory, Informer};
 use crate::meta::{Encoding, ResourceVersion};
-use crate::reads::Reads;
+use crate::reads::{ReadMetrics, Reads};
 use crate::upstream::client::Upstream;
-use crate::upstream::metrics::RequestVerb;
+use crate::upstream::metrics::UpstreamMetrics;
 
-/// What the informers themselves ask of the apiserver.
-const OWN: &[RequestVerb] = &[RequestVerb::List, RequestVerb::Watch, RequestVerb::WatchList, RequestVerb::Probe];
+/// Clients and reasons that are shown.
+const MOST_FORWARDS: usize = 50;
 
 pub(super) struct Everything {
     pub(super) factory: Factory,
@@ -25,6 +28,7 @@ pub(super) struct Everything {
     pub(super) upstream: Upstream,
     pub(super) http: Arc<HttpMetrics>,
     pub(super) grpc: Arc<GrpcMetrics>,
+    pub(super) explainer: Explainer,
 }
 
 impl Introspect for Everything {
@@ -38,8 +42,9 @@ impl Introspect for Everything {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
             server: self.upstream.authority().to_string(),
+            spared: spared(self.reads.metrics(), upstream, &self.http, &self.grpc),
             served: self.reads.metrics().local(),
-            own: OWN.iter().map(|verb| upstream.total(*verb, None)).sum(),
+            own: upstream.own(),
             forwarded: self.http.requests_forwarded.get(),
             refused: self.http.requests_refused.get(),
             connections: now(self.http.connections_open.get()),
@@ -50,12 +55,35 @@ impl Introspect for Everything {
         }
     }
 
+    fn explain(&self, request: Parts) -> Explaining {
+        self.explainer.ask(request)
+    }
+
     fn clients(&self) -> Vec<ClientInfo> {
         let info = |client: Client| {
-            let Client { address, user, program, protocol, requests, watches, bytes } = client;
+            let Client { address, user, program, protocol, requests, watches, bytes, forwarded: _ } = client;
             ClientInfo { address, user, program, protocol, requests, watches, bytes }
         };
         self.http.clients.list().into_iter().map(info).collect()
+    }
+
+    fn forwards(&self) -> Vec<ForwardInfo> {
+        let mut all = Vec::new();
+        for Client { address, user, program, forwarded, .. } in self.http.clients.list() {
+            all.extend(forwarded.into_iter().map(|(reason, count)| ForwardInfo {
+                address: address.clone(),
+                user: user.clone(),
+                program: program.clone(),
+                reason: reason.as_str(),
+                count,
+                cause: reason.cause(),
+                change: reason.change(),
+            }));
+        }
+        // A stable sort: equal counts stay in the order of the clients.
+        all.sort_by_key(|forward| Reverse(forward.count));
+        all.truncate(MOST_FORWARDS);
+        all
     }
 }
 
@@ -69,6 +97,24 @@ impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
         self.factory.informers().iter().map(|informer| message(informer)).collect()
     }
+}
+
+/// What the apiserver was spared: the difference between what went out to clients and what came from the apiserver.
+pub(super) fn spared(
+    reads: &ReadMetrics,
+    upstream: &UpstreamMetrics,
+    http: &HttpMetrics,
+    grpc: &GrpcMetrics,
+) -> Spared {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Spared::from(Traffic {
+        answered: reads.answered() + http.requests_forwarded.get(),
+        asked: upstream.own() + upstream.forwarded(),
+        sent_bytes: http.clients.sent_bytes(),
+        received_bytes: load(&upstream.received_bytes),
+        sent_events: http.watch_events.get() + grpc.events.get(),
+        received_events: load(&upstream.received_events),
+    })
 }
 
 /// Zero if never.

@@ -1,6 +1,6 @@
 //! What `informerd demo` shows: where it listens, what to try, and one line of life.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,22 +8,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Counters of the running daemon, read once a second. The totals never fall.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use crate::admin::{Grouped, InUnits, Spared};
+
+/// The running daemon, looked at once a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub objects: u64,
-    /// Open watches against the apiserver.
-    pub upstream_watches: u64,
-    /// Open connections of clients.
-    pub clients: u64,
     /// Open watches of clients.
     pub watches: u64,
-    /// Events received from the apiserver since the start.
-    pub events_total: u64,
-    /// Reads answered from a cache since the start, each of which the apiserver did not have to answer.
-    pub served_total: u64,
-    /// Lists and watches of our own against the apiserver since the start.
-    pub upstream_total: u64,
+    pub spared: Spared,
 }
 
 /// Whatever can be sampled.
@@ -45,49 +38,41 @@ pub struct Banner<'a> {
     pub churn: u32,
 }
 
+/// A number of at most six characters and a sign, up to 99,999 million.
+struct Short(i64);
+
 /// How often the line is written where it cannot be rewritten in place.
 const EVERY_IN_A_FILE: Duration = Duration::from_secs(10);
 const EVERY_ON_A_TERMINAL: Duration = Duration::from_secs(1);
 
 // === impl Sample ===
 
-impl Sample {
-    /// Reads the apiserver was spared.
-    fn saved(&self) -> u64 {
-        self.served_total.saturating_sub(self.upstream_total)
-    }
-
-    /// One line for a terminal of 80 columns: objects cached, requests saved; the rate is that since the earlier sample.
-    pub fn line(&self, earlier: &Self, elapsed: Duration) -> String {
-        let events = self.events_total.saturating_sub(earlier.events_total);
-        // Rounded to whole events a second.
-        let rate = u128::from(events) * 1000 / elapsed.as_millis().max(1);
-        format!(
-            "{} cached, {}, {}, {}, {rate} events/s, {} saved",
-            grouped(self.objects),
-            counted(self.upstream_watches, "upstream watch", "es"),
-            counted(self.clients, "client", "s"),
-            counted(self.watches, "watch", "es"),
-            grouped(self.saved()),
+impl fmt::Display for Sample {
+    /// One line for a terminal of 80 columns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spared { requests, bytes, events, deliveries_per_event } = self.spared;
+        write!(
+            f,
+            "{} cached, {} watches; spared {} requests, {}, {} events (x{deliveries_per_event:.1})",
+            Short(i64::try_from(self.objects).unwrap_or(i64::MAX)),
+            Short(i64::try_from(self.watches).unwrap_or(i64::MAX)),
+            Short(requests),
+            InUnits(bytes),
+            Short(events),
         )
     }
 }
 
-fn counted(number: u64, what: &str, plural: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { plural })
-}
+// === impl Short ===
 
-/// `1234567` as `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.unsigned_abs() {
+            0..10_000 => write!(f, "{}", Grouped(self.0)),
+            10_000..10_000_000 => write!(f, "{}k", Grouped(self.0 / 1_000)),
+            _ => write!(f, "{}M", Grouped(self.0 / 1_000_000)),
         }
-        text.push(digit);
     }
-    text
 }
 
 // === impl Banner ===
@@ -124,11 +109,9 @@ pub async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), termin
     let every = if terminal { EVERY_ON_A_TERMINAL } else { EVERY_IN_A_FILE };
     let mut ticks = interval_at(Instant::now() + EVERY_ON_A_TERMINAL, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut earlier, mut at) = (live.sample(), Instant::now());
     loop {
-        let now = ticks.tick().await;
-        let sample = live.sample();
-        let line = sample.line(&earlier, now.saturating_duration_since(at));
+        ticks.tick().await;
+        let line = live.sample();
         if terminal {
             // Back to the first column, and whatever stood there is erased.
             write!(out, "\r\x1b[2K{line}")?;
@@ -136,7 +119,6 @@ pub async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), termin
             writeln!(out, "{line}")?;
         }
         out.flush()?;
-        (earlier, at) = (sample, now);
     }
 }
 
@@ -149,50 +131,34 @@ pub fn finish(live: &dyn Live, out: &mut dyn Write, terminal: bool) -> io::Resul
     if terminal {
         writeln!(out)?;
     }
-    writeln!(
-        out,
-        "\nserved {} reads from the caches with {} lists and watches upstream; bye",
-        grouped(sample.served_total),
-        grouped(sample.upstream_total)
-    )?;
+    writeln!(out, "\nspared the apiserver {}; bye", sample.spared)?;
     out.flush()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
 
-    /// 50 events more each time it is asked.
-    #[derive(Default)]
-    struct Counting(AtomicU64);
+    struct Still;
 
-    impl Live for Counting {
+    impl Live for Still {
         fn sample(&self) -> Sample {
-            let events_total = self.0.fetch_add(50, Ordering::Relaxed);
-            Sample {
-                objects: 12_345,
-                clients: 1,
-                events_total,
-                served_total: 1_000,
-                upstream_total: 10,
-                ..Sample::default()
-            }
+            let spared = Spared { requests: 123_456, bytes: 99 << 20, events: -98_765, deliveries_per_event: 4_321.0 };
+            Sample { objects: 98_765, watches: 1_000, spared }
         }
     }
 
     async fn shown(terminal: bool, length: Duration) -> String {
         let mut out = Vec::new();
-        let live = Counting::default();
-        let _ = tokio::time::timeout(length, show(&live, &mut out, terminal)).await;
+        let _ = tokio::time::timeout(length, show(&Still, &mut out, terminal)).await;
         String::from_utf8(out).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
     async fn rewrites_its_line_on_a_terminal() {
         let text = shown(true, Duration::from_millis(3_500)).await;
-        let line = "12,345 cached, 0 upstream watches, 1 client, 0 watches, 50 events/s, 990 saved";
+        let line = "98k cached, 1,000 watches; spared 123k requests, 99.0 MiB, -98k events (x4321.0)";
+        assert!(line.len() <= 80);
         assert_eq!(text, format!("\r\x1b[2K{line}").repeat(3));
     }
 
@@ -200,7 +166,6 @@ mod tests {
     async fn writes_few_lines_into_a_file() {
         let text = shown(false, Duration::from_secs(22)).await;
         assert_eq!(text.lines().count(), 3, "{text}");
-        assert!(text.lines().last().unwrap().contains(" 5 events/s,"), "50 in ten seconds: {text}");
         assert!(!text.contains('\x1b'));
     }
 
@@ -215,13 +180,14 @@ mod tests {
                 Ok(())
             }
         }
-        let ended = show(&Counting::default(), &mut Gone, true).await;
+        let ended = show(&Still, &mut Gone, true).await;
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
     fn numbers_and_banner() {
-        assert_eq!([grouped(0), grouped(999), grouped(1_000), grouped(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        let short = [0, 9_999, -10_000, 9_999_999, 1_234_567_890].map(|number| Short(number).to_string());
+        assert_eq!(short, ["0", "9,999", "-10k", "9,999k", "1,234M"]);
         let banner = Banner {
             url: "http://127.0.0.1:8001",
             admin: "127.0.0.1:8002".parse().unwrap(),
@@ -238,7 +204,11 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         let mut out = Vec::new();
-        finish(&Counting::default(), &mut out, true).unwrap();
-        assert!(String::from_utf8(out).unwrap().contains("served 1,000 reads"));
+        finish(&Still, &mut out, true).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("spared the apiserver 123,456 requests, 99.0 MiB, -98,765 events (4321.0 deliver"),
+            "{text}"
+        );
     }
 }

@@ -1,11 +1,15 @@
 //! `informerd status`: what the status page shows, in a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::admin::Spared;
 
 /// The daemon is on this machine: it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,6 +28,7 @@ pub struct Status {
     pub ready: bool,
     pub pending: Vec<String>,
     pub resident_bytes: u64,
+    pub spared: Spared,
     pub served: u64,
     pub own: u64,
     pub forwarded: u64,
@@ -34,6 +39,7 @@ pub struct Status {
     pub upstream_in_flight: u64,
     pub caches: Vec<Cache>,
     pub clients: Vec<Client>,
+    pub forwards: Vec<Forward>,
     pub past: Vec<Point>,
 }
 
@@ -70,13 +76,25 @@ pub struct Client {
     pub bytes: u64,
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Forward {
+    pub address: String,
+    pub user: String,
+    pub program: String,
+    pub reason: String,
+    pub count: u64,
+    pub cause: String,
+    pub change: String,
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Point {
     /// Seconds since 1970.
     pub at: u64,
-    pub served: u64,
-    pub own: u64,
+    /// Requests.
+    pub spared: i64,
 }
 
 /// Asks the daemon whose admin side listens there.
@@ -84,19 +102,26 @@ pub struct Point {
 /// # Errors
 /// It does not answer, or not as an informerd does.
 pub fn ask(admin: SocketAddr) -> Result<Status, String> {
-    let failed = |error: std::io::Error| format!("http://{admin}/status.json: {error}: does informerd run?");
+    get(admin, "/status.json", &[])
+}
+
+/// One answer in JSON.
+pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Result<T, String> {
+    let url = format!("http://{admin}{target}");
+    let failed = |error: std::io::Error| format!("{url}: {error}: does informerd run?");
     let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT).map_err(failed)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-    write!(stream, "GET /status.json HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").map_err(failed)?;
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {admin}\r\n{headers}Connection: close\r\n\r\n").map_err(failed)?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).map_err(failed)?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let line = head.lines().next().unwrap_or_default();
     if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(format!("http://{admin}/status.json: {line:?} is no answer of informerd"));
+        return Err(format!("{url}: {line:?} is no answer of informerd"));
     }
-    serde_json::from_str(body).map_err(|error| format!("http://{admin}/status.json: {error}"))
+    serde_json::from_str(body).map_err(|error| format!("{url}: {error}"))
 }
 
 // === impl Status ===
@@ -104,20 +129,20 @@ pub fn ask(admin: SocketAddr) -> Result<Status, String> {
 impl Status {
     pub fn render(&self) -> String {
         let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
-        let saved = self.served.saturating_sub(self.own);
         let mut text = format!(
             "informerd {} before {}: {state}\n\n\
-             requests   {saved} saved: {} reads from the caches, {} lists, watches and probes of its own\n           \
-             {} forwarded, {} refused\n\
+             spared     {}\n\
+             requests   {} reads from the caches, {} forwarded, {} refused; {} of its own\n\
              clients    {} connections, {} watches\n\
              upstream   {} connections, {} requests under way\n\
              memory     {}\n",
             self.version,
             self.server,
+            self.spared,
             self.served,
-            self.own,
             self.forwarded,
             self.refused,
+            self.own,
             self.connections,
             self.watches,
             self.upstream_connections,
@@ -126,7 +151,7 @@ impl Status {
         );
         if let Some(plot) = self.plot() {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "saved      {plot}");
+            let _ = writeln!(text, "plot       {plot}");
         }
         text.push('\n');
         text.push_str(&table(&self.rows()));
@@ -137,30 +162,52 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&self.client_rows()));
         }
+        if !self.forwards.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.forward_rows()));
+            text.push_str(&self.changes());
+        }
         text
     }
 
-    /// Requests saved a second over the time that is known, the newest at the right.
+    /// Requests spared a second over the time that is known, the newest at the right.
     fn plot(&self) -> Option<String> {
         let (first, last) = (self.past.first()?, self.past.last()?);
         let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
         let mut columns = vec![0_u64; COLUMNS];
         for pair in self.past.windows(2) {
-            let saved = |point: &Point| point.served.saturating_sub(point.own);
             let at = (pair[1].at.saturating_sub(first.at)) as usize * COLUMNS / span as usize;
-            columns[at.min(COLUMNS - 1)] += saved(&pair[1]).saturating_sub(saved(&pair[0]));
+            // A moment in which informerd asked more than it answered has no bar.
+            columns[at.min(COLUMNS - 1)] += u64::try_from(pair[1].spared - pair[0].spared).unwrap_or(0);
         }
         let most = columns.iter().copied().max().filter(|most| *most > 0)?;
         let bars: String =
             columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
         // The time of a column, in tenths of a second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
-        Some(format!("{bars}  in the last {}, at most {rate}/s", duration(span)))
+        Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
+    }
+
+    fn forward_rows(&self) -> Vec<Vec<String>> {
+        let head = ["FORWARDED", "REASON", "CLIENT", "USER", "PROGRAM"];
+        let row = |forward: &Forward| {
+            let Forward { address, user, program, reason, count, .. } = forward;
+            std::iter::once(count.to_string())
+                .chain([reason, address, user, program].map(|text| or_none(text)))
+                .collect()
+        };
+        std::iter::once(head.map(str::to_owned).to_vec()).chain(self.forwards.iter().map(row)).collect()
+    }
+
+    /// Each reason once, with what to do about it.
+    fn changes(&self) -> String {
+        let reasons: BTreeMap<_, _> = self.forwards.iter().map(|forward| (&forward.reason, forward)).collect();
+        let line = |forward: &Forward| format!("{}: {}; {}\n", forward.reason, forward.cause, forward.change);
+        reasons.into_values().map(line).collect()
     }
 
     fn client_rows(&self) -> Vec<Vec<String>> {
         let head = ["CLIENT", "USER", "PROGRAM", "PROTOCOL", "WATCHES", "REQUESTS", "BYTES"];
-        let or_none = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
         let row = |client: &Client| {
             let texts = [&client.address, &client.user, &client.program, &client.protocol].map(|text| or_none(text));
             let counts = [client.watches.to_string(), client.requests.to_string(), bytes(client.bytes)];
@@ -199,6 +246,10 @@ impl Status {
     }
 }
 
+fn or_none(text: &str) -> String {
+    if text.is_empty() { "–".to_owned() } else { text.to_owned() }
+}
+
 /// Columns as wide as their widest cell, two blanks between.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -233,28 +284,38 @@ mod tests {
 
     #[test]
     fn shows_what_the_page_shows() {
-        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,
+        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,
+            "spared":{"requests":90,"bytes":-2048,"events":1200,"deliveriesPerEvent":49.96},
             "residentBytes":33554432,"unknown":1,
-            "past":[{"at":0,"served":0,"own":0},{"at":30,"served":40,"own":10},{"at":60,"served":100,"own":10}],
+            "past":[{"at":0,"spared":0},{"at":30,"spared":30},{"at":40,"spared":20},{"at":60,"spared":80}],
             "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
             "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
             {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
-            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}]}"#;
+            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}],
+            "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
+            {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
         let status: Status = serde_json::from_str(json).unwrap();
         let text = status.render();
         for line in [
             "informerd 1.2.3 before https://a: not ready: informer pods",
-            "requests   90 saved: 100 reads from the caches, 10 lists, watches and probes of its own",
+            "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
+            "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
             "memory     32Mi",
             "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
             "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
             "pods: no route",
             "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
+            "12         encoding  10.0.0.7  –     kubectl/v1",
+            "1          encoding  –         –     others",
+            "encoding: no; do",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }
-        let plot = text.lines().find(|line| line.starts_with("saved")).unwrap();
-        assert!(plot.contains('▅') && plot.contains('█') && plot.ends_with("in the last 60s, at most 60/s"), "{plot}");
+        let plot = text.lines().find(|line| line.starts_with("plot")).unwrap();
+        assert!(
+            plot.contains('▅') && plot.contains('█') && plot.ends_with("requests spared in the last 60s, at most 60/s"),
+            "{plot}"
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::body::{Body, BoxError};
+use super::read::ForwardReason;
 use super::server::Connection;
 use crate::codec::Slices;
 
@@ -31,6 +32,8 @@ const LONGEST: usize = 64;
 pub struct Clients {
     rows: Mutex<HashMap<Key, Arc<Row>>>,
     others: Arc<Row>,
+    /// Bytes sent to those that have given their places away.
+    departed_bytes: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +53,8 @@ pub struct Row {
     /// Answers under way, watches among them.
     open: AtomicI64,
     bytes: AtomicU64,
+    /// Reads that went to the apiserver, in the order of [`ForwardReason::ALL`].
+    forwarded: [AtomicU64; ForwardReason::ALL.len()],
     last: Mutex<Option<Instant>>,
     /// It has given its place away.
     gone: AtomicBool,
@@ -71,6 +76,8 @@ pub struct Client {
     pub watches: u64,
     /// Of bodies.
     pub bytes: u64,
+    /// Reads that went to the apiserver, by reason; only those that there are.
+    pub forwarded: Vec<(ForwardReason, u64)>,
 }
 
 /// Marks the answer to a watch.
@@ -122,12 +129,33 @@ impl Clients {
         if let Some(row) = rows.get(&key) {
             return Arc::clone(row);
         }
-        if rows.len() >= MOST && !make_place(&mut rows) {
+        if rows.len() >= MOST && !self.make_place(&mut rows) {
             return Arc::clone(&self.others);
         }
         let row = Arc::<Row>::default();
         rows.insert(key, Arc::clone(&row));
         row
+    }
+
+    /// Takes out the row that was silent for longest.
+    fn make_place(&self, rows: &mut HashMap<Key, Arc<Row>>) -> bool {
+        let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
+        let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
+        let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
+            return false;
+        };
+        if let Some(row) = rows.remove(&key) {
+            row.gone.store(true, Ordering::Relaxed);
+            self.departed_bytes.fetch_add(row.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Bytes of the bodies of all answers, whoever they came from.
+    pub fn sent_bytes(&self) -> u64 {
+        let rows = self.rows.lock();
+        let bytes = |row: &Arc<Row>| row.bytes.load(Ordering::Relaxed);
+        rows.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
     }
 
     /// Those with the most open watches first, then those with the most requests; who shares the last row comes last.
@@ -145,19 +173,6 @@ impl Clients {
         }
         all
     }
-}
-
-/// Takes out the row that was silent for longest.
-fn make_place(rows: &mut HashMap<Key, Arc<Row>>) -> bool {
-    let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
-    let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
-    let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
-        return false;
-    };
-    if let Some(row) = rows.remove(&key) {
-        row.gone.store(true, Ordering::Relaxed);
-    }
-    true
 }
 
 /// `kubectl/v1.36.3` of `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
@@ -179,6 +194,13 @@ impl Row {
         }
     }
 
+    /// Counts a read that went to the apiserver.
+    pub fn forwarded(&self, reason: ForwardReason) {
+        if let Some(index) = ForwardReason::ALL.iter().position(|known| *known == reason) {
+            self.forwarded[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts what is sent of an answer.
     pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let watch = response.extensions_mut().remove::<IsWatch>().is_some();
@@ -188,6 +210,8 @@ impl Row {
     }
 
     fn show(&self, key: &Key) -> Client {
+        let counts = self.forwarded.iter().map(|counter| counter.load(Ordering::Relaxed));
+        let forwarded = ForwardReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         Client {
             address: key.address.to_string(),
             user: self.user.lock().to_string(),
@@ -196,6 +220,7 @@ impl Row {
             requests: self.requests.load(Ordering::Relaxed),
             watches: u64::try_from(self.watches.load(Ordering::Relaxed)).unwrap_or(0),
             bytes: self.bytes.load(Ordering::Relaxed),
+            forwarded,
         }
     }
 }
@@ -276,6 +301,9 @@ mod tests {
         let clients = Clients::default();
         let row = seen(&clients, 1, "a");
         row.is("system:serviceaccount:a:b");
+        row.forwarded(ForwardReason::Encoding);
+        row.forwarded(ForwardReason::Unauthorized);
+        row.forwarded(ForwardReason::Encoding);
         let mut response = Response::new(body::full(bytes::Bytes::from_static(b"12345")));
         response.extensions_mut().insert(IsWatch);
         let response = row.count(response);
@@ -283,6 +311,8 @@ mod tests {
         assert_eq!((clients.list()[0].watches, clients.list()[0].bytes), (1, 0));
         response.into_body().collect().await.unwrap();
         let shown = &clients.list()[0];
+        assert_eq!(shown.forwarded, [(ForwardReason::Encoding, 2), (ForwardReason::Unauthorized, 1)]);
+        assert_eq!(clients.sent_bytes(), 5);
         assert_eq!((shown.watches, shown.bytes, shown.user.as_str()), (0, 5, "system:serviceaccount:a:b"));
     }
 }

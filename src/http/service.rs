@@ -198,6 +198,9 @@ impl Inner {
             None => self.forward(Request::from_parts(head, body), &info, connection, audit_id).await,
         };
         spans::planned(span, &plan);
+        if let Plan::Forwarded(Some(reason)) = plan {
+            client.forwarded(reason);
+        }
         if self.explain {
             plan.write(response.headers_mut());
         }

@@ -1,6 +1,7 @@
 //! The factory: finds or starts the informer that covers a request, and stops the ones nobody needs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -111,51 +112,84 @@ impl Factory {
 
     /// The informer that covers `predicate`, started if it does not run yet.
     pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
-        match self.find_or_start(resource, predicate, encoding) {
+        let Ok(coverage) = self.covered(resource, predicate, encoding, |scope| {
+            Ok::<_, Infallible>(self.get_or_start(resource, scope, encoding))
+        });
+        coverage
+    }
+
+    /// As [`Self::covering`], but nothing is started, and no informer notices; `None` where one would be started.
+    pub fn would_cover(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Option<Coverage> {
+        let look = |scope| {
+            let informers = self.inner.informers.lock();
+            match informers.get(&InformerKey { gvr: resource.gvr.clone(), scope, encoding }) {
+                Some(informer) => Ok(Coverage::By(informer.clone())),
+                None if informers.len() >= self.inner.config.max_informers => Ok(Coverage::None(NoCoverage::TooMany)),
+                None => Err(()),
+            }
+        };
+        self.covered(resource, predicate, encoding, look).ok()
+    }
+
+    fn covered<E>(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        open: impl Fn(InformerScope) -> Result<Coverage, E>,
+    ) -> Result<Coverage, E> {
+        Ok(match self.find(resource, predicate, encoding, open)? {
             Coverage::By(informer) if informer.reflector.is_unacceptable() => Coverage::None(NoCoverage::Encoding),
             Coverage::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
                 Coverage::None(NoCoverage::Memory)
             }
             coverage => coverage,
-        }
+        })
     }
 
-    fn find_or_start(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
+    /// `open` gives the informer of a scope.
+    fn find<E>(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        open: impl Fn(InformerScope) -> Result<Coverage, E>,
+    ) -> Result<Coverage, E> {
         let gvr = &resource.gvr;
         if self.excludes(gvr) {
-            return Coverage::None(NoCoverage::Excluded);
+            return Ok(Coverage::None(NoCoverage::Excluded));
         }
         if !(resource.verbs.list && resource.verbs.watch) {
-            return Coverage::None(NoCoverage::NotReadable);
+            return Ok(Coverage::None(NoCoverage::NotReadable));
         }
         let configured = self.inner.config.rules.scopes(gvr);
         if !configured.is_empty() {
             for scope in configured {
                 if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
-                    return self.get_or_start(resource, scope, encoding);
+                    return open(scope);
                 }
             }
-            return Coverage::None(NoCoverage::OutOfScope);
+            return Ok(Coverage::None(NoCoverage::OutOfScope));
         }
-        let everywhere = match self.get_or_start(resource, InformerScope::default(), encoding) {
+        let everywhere = match open(InformerScope::default())? {
             Coverage::By(informer) if informer.reflector.is_forbidden() || !informer.cache.is_ready() => informer,
-            other => return other,
+            other => return Ok(other),
         };
         let forbidden = everywhere.reflector.is_forbidden();
         let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
         let Some(namespace) = namespace else {
-            return if forbidden { Coverage::None(NoCoverage::Forbidden) } else { Coverage::By(everywhere) };
+            return Ok(if forbidden { Coverage::None(NoCoverage::Forbidden) } else { Coverage::By(everywhere) });
         };
         let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
         if !forbidden {
             // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
-            return Coverage::By(self.running_and_ready(resource, scope, encoding).unwrap_or(everywhere));
+            return Ok(Coverage::By(self.running_and_ready(resource, scope, encoding).unwrap_or(everywhere)));
         }
         // Not allowed everywhere: perhaps in the request's own namespace.
-        match self.get_or_start(resource, scope, encoding) {
+        Ok(match open(scope)? {
             Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
             other => other,
-        }
+        })
     }
 
     /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.

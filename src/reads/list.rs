@@ -42,9 +42,7 @@ impl Reads {
                 return Err(reason.into());
             }
         };
-        // The apiserver reads single keys and narrowed namespaces at old revisions from etcd, with other tokens.
-        let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
-        if narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some()) {
+        if is_narrowed(&read, request, &plan) {
             return Err(ForwardReason::Unsupported.into());
         }
         if let ListState::Latest(freshness) = plan.state {
@@ -106,6 +104,12 @@ impl Reads {
             }
         }
     }
+}
+
+/// The apiserver reads single keys and narrowed namespaces at old revisions from etcd, with other tokens.
+pub(super) fn is_narrowed(read: &Resolved, request: &ReadRequest, plan: &ListPlan) -> bool {
+    let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
+    narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some())
 }
 
 /// The resources the kube-apiserver keeps no watch cache for.

@@ -12,8 +12,10 @@ pub struct ReadMetrics {
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
 }
 
+const NOT_FOUND: &str = "not_found";
+
 /// What [`super::refusal`] says.
-const REFUSALS: [&str; 3] = ["not_found", "not_synced", "other"];
+const REFUSALS: [&str; 3] = [NOT_FOUND, "not_synced", "other"];
 
 // === impl ReadMetrics ===
 
@@ -40,7 +42,13 @@ impl ReadMetrics {
         served.chain(refused).chain(forwarded).collect()
     }
 
-    /// Reads that were answered from a cache.
+    /// Reads that a cache had the answer to, which may be that there is no such object.
+    pub fn answered(&self) -> u64 {
+        let refused = REFUSALS.iter().zip(&self.refused).filter(|(reason, _)| **reason == NOT_FOUND);
+        self.local() + refused.map(|(_, counter)| counter.load(Ordering::Relaxed)).sum::<u64>()
+    }
+
+    /// Reads that were served from a cache.
     pub fn local(&self) -> u64 {
         self.served.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
@@ -81,6 +89,6 @@ mod tests {
         let counted: Vec<_> = metrics.series().into_iter().filter(|(_, _, count)| *count > 0).collect();
         let expected =
             [("serve", "", 1), ("wait", "not_fresh", 1), ("refuse", "not_found", 1), ("forward", "not_fresh", 1)];
-        assert_eq!((counted.as_slice(), metrics.local()), (&expected[..], 2));
+        assert_eq!((counted.as_slice(), metrics.local(), metrics.answered()), (&expected[..], 2, 3));
     }
 }

@@ -3,8 +3,10 @@
 //! [`plan`] is the decision table, pure; [`Reads`] carries a plan out against the informers: serve, wait and serve,
 //! forward with a reason, or refuse with a Status. HTTP and gRPC both speak through here.
 
+mod advice;
 mod allowance;
 mod answer;
+mod explain;
 mod floors;
 mod get;
 mod gets;
@@ -20,6 +22,7 @@ mod typed;
 mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
+pub use explain::{Fate, Forecast, Wait};
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
 pub use request::ReadRequest;

@@ -55,6 +55,10 @@ pub struct UpstreamMetrics {
     pub credential_reloads: AtomicU64,
     /// Requests put on another connection because the first had not begun them.
     pub resends: AtomicU64,
+    /// Bytes of answers, as they were sent: those to our own requests, and those that went on to clients.
+    pub received_bytes: AtomicU64,
+    /// Events and bookmarks of the informers' own watches, and of those that prove what they have.
+    pub received_events: AtomicU64,
     /// Bytes of request bodies that are kept until their answer begins, should they have to be sent again.
     pub kept_request_bytes: AtomicU64,
 }
@@ -97,6 +101,20 @@ impl UpstreamMetrics {
         matching.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// Requests of our own, whatever came of them.
+    pub fn own(&self) -> u64 {
+        let requests = self.requests.read();
+        let own = requests.iter().filter(|(series, _)| series.verb != RequestVerb::Forward);
+        own.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Requests of clients that the apiserver has answered.
+    pub fn forwarded(&self) -> u64 {
+        let requests = self.requests.read();
+        let answered = requests.iter().filter(|(series, _)| series.verb == RequestVerb::Forward && series.code != 0);
+        answered.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
     pub(super) fn count_request(&self, verb: RequestVerb, resource: &Arc<str>, code: u16) {
         let mut series = RequestSeries { verb, resource: Arc::clone(resource), code };
         if let Some(count) = self.requests.read().get(&series) {
@@ -126,8 +144,14 @@ mod tests {
         assert_eq!(metrics.total(RequestVerb::List, Some("pods")), 3);
         assert_eq!(metrics.total(RequestVerb::List, Some("nodes")), 0);
         assert_eq!(metrics.total(RequestVerb::Watch, None), 1);
+        metrics.count_request(RequestVerb::Forward, &pods, 200);
+        metrics.count_request(RequestVerb::Forward, &pods, 0);
+        assert_eq!((metrics.own(), metrics.forwarded()), (4, 1));
         let series: Vec<_> = metrics.requests().into_iter().map(|(s, n)| (s.verb.as_str(), s.code, n)).collect();
-        assert_eq!(series, [("list", 200, 2), ("list", 429, 1), ("watch", 200, 1)]);
+        assert_eq!(
+            series,
+            [("list", 200, 2), ("list", 429, 1), ("watch", 200, 1), ("forward", 0, 1), ("forward", 200, 1)]
+        );
     }
 
     #[test]

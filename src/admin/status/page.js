@@ -24,8 +24,8 @@ const grouped = (n) => n.toLocaleString('en-US', { maximumFractionDigits: 0 });
 function bytes(n) {
 	const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 	let unit = 0;
-	for (; n >= 1024 && unit < units.length - 1; unit++) n /= 1024;
-	return `${unit === 0 || n >= 100 ? n.toFixed(0) : n.toFixed(1)} ${units[unit]}`;
+	for (; Math.abs(n) >= 1024 && unit < units.length - 1; unit++) n /= 1024;
+	return `${unit === 0 || Math.abs(n) >= 100 ? n.toFixed(0) : n.toFixed(1)} ${units[unit]}`;
 }
 
 function seconds(n) {
@@ -35,11 +35,14 @@ function seconds(n) {
 }
 
 function tiles(status) {
-	const saved = Math.max(0, status.served - status.own);
+	const { requests, bytes: spared, events, deliveriesPerEvent } = status.spared;
 	return [
-		['requests saved', grouped(saved)],
+		['requests spared', grouped(requests)],
+		['bytes spared', bytes(spared)],
+		['events spared', grouped(events)],
+		['deliveries per event received', deliveriesPerEvent.toFixed(1)],
 		['reads from the caches', grouped(status.served)],
-		['own lists, watches, probes', grouped(status.own)],
+		['requests of its own', grouped(status.own)],
 		['forwarded', grouped(status.forwarded)],
 		['refused', grouped(status.refused)],
 		['client connections', grouped(status.connections)],
@@ -144,6 +147,15 @@ function clients(all) {
 	});
 }
 
+function forwards(all) {
+	return all.map(({ count, reason, address, user, program, cause, change }) => {
+		const row = element('tr');
+		const texts = [reason, address || '–', user || '–', program, cause, change];
+		row.append(element('td', grouped(count), 'n'), ...texts.map((text) => element('td', text)));
+		return row;
+	});
+}
+
 let draw = () => {};
 addEventListener('resize', () => draw());
 
@@ -166,6 +178,7 @@ function show(status) {
 	byId('caches').replaceChildren(...rows(status.caches));
 	byId('count').textContent = status.clients.length;
 	byId('clients').replaceChildren(...clients(status.clients));
+	byId('forwards').replaceChildren(...forwards(status.forwards));
 }
 
 async function live() {

@@ -1,6 +1,8 @@
 //! Request and response bodies. A response body holds its place on the connection until it is dropped or ends.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 
-use super::Lease;
+use super::{Lease, UpstreamMetrics};
 use crate::upstream::error::{BoxError, Cause, UpstreamError};
 
 /// The body of a request to the apiserver.
@@ -20,6 +22,7 @@ pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
 pub struct UpstreamBody {
     inner: Incoming,
     lease: Option<Lease>,
+    metrics: Arc<UpstreamMetrics>,
 }
 
 /// No body.
@@ -36,7 +39,8 @@ pub fn full(bytes: impl Into<Bytes>) -> ReqBody {
 
 impl UpstreamBody {
     pub(super) fn new(inner: Incoming, lease: Lease) -> Self {
-        let mut body = Self { inner, lease: Some(lease) };
+        let metrics = Arc::clone(lease.metrics());
+        let mut body = Self { inner, lease: Some(lease), metrics };
         if body.inner.is_end_stream() {
             body.ended();
         }
@@ -58,6 +62,8 @@ impl Body for UpstreamBody {
         let frame = std::task::ready!(Pin::new(&mut self.inner).poll_frame(cx));
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                self.metrics.received_bytes.fetch_add(length as u64, Ordering::Relaxed);
                 if self.inner.is_end_stream() {
                     self.ended();
                 }

@@ -416,6 +416,10 @@ impl Lease {
         }
     }
 
+    pub(super) fn metrics(&self) -> &Arc<UpstreamMetrics> {
+        &self.metrics
+    }
+
     fn into_permit(mut self) -> Option<OwnedSemaphorePermit> {
         self._permit.take()
     }

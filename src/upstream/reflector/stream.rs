@@ -1,5 +1,7 @@
 //! The two ways objects come: frames of a watch, and items of a list.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -10,7 +12,7 @@ use super::{ReflectorConfig, decode_error};
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
 use crate::meta::{Encoding, Object, ObjectKey, ResourceVersion, Status};
-use crate::upstream::client::{CallOptions, Upstream, UpstreamError};
+use crate::upstream::client::{CallOptions, Upstream, UpstreamError, UpstreamMetrics};
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
 
@@ -18,6 +20,7 @@ use crate::upstream::source::ListerWatcher;
 pub(in crate::upstream) struct EventStream {
     chunks: Chunks,
     decoder: WatchDecoder,
+    metrics: Arc<UpstreamMetrics>,
     /// When it must have ended by itself.
     pub(in crate::upstream) deadline: Instant,
     /// The revision it has come to.
@@ -45,6 +48,7 @@ impl EventStream {
         Ok(Self {
             chunks,
             decoder: WatchDecoder::new(lister.encoding, config.max_object, lister.table.clone()),
+            metrics: Arc::clone(upstream.metrics()),
             deadline: Instant::now() + lifetime + config.grace,
             last: ResourceVersion::ZERO,
             last_key: None,
@@ -58,6 +62,7 @@ impl EventStream {
     pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
         loop {
             if let Some(frame) = self.decoder.next().map_err(decode_error)? {
+                self.metrics.received_events.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(frame));
             }
             let asked = Instant::now();

@@ -1,0 +1,166 @@
+//! What the kube-apiserver has to do for the clients of every day, without informerd and with it: the same requests, in
+//! one run, to the same kube-apiserver, first directly and then through an informerd with default settings.
+//!
+//! `cargo bench --bench everyday`, or with a binary that is built already,
+//! `cargo bench --profile dev --bench everyday -- --informerd PATH`. Requests are what the kube-apiserver counts, without
+//! its own; bytes are what it sends, counted on the wire; CPU time is its process's, less what it uses at rest. What
+//! informerd costs from its start on is in its figures.
+
+mod answers;
+mod commands;
+mod meter;
+mod programs;
+mod report;
+mod session;
+mod wire;
+mod world;
+
+#[path = "../load/client.rs"]
+mod client;
+#[path = "../../tests/judge/cluster.rs"]
+mod cluster;
+#[path = "../load/padding.rs"]
+mod padding;
+#[path = "../../tests/judge/process.rs"]
+mod process;
+#[path = "../load/server.rs"]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use client::Target;
+use cluster::Cluster;
+use meter::{Cost, Meter};
+use report::{Report, Row};
+use server::Running;
+use session::Side;
+use wire::Wire;
+
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "everyday,at-once,helm,controller,k9s")]
+    patterns: Vec<Pattern>,
+    #[arg(long, default_value_t = 2_000)]
+    pods: usize,
+    /// Bytes of a pod's JSON, about.
+    #[arg(long, default_value_t = 5_000)]
+    pod_bytes: usize,
+    /// Rounds of the everyday commands.
+    #[arg(long, default_value_t = 10)]
+    rounds: usize,
+    /// Pause after each of them.
+    #[arg(long, default_value_t = 50)]
+    pause_ms: u64,
+    /// Users at once, one round each.
+    #[arg(long, default_value_t = 20)]
+    users: usize,
+    /// Updates of the controller.
+    #[arg(long, default_value_t = 200)]
+    updates: usize,
+    /// How often Helm and k9s look again, and how many times.
+    #[arg(long, default_value_t = 2_000)]
+    tick_ms: u64,
+    #[arg(long, default_value_t = 10)]
+    ticks: usize,
+    /// An informerd that is built already.
+    #[arg(long)]
+    informerd: Option<PathBuf>,
+    /// A flag for informerd, such as `--flag=--consistent-reads-list=probe`; several are given by repeating it.
+    #[arg(long, allow_hyphen_values = true)]
+    flag: Vec<String>,
+    /// Only what cargo passes to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Pattern {
+    Everyday,
+    AtOnce,
+    Helm,
+    Controller,
+    K9s,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let cluster = Cluster::start().await;
+    let apiserver = Target {
+        address: cluster.info.server.trim_start_matches("https://").to_owned(),
+        ca: Some(cluster.info.ca.clone()),
+        token: Some("admin-token".into()),
+        pid: cluster.info.apiserver_pid,
+    };
+    world::make(&apiserver, &options).await?;
+    let wire = Wire::before(&apiserver.address).await?;
+    let relayed = Target { address: wire.address.clone(), ..apiserver.clone() };
+    let kubeconfig = relayed_kubeconfig(&cluster, &apiserver, &relayed)?;
+    // What the kube-apiserver does once, such as filling its own caches, is done before it is measured.
+    commands::one_by_one(&side(&relayed), &Options { rounds: 1, ..options.clone() }).await?;
+    let meter = Meter::new(apiserver, cluster.info.etcd_pid, wire).await?;
+    let mut report = Report::default();
+    for pattern in options.patterns.iter().copied() {
+        eprintln!("{pattern:?}");
+        let direct = side(&relayed);
+        let without = pattern.measured(&direct, &meter, &options).await?;
+        let begin = meter.begin().await?;
+        let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
+        let flags: Vec<&str> = options.flag.iter().map(String::as_str).collect();
+        let informerd = Running::informerd(&binary, &kubeconfig, &cluster.dir().join("state"), false, &flags)?;
+        informerd.wait_until_ready().await?;
+        let through = side(&informerd.target);
+        pattern.run(&through, &options).await.context("through informerd")?;
+        let with = meter.end(begin).await?;
+        let own_cpu_seconds = informerd.target.cpu_seconds()?;
+        let metrics = informerd.admin("/metrics").await?.unwrap_or_default();
+        let mut unlike = if pattern.is_static() { through.answers.unlike(&direct.answers) } else { Vec::new() };
+        let (compared, more) = answers::compare(&direct, &through).await?;
+        unlike.extend(more);
+        report.add(Row::new(pattern, without, with, own_cpu_seconds, &metrics, compared, unlike));
+    }
+    report.print();
+    let unlike = report.unlike();
+    ensure!(unlike.is_empty(), "answers differ:\n{}", unlike.join("\n"));
+    Ok(())
+}
+
+fn side(target: &Target) -> Arc<Side> {
+    Arc::new(Side { target: target.clone(), answers: answers::Answers::default() })
+}
+
+/// The admin's kubeconfig, by way of the relay.
+fn relayed_kubeconfig(cluster: &Cluster, apiserver: &Target, relayed: &Target) -> anyhow::Result<PathBuf> {
+    let text = std::fs::read_to_string(cluster.admin())?;
+    let path = Path::join(cluster.dir(), "relayed.kubeconfig");
+    std::fs::write(&path, text.replace(&apiserver.address, &relayed.address))?;
+    Ok(path)
+}
+
+// === impl Pattern ===
+
+impl Pattern {
+    /// Whether it leaves all objects as they are, so that answers of two runs are the same.
+    fn is_static(self) -> bool {
+        matches!(self, Self::Everyday | Self::AtOnce | Self::K9s)
+    }
+
+    async fn measured(self, side: &Arc<Side>, meter: &Meter, options: &Options) -> anyhow::Result<Cost> {
+        let begin = meter.begin().await?;
+        self.run(side, options).await?;
+        meter.end(begin).await
+    }
+
+    async fn run(self, side: &Arc<Side>, options: &Options) -> anyhow::Result<()> {
+        match self {
+            Self::Everyday => commands::one_by_one(side, options).await,
+            Self::AtOnce => commands::at_once(side, options).await,
+            Self::Helm => programs::helm(side, options).await,
+            Self::Controller => programs::controller(side, options).await,
+            Self::K9s => programs::k9s(side, options).await,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Servers as processes of their own.
+
+#![allow(dead_code, reason = "each load generator uses its own part of this")]
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use tokio::process::{Child, Command};
+
+use super::client::{Protocol, Target, metric};
+
+/// A server that answers.
+pub(crate) struct Running {
+    pub(crate) target: Target,
+    /// Its metrics; the kube-apiserver needs not prove that it serves.
+    admin: Option<Target>,
+    _daemon: Option<Child>,
+}
+
+// === impl Running ===
+
+impl Running {
+    pub(crate) fn apiserver(target: &Target) -> Self {
+        Self { target: target.clone(), admin: None, _daemon: None }
+    }
+
+    /// A fresh informerd on free ports, before the kube-apiserver that `kubeconfig` names.
+    pub(crate) fn informerd(
+        binary: &Path,
+        kubeconfig: &Path,
+        state: &Path,
+        tls: bool,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
+        let (port, admin) = (free_port()?, free_port()?);
+        let scheme = if tls { "https" } else { "http" };
+        let daemon = Command::new(binary)
+            .args(["run", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(["--listen", &format!("{scheme}://127.0.0.1:{port}")])
+            .args(["--admin", &format!("127.0.0.1:{admin}"), "--state-dir"])
+            .arg(state)
+            .args(flags)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting informerd")?;
+        let pid = daemon.id().context("informerd has ended")?;
+        let ca = tls.then(|| state.join("ca.crt"));
+        let target = Target { address: format!("127.0.0.1:{port}"), ca, token: None, pid };
+        let admin = Target { address: format!("127.0.0.1:{admin}"), ca: None, token: None, pid };
+        Ok(Self { target, admin: Some(admin), _daemon: Some(daemon) })
+    }
+
+    /// What the admin side of informerd says; `None` for the kube-apiserver.
+    pub(crate) async fn admin(&self, path: &str) -> anyhow::Result<Option<String>> {
+        let Some(admin) = &self.admin else { return Ok(None) };
+        Ok(Some(admin.connect(Protocol::Http1).await?.get_text(path).await?))
+    }
+
+    pub(crate) async fn wait_until_ready(&self) -> anyhow::Result<()> {
+        for _ in 0..300 {
+            if self.admin("/readyz").await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("informerd is not ready")
+    }
+
+    /// Until this read is answered, and not forwarded.
+    pub(crate) async fn wait_until_cached(&self, path: &str) -> anyhow::Result<()> {
+        for _ in 0..300 {
+            if let Ok(mut connection) = self.target.connect(Protocol::Http2).await {
+                let before = self.served().await?;
+                if connection.get_text(path).await.is_ok() && self.check_served(before, 1).await.is_ok() {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        bail!("{path} is not served")
+    }
+
+    /// Requests answered from a cache, and forwarded.
+    pub(crate) async fn served(&self) -> anyhow::Result<(f64, f64)> {
+        let Some(text) = self.admin("/metrics").await? else { return Ok((0.0, 0.0)) };
+        let of = |name| metric(&text, name);
+        Ok((of("informerd_http_requests_served_total"), of("informerd_http_requests_forwarded_total")))
+    }
+
+    /// That since `before` so many requests were answered from a cache, and none was forwarded.
+    pub(crate) async fn check_served(&self, before: (f64, f64), requests: usize) -> anyhow::Result<()> {
+        if self.admin.is_some() {
+            let now = self.served().await?;
+            ensure!(now == (before.0 + requests as f64, before.1), "served, forwarded: {before:?}, then {now:?}");
+        }
+        Ok(())
+    }
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,102 @@
+//! `informerd explain`: what would become of a request. The daemon answers on its traffic runtime, where its connections
+//! live, and not on the admin side's thread; the command prints the answer.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use tokio::sync::{mpsc, oneshot};
+
+use super::status;
+use crate::admin::{Explaining, Explanation};
+use crate::args::Explained;
+use crate::http::read::{self, Parsed};
+use crate::lifecycle;
+use crate::meta::RequestInfo;
+use crate::reads::{Fate, Forecast, Reads};
+
+/// Questions that wait for their turn; one more is not answered.
+const WAITING: usize = 16;
+
+type Question = (Box<Parts>, oneshot::Sender<Explanation>);
+
+/// Where questions go.
+#[derive(Clone, Debug)]
+pub(super) struct Explainer {
+    questions: mpsc::Sender<Question>,
+}
+
+// === impl Explainer ===
+
+impl Explainer {
+    pub(super) fn start(reads: Reads) -> Self {
+        let (questions, mut asked) = mpsc::channel::<Question>(WAITING);
+        lifecycle::spawn("explain", async move {
+            while let Some((request, answer)) = asked.recv().await {
+                // Who asked may be gone.
+                let _ = answer.send(explain(&reads, &request).await);
+            }
+        });
+        Self { questions }
+    }
+
+    pub(super) fn ask(&self, request: Parts) -> Explaining {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.questions.try_send((Box::new(request), answer));
+        Box::pin(async move {
+            sent.ok()?;
+            answered.await.ok()
+        })
+    }
+}
+
+async fn explain(reads: &Reads, request: &Parts) -> Explanation {
+    let uri = &request.uri;
+    let info = RequestInfo::parse(request.method.as_str(), uri.path(), uri.query().unwrap_or_default());
+    let forecast = match read::parse(request, &info) {
+        Parsed::Read(read) => reads.explain(&read, info.verb).await,
+        Parsed::Forward(reason) => Forecast { fate: Fate::Forwarded(reason), informer: None },
+        Parsed::Other => {
+            return Explanation {
+                plan: "forwarded".to_owned(),
+                cause: "it is no read of objects, and everything else goes to the apiserver".to_owned(),
+                ..Explanation::default()
+            };
+        }
+    };
+    let Forecast { fate, informer } = forecast;
+    Explanation {
+        plan: fate.plan().to_owned(),
+        reason: fate.reason().to_owned(),
+        cause: fate.cause().to_owned(),
+        change: fate.change().to_owned(),
+        informer: informer.unwrap_or_default(),
+    }
+}
+
+/// Asks the daemon whose admin side listens there.
+///
+/// # Errors
+/// It does not answer, or not as an informerd does.
+pub(super) fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanation, String> {
+    let headers = [("Accept", &asked.accept), ("User-Agent", &asked.user_agent)];
+    let headers: Vec<_> = headers.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
+    status::get(admin, &format!("/explain{}", asked.target), &headers)
+}
+
+// === impl Explanation ===
+
+/// For a terminal.
+pub(super) fn render(explanation: &Explanation, target: &str) -> String {
+    let Explanation { plan, reason, cause, change, informer } = explanation;
+    let mut text = format!("GET {target}\n{plan}");
+    // Writing to a String cannot fail.
+    let _ = if reason.is_empty() { writeln!(text) } else { writeln!(text, ": {reason}") };
+    let _ = writeln!(text, "  why     {cause}");
+    for (name, value) in [("change  ", change), ("cache   ", informer)] {
+        if !value.is_empty() {
+            let _ = writeln!(text, "  {name}{value}");
+        }
+    }
+    text
+}

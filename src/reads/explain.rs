@@ -1,0 +1,196 @@
+//! What would become of a read, without it being done: no informer is started, nothing is waited for, nothing is counted,
+//! and the apiserver is asked for nothing but discovery.
+
+use crate::cache::{SnapshotError, WatchCache};
+use crate::informer::{Coverage, NoCoverage};
+use crate::meta::{ObjectKey, Verb};
+
+use super::floors::Floor;
+use super::list::{is_narrowed, is_uncached};
+use super::plan::{Freshness, ListState, WatchPlan};
+use super::service::{Resolved, Unserved};
+use super::{ForwardReason, ReadRequest, Reads, plan};
+
+/// What would become of a read, were it sent now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    pub fate: Fate,
+    /// The informer whose cache the answer comes from, or would.
+    pub informer: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// From the cache as it is.
+    Served,
+    /// The cache has proved, or will have, that there is no such object: 404.
+    NotFound,
+    /// From the cache, after this.
+    Waits(Wait),
+    Forwarded(ForwardReason),
+}
+
+/// What a read that is served has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// No informer runs: one is started.
+    Start,
+    /// The informer's first list.
+    Sync,
+    /// An event that the cache does not have yet.
+    Revision,
+    /// The proof that the cache is as new as the store.
+    Proof,
+}
+
+/// What a read asks of the cache.
+enum Need {
+    State(Freshness),
+    List(ListState),
+    History(WatchPlan),
+}
+
+// === impl Reads ===
+
+impl Reads {
+    /// `verb` is get, list or watch.
+    pub async fn explain(&self, request: &ReadRequest, verb: Verb) -> Forecast {
+        let forwarded = |reason| Forecast { fate: Fate::Forwarded(reason), informer: None };
+        let (mut read, need) = match self.wanted(request, verb).await {
+            Ok(wanted) => wanted,
+            Err(Unserved::Forward(reason)) => return forwarded(reason),
+            Err(Unserved::Refuse(_) | Unserved::TooLarge { .. }) => return forwarded(ForwardReason::NotFresh),
+        };
+        loop {
+            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
+                Some(Coverage::By(informer)) => informer,
+                Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
+                    read.shape = read.json_fallback.take().unwrap_or(read.shape);
+                    read.encoding = crate::meta::Encoding::Json;
+                    continue;
+                }
+                Some(Coverage::None(reason)) => return forwarded(reason.into()),
+                None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
+            };
+            let name = Some(informer.key.to_string());
+            if !informer.cache.is_ready() {
+                return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
+            }
+            let fate = self.fate(request, &informer.cache, &read.floor, &need);
+            return Forecast { fate, informer: name };
+        }
+    }
+
+    async fn wanted(&self, request: &ReadRequest, verb: Verb) -> Result<(Resolved, Need), Unserved> {
+        let mut options = request.options.clone();
+        if verb == Verb::Watch {
+            options.set_defaults();
+        }
+        if verb != Verb::Get {
+            options.validate().map_err(|_| ForwardReason::Invalid)?;
+        }
+        let read = self.resolve(request).await?;
+        let need = match verb {
+            Verb::Get => Need::State(plan::get(&options, read.modes.get.of(request))?),
+            Verb::List => {
+                let plan = plan::list(&options, read.modes.list.of(request), is_uncached(request))?;
+                if is_narrowed(&read, request, &plan) {
+                    return Err(ForwardReason::Unsupported.into());
+                }
+                Need::List(plan.state)
+            }
+            _ => Need::History(plan::watch(&options, read.modes.watch.of(request))?),
+        };
+        Ok((read, need))
+    }
+
+    fn fate(&self, request: &ReadRequest, cache: &WatchCache, floor: &Floor, need: &Need) -> Fate {
+        let newest = cache.newest();
+        let fresh = |freshness| match freshness {
+            Freshness::Consistent => Some(Wait::Proof),
+            Freshness::Any | Freshness::NotOlderThan(_) if floor.uncovered().is_some() => Some(Wait::Proof),
+            Freshness::Any => (newest < floor.get()).then_some(Wait::Revision),
+            Freshness::NotOlderThan(rv) => (newest < rv.max(floor.get())).then_some(Wait::Revision),
+        };
+        let wait = match *need {
+            Need::State(freshness) | Need::List(ListState::Latest(freshness)) => fresh(freshness),
+            Need::List(ListState::Exact(rv)) => match cache.snapshot_at(rv) {
+                Ok(_) => None,
+                Err(SnapshotError::TooNew) => Some(Wait::Revision),
+                Err(SnapshotError::NotReady) => Some(Wait::Sync),
+                Err(SnapshotError::TooOld) => return Fate::Forwarded(ForwardReason::OutsideWindow),
+            },
+            Need::History(WatchPlan::State { freshness, .. }) => fresh(freshness),
+            Need::History(WatchPlan::Now { consistent }) => consistent.then_some(Wait::Proof),
+            Need::History(WatchPlan::After(rv)) if rv < cache.stats().window_floor => {
+                return Fate::Forwarded(ForwardReason::OutsideWindow);
+            }
+            Need::History(WatchPlan::After(_)) => None,
+        };
+        match (wait, need) {
+            (Some(wait), _) => Fate::Waits(wait),
+            (None, Need::State(_)) => {
+                let name = request.name.as_deref().unwrap_or_default();
+                let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
+                let found = cache.snapshot().is_some_and(|snapshot| snapshot.get(&key).is_some());
+                if found { Fate::Served } else { Fate::NotFound }
+            }
+            (None, _) => Fate::Served,
+        }
+    }
+}
+
+// === impl Fate ===
+
+impl Fate {
+    /// As the plan of an answer is called in `X-Informerd-Plan`.
+    pub fn plan(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::NotFound => "refused",
+            Self::Waits(_) => "waited",
+            Self::Forwarded(_) => "forwarded",
+        }
+    }
+
+    /// The reason as it is called there; empty where there is none.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Served => "",
+            Self::NotFound => "not_found",
+            Self::Waits(Wait::Start | Wait::Sync) => "not_synced",
+            Self::Waits(Wait::Revision | Wait::Proof) => "not_fresh",
+            Self::Forwarded(reason) => reason.as_str(),
+        }
+    }
+
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::Served => "the cache has what it asks for",
+            Self::NotFound => {
+                "the cache is as fresh as it asks for and has no such object; it gets the apiserver's 404"
+            }
+            Self::Waits(Wait::Start) => {
+                "no informer of the resource runs yet: it starts one and waits for its first list"
+            }
+            Self::Waits(Wait::Sync) => "it waits for the first list of the informer",
+            Self::Waits(Wait::Revision) => "it waits until the cache has the revision that it asks for",
+            Self::Waits(Wait::Proof) => "it waits for the proof that the cache is as new as the apiserver's store",
+            Self::Forwarded(reason) => reason.cause(),
+        }
+    }
+
+    /// What to change; empty where there is nothing to be done.
+    pub fn change(self) -> &'static str {
+        match self {
+            Self::Served | Self::NotFound => "",
+            Self::Waits(Wait::Start) => "pin the resource in `resources`, so that its informer runs from the start",
+            Self::Waits(Wait::Sync) => "nothing, unless it lasts: `informerd status` tells the informer's last error",
+            Self::Waits(Wait::Revision) => "nothing; that long an event takes",
+            Self::Waits(Wait::Proof) => {
+                "where an older state will do, send `resourceVersion=0` or set `consistentReads` to `cache`"
+            }
+            Self::Forwarded(reason) => reason.change(),
+        }
+    }
+}
