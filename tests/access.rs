@@ -23,6 +23,8 @@ mod forms;
 mod forwarding;
 #[path = "access/grpc.rs"]
 mod grpc;
+#[path = "access/impersonation.rs"]
+mod impersonation;
 #[path = "access/look.rs"]
 mod look;
 #[path = "access/matrix.rs"]

@@ -9,11 +9,12 @@ use http::header::HeaderMap;
 use rustls::pki_types::CertificateDer;
 
 use super::attributes::Attributes;
-use super::authenticator::{Authenticator, Source, Who};
+use super::authenticator::{Authenticator, Known, Source, Who};
 use super::authorizer::Authorizer;
 use super::bearer;
 use super::client_ca::ClientCa;
 use super::config::{Anonymous, AuthConfig, ClientCaSource};
+use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
 use super::metrics::{AuthMetrics, count};
 use super::review::{Reviews, Unavailable};
@@ -42,6 +43,17 @@ pub struct Caller<'a> {
     pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
     /// Of the request, or its metadata.
     pub headers: &'a HeaderMap,
+    /// Whether impersonation is decided here as far as it can be; otherwise it is left to the apiserver.
+    pub may_impersonate: bool,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Whose credentials they are.
+    pub user: Arc<UserInfo>,
+    /// As whom, if as somebody else.
+    pub impersonated: Option<Arc<UserInfo>>,
 }
 
 /// What becomes of a request.
@@ -50,8 +62,8 @@ pub enum Verdict {
     /// It may be answered from a cache.
     Allowed(Grant),
     /// The apiserver would refuse it with this Status. `forward`: the client's own credentials may take it there all the
-    /// same, for who cannot say the Status as the apiserver would. `user`: who it is, if that is known.
-    Refused { status: Box<Status>, forward: bool, user: Option<Arc<UserInfo>> },
+    /// same, for who cannot say the Status as the apiserver would. `subject`: who it is, if that is known.
+    Refused { status: Box<Status>, forward: bool, subject: Option<Subject> },
     /// Only the apiserver can decide: it goes there with the client's own credentials and nothing of ours. Who cannot
     /// forward refuses with this Status.
     Forward(Box<Status>),
@@ -59,7 +71,8 @@ pub enum Verdict {
 
 /// The right to one read, as long as it lasts.
 pub struct Grant {
-    held: Option<Held>,
+    /// Empty for who is trusted. Otherwise the read itself is the first, and all are needed.
+    held: Vec<Held>,
 }
 
 /// Decides. Cloning shares what is remembered.
@@ -79,6 +92,14 @@ pub(super) struct Delegated {
     anonymous: Anonymous,
     /// A token must belong to a node: it is looked at even where the apiserver would look at it later.
     bound_to_node: bool,
+}
+
+/// A caller whose credentials were accepted.
+struct Asking {
+    known: Known,
+    source: Source,
+    user: Arc<UserInfo>,
+    impersonation: Option<Impersonation>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +172,7 @@ impl Access {
     /// exists.
     pub async fn check(&self, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
         let verdict = match (caller.mode, &self.delegated) {
-            (Mode::Trust, _) => Verdict::Allowed(Grant { held: None }),
+            (Mode::Trust, _) => Verdict::Allowed(Grant { held: Vec::new() }),
             (Mode::Delegated, Some(delegated)) => delegated.check(caller, wish).await,
             (Mode::Delegated, None) => refused(errors::unauthorized()),
         };
@@ -191,14 +212,18 @@ impl Access {
 
 impl Delegated {
     pub(super) async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
-        if impersonates(caller.headers) || bearer::is_ambiguous(caller.headers) {
-            return self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await;
-        }
+        let impersonation = match impersonates(caller.headers) {
+            true => caller.may_impersonate.then(|| Impersonation::of(caller.headers)).flatten().map(Some),
+            false => Some(None),
+        };
+        let Some(impersonation) = impersonation.filter(|_| !bearer::is_ambiguous(caller.headers)) else {
+            return self.leave_undecided(caller).await;
+        };
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
             // Whether its token may go anywhere is for `pass` to say.
             Ok(Who::Invalid) => {
-                Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true, user: None }
+                Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true, subject: None }
             }
             Ok(Who::Nobody) => match self.anonymous {
                 Anonymous::Refuse => refused(errors::unauthorized()),
@@ -206,27 +231,56 @@ impl Delegated {
             },
             Ok(Who::User(known, source)) => {
                 let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
-                match self.authorizer.authorize(&user, wish).await {
-                    Ok(decision) if decision.allowed => {
-                        let wish = Arc::clone(wish);
-                        let held = Held { access: Arc::clone(self), source, known, user, wish, decision };
-                        Verdict::Allowed(Grant { held: Some(held) })
-                    }
-                    Ok(decision) => {
-                        let status = Box::new(forbidden(&user, wish, &decision.reason));
-                        Verdict::Refused { status, forward: matches!(source, Source::Token(_)), user: Some(user) }
-                    }
-                    Err(error) => self.leave(caller, &unavailable(&error)).await,
-                }
+                self.decide(caller, Asking { known, source, user, impersonation }, wish).await
             }
         }
+    }
+
+    async fn decide(self: &Arc<Self>, caller: &Caller<'_>, asking: Asking, wish: &Arc<Attributes>) -> Verdict {
+        let Asking { known, source, user, impersonation } = asking;
+        let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
+        let hold = |impersonated, wish: &Arc<Attributes>, decision| Held {
+            access: Arc::clone(self),
+            source: source.clone(),
+            known: known.clone(),
+            user: Arc::clone(&user),
+            impersonated,
+            wish: Arc::clone(wish),
+            decision,
+        };
+        let mut held = Vec::new();
+        for access in needed.iter().flatten() {
+            match self.authorizer.authorize(&user, access).await {
+                Ok(decision) if decision.allowed => held.push(hold(None, access, decision)),
+                // There are other ways to be allowed it.
+                Ok(_) => return self.leave_undecided(caller).await,
+                Err(error) => return self.leave(caller, &unavailable(&error)).await,
+            }
+        }
+        let subject = impersonated.as_ref().unwrap_or(&user);
+        match self.authorizer.authorize(subject, wish).await {
+            Ok(decision) if decision.allowed => {
+                held.insert(0, hold(impersonated.clone(), wish, decision));
+                Verdict::Allowed(Grant { held })
+            }
+            Ok(decision) => {
+                let status = Box::new(forbidden(subject, wish, &decision.reason));
+                let forward = matches!(source, Source::Token(_));
+                Verdict::Refused { status, forward, subject: Some(Subject { user, impersonated }) }
+            }
+            Err(error) => self.leave(caller, &unavailable(&error)).await,
+        }
+    }
+
+    async fn leave_undecided(&self, caller: &Caller<'_>) -> Verdict {
+        self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await
     }
 
     /// To the apiserver, if the client's own credentials can go there; otherwise this is what it is told.
     async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
         match self.pass(caller).await {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
-            Err(status) => Verdict::Refused { status, forward: false, user: None },
+            Err(status) => Verdict::Refused { status, forward: false, subject: None },
         }
     }
 
@@ -264,23 +318,25 @@ impl fmt::Debug for Delegated {
 // === impl Grant ===
 
 impl Grant {
-    /// Who may; of a trusted client nothing is known.
+    /// Whose credentials they are; of a trusted client nothing is known.
     pub fn user(&self) -> Option<&UserInfo> {
-        self.held.as_ref().map(|held| &*held.user)
+        self.held.first().map(|held| &*held.user)
+    }
+
+    /// Who may; of a trusted client nothing is known.
+    pub fn subject(&self) -> Option<Subject> {
+        let of = |held: &Held| Subject { user: Arc::clone(&held.user), impersonated: held.impersonated.clone() };
+        self.held.first().map(of)
     }
 
     /// Whether the client's own credentials could take the read to the apiserver.
     pub fn may_forward(&self) -> bool {
-        self.held.as_ref().is_none_or(|held| matches!(held.source, Source::Token(_)))
-    }
-
-    pub(super) fn into_held(self) -> Option<Held> {
-        self.held
+        self.held.iter().all(|held| matches!(held.source, Source::Token(_)))
     }
 
     /// The right to a stream, to be polled while it is open.
     pub fn lease(self) -> Lease {
-        self.held.map_or_else(Lease::forever, Lease::of)
+        Lease::all(self.held.into_iter().map(Lease::of))
     }
 }
 
@@ -291,11 +347,7 @@ impl fmt::Debug for Grant {
 }
 
 fn refused(status: Status) -> Verdict {
-    Verdict::Refused { status: Box::new(status), forward: false, user: None }
-}
-
-fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+    Verdict::Refused { status: Box::new(status), forward: false, subject: None }
 }
 
 /// 403 as the apiserver says it.

@@ -20,7 +20,7 @@ use super::config::AuthConfig;
 use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
-use super::user::{AUTHENTICATED, NODE_NAME, UserInfo};
+use super::user::{AUTHENTICATED, NODE_NAME, UNAUTHENTICATED, UserInfo};
 
 /// Tokens and certificates remembered at once; the least used go first.
 const MAX_REMEMBERED: u64 = 65_536;
@@ -231,7 +231,7 @@ impl Expiry<[u8; 32], Known> for Lifetime {
 
 /// Puts a user into the group of everybody whose credentials were accepted.
 pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
-    if !user.is_in(AUTHENTICATED) && !user.is_in("system:unauthenticated") {
+    if !user.is_in(AUTHENTICATED) && !user.is_in(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user

@@ -49,6 +49,8 @@ pub(super) struct Held {
     pub source: Source,
     pub known: Known,
     pub user: Arc<UserInfo>,
+    /// The right is that of another, as whom the user may read by a right that is held as well.
+    pub impersonated: Option<Arc<UserInfo>>,
     pub wish: Arc<Attributes>,
     pub decision: Arc<Decision>,
 }
@@ -61,10 +63,6 @@ enum Asked {
 // === impl Lease ===
 
 impl Lease {
-    pub(super) fn forever() -> Self {
-        Self { rights: Vec::new() }
-    }
-
     pub(super) fn of(held: Held) -> Self {
         let (tell, gone) = oneshot::channel();
         let task = spawn("lease", async move {
@@ -81,9 +79,14 @@ impl Lease {
         Self { rights: vec![Right { gone, task: task.abort_handle() }] }
     }
 
-    /// Several rights that are needed together: the first that is gone ends them all.
+    /// Several rights that are needed together: the first that is gone ends them all. Without any it never ends.
     pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
         Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect() }
+    }
+
+    /// Waits until the right is gone.
+    pub(super) async fn gone(mut self) -> Box<Status> {
+        std::future::poll_fn(|cx| self.poll_gone(cx)).await
     }
 
     /// Whether the right is gone. Not to be polled again after it was.
@@ -160,11 +163,12 @@ impl Held {
     async fn ask(&self) -> Result<Asked, Unavailable> {
         let known = self.access.authenticator.again(&self.source).await?;
         let Some(user) = known.user.clone() else { return Ok(Asked::Gone(Box::new(errors::unauthorized()))) };
-        let decision = self.access.authorizer.authorize(&user, &self.wish).await?;
+        let subject = self.impersonated.as_ref().unwrap_or(&user);
+        let decision = self.access.authorizer.authorize(subject, &self.wish).await?;
         if decision.allowed {
             return Ok(Asked::Still { known, user, decision });
         }
-        Ok(Asked::Gone(Box::new(super::access::forbidden(&user, &self.wish, &decision.reason))))
+        Ok(Asked::Gone(Box::new(super::access::forbidden(subject, &self.wish, &decision.reason))))
     }
 }
 

@@ -31,18 +31,17 @@ pub struct Term {
 
 impl Term {
     pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, wish: Attributes) -> Self {
-        let (mode, certificates, headers) = (caller.mode, caller.certificates.cloned(), caller.headers.clone());
+        let (certificates, headers) = (caller.certificates.cloned(), caller.headers.clone());
+        let Caller { mode, may_impersonate, .. } = *caller;
         let (tell, over) = oneshot::channel();
         // From before the apiserver decides: what changes while it does counts.
         let (mut changes, stamp) = (access.stamps.changes(), access.stamps.of(&wish.namespace));
         let task = spawn("term", async move {
             let wish = Arc::new(wish);
-            let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers };
+            let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
             let verdict = access.check(&caller, &wish).await;
-            if let Verdict::Allowed(grant) = verdict
-                && let Some(held) = grant.into_held()
-            {
-                tell.send(Some(held.until_gone().await)).ok();
+            if let Verdict::Allowed(grant) = verdict {
+                tell.send(Some(grant.lease().gone().await)).ok();
                 return;
             }
             // Only the apiserver knows whether it may: it is to be asked anew.

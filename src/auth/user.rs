@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const MASTERS: &str = "system:masters";
 /// The apiserver puts everybody whose credentials it has accepted into this group.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// Whoever is in this one is not.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Of a token that is bound to a pod: the pod's node (KEP-4193).
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Of a token that is bound to a pod.

@@ -12,6 +12,7 @@ pub mod negotiate;
 mod owners;
 pub mod protobuf;
 mod slices;
+mod unshown;
 
 pub use decode::{ListDecoder, WatchDecoder};
 pub use error::CodecError;

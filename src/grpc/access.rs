@@ -114,14 +114,19 @@ pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
 
 impl Caller {
     pub fn new(access: Access, told: Told, caller: &auth::Caller<'_>) -> Self {
-        let auth::Caller { mode, certificates, headers } = *caller;
+        let auth::Caller { mode, certificates, headers, .. } = *caller;
         Self { access, told, mode, certificates: certificates.cloned(), headers: headers.clone() }
     }
 
     async fn may(&self, wish: Attributes) -> Result<(Grant, Option<Entry>), Status> {
         let wish = Arc::new(wish);
-        let asking = auth::Caller { mode: self.mode, certificates: self.certificates.as_ref(), headers: &self.headers };
-        let (status, user) = match self.access.check(&asking, &wish).await {
+        let asking = auth::Caller {
+            mode: self.mode,
+            certificates: self.certificates.as_ref(),
+            headers: &self.headers,
+            may_impersonate: false,
+        };
+        let (status, subject) = match self.access.check(&asking, &wish).await {
             Verdict::Allowed(grant) => {
                 if let (Some(known), Some(user)) = (&self.told.known, grant.user()) {
                     known.is(&user.username);
@@ -129,11 +134,13 @@ impl Caller {
                 let entry = self.begin(&wish, grant.user());
                 return Ok((grant, entry));
             }
-            Verdict::Refused { status, user, .. } => (status, user),
+            Verdict::Refused { status, subject, .. } => (status, subject),
             // Nothing is forwarded from here.
             Verdict::Forward(status) => (status, None),
         };
-        if let Some(entry) = self.begin(&wish, user.as_deref().or(Some(&UserInfo::default()))) {
+        if let Some(entry) =
+            self.begin(&wish, subject.as_ref().map(|subject| &*subject.user).or(Some(&UserInfo::default())))
+        {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
@@ -145,6 +152,7 @@ impl Caller {
             uri: self.told.uri.clone(),
             wish,
             user,
+            impersonated: None,
             source: self.told.source,
             user_agent: self
                 .headers

@@ -177,7 +177,12 @@ mod tests {
     }
 
     fn caller() -> Caller {
-        let caller = auth::Caller { mode: auth::Mode::Trust, certificates: None, headers: &HeaderMap::new() };
+        let caller = auth::Caller {
+            mode: auth::Mode::Trust,
+            certificates: None,
+            headers: &HeaderMap::new(),
+            may_impersonate: false,
+        };
         let told = Told { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
         Caller::new(auth::Access::trusting(), told, &caller)
     }

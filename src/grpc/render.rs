@@ -67,7 +67,7 @@ impl Rendering {
                 }
                 Ok(v1::Drop::LastApplied) => {
                     prune.drop(["metadata", "annotations", LAST_APPLIED].into_iter());
-                    without.annotation = Some(LAST_APPLIED);
+                    without.annotations = &[LAST_APPLIED];
                 }
                 Ok(v1::Drop::Unspecified) | Err(_) => {
                     return Err(Error::invalid("the request drops a part that is not known"));

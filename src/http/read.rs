@@ -4,6 +4,7 @@ use http::Method;
 use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
 
+use crate::auth::{Mode, impersonates};
 use crate::codec::Format;
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
 use crate::meta::{Encoding, ListOptions, Query, RequestInfo, Verb};
@@ -20,13 +21,14 @@ pub enum Parsed {
 }
 
 /// What a request asks of the read path.
-pub fn parse(request: &Parts, info: &RequestInfo) -> Parsed {
+pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     let headers = &request.headers;
     if request.method != Method::GET || !info.is_plain_read() {
         return Parsed::Other;
     }
     // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
-    if headers.contains_key(UPGRADE) || headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+    // And where clients are trusted nobody asks who may be somebody else.
+    if headers.contains_key(UPGRADE) || mode == Mode::Trust && impersonates(headers) {
         return Parsed::Forward(ForwardReason::Unsupported);
     }
     let query_text = request.uri.query().unwrap_or_default();
@@ -142,7 +144,7 @@ mod tests {
         }
         let head = request.body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse("GET", head.uri.path(), head.uri.query().unwrap_or_default());
-        parse(&head, &info)
+        parse(&head, &info, Mode::Trust)
     }
 
     fn read(target: &str, headers: &[(&str, &str)]) -> Option<ReadRequest> {
@@ -190,8 +192,13 @@ mod tests {
         for header in [("upgrade", "websocket"), ("impersonate-user", "x")] {
             assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Unsupported), "{header:?}");
         }
+        let impersonating =
+            Request::get("/api/v1/pods").header("impersonate-user", "x").body(()).unwrap().into_parts().0;
+        let info = RequestInfo::parse("GET", "/api/v1/pods", "");
+        assert!(matches!(parse(&impersonating, &info, Mode::Delegated), Parsed::Read(_)));
         let head = Request::head("/api/v1/pods").body(()).unwrap().into_parts().0;
-        assert_eq!(parse(&head, &RequestInfo::parse("HEAD", "/api/v1/pods", "")), Parsed::Other);
+        let info = RequestInfo::parse("HEAD", "/api/v1/pods", "");
+        assert_eq!(parse(&head, &info, Mode::Trust), Parsed::Other);
     }
 
     #[test]

@@ -327,7 +327,7 @@ impl Connection {
 
     /// Who sends a request with these headers, as far as the connection tells.
     pub fn caller<'a>(&'a self, headers: &'a HeaderMap) -> Caller<'a> {
-        Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers }
+        Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers, may_impersonate: true }
     }
 
     /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.

@@ -26,7 +26,7 @@ use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
 use super::watch_body::WatchBody;
 use crate::auth::audit::{self, Audit, Entry};
-use crate::auth::{Access, Attributes, Grant, Lease, Mode, Term, UserInfo, Verdict};
+use crate::auth::{Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::{Form, Shape, Slices, json};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -173,7 +173,7 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), Encoding::Json, audit_id);
         }
-        let (answered, plan) = match read::parse(&head, &info) {
+        let (answered, plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
@@ -224,7 +224,7 @@ impl Inner {
     ) -> Result<Option<(Grant, Option<Entry>)>, Box<Status>> {
         let query = head.uri.query().unwrap_or_default();
         let wish = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
-        let begin = |user: Option<&UserInfo>| {
+        let begin = |subject: Option<&Subject>| {
             let text = |value: Option<&HeaderValue>| {
                 String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
             };
@@ -232,21 +232,22 @@ impl Inner {
                 audit_id: text(Some(audit_id)),
                 uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
                 wish: &wish,
-                user,
+                user: subject.map(|subject| &*subject.user),
+                impersonated: subject.and_then(|subject| subject.impersonated.as_deref()),
                 source: connection.peer.map(|peer| peer.ip()),
                 user_agent: text(head.headers.get(USER_AGENT)),
             })
         };
         match self.access.check(&connection.caller(&head.headers), &wish).await {
             Verdict::Allowed(grant) => {
-                let entry = begin(grant.user());
+                let entry = begin(grant.subject().as_ref());
                 Ok(Some((grant, entry)))
             }
             Verdict::Forward(_) => Ok(None),
             // In another encoding than ours the apiserver says it itself.
             Verdict::Refused { forward: true, .. } if !read::takes_compact_errors(head, info) => Ok(None),
-            Verdict::Refused { status, user, .. } => {
-                if let Some(entry) = begin(user.as_deref().or(Some(&UserInfo::default()))) {
+            Verdict::Refused { status, subject, .. } => {
+                if let Some(entry) = begin(Some(&subject.unwrap_or_default())) {
                     entry.refuse(&status);
                 }
                 Err(status)

@@ -14,14 +14,15 @@ pub struct ContinueToken {
     /// The revision of the pages; negative for "the most recent state", never zero.
     pub rv: i64,
     /// The last key returned, relative to the request's collection, with a leading slash: `/namespace/name` for all
-    /// namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it.
+    /// namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it. Tokens of etcd are
+    /// written without the slash, and decoded with it.
     pub start: String,
 }
 
 // === impl ContinueToken ===
 
 impl ContinueToken {
-    /// As the apiserver's cache writes it: base64 of compact JSON, whose start is the key followed by NUL.
+    /// As the apiserver writes it: base64 of compact JSON, whose start is the key followed by NUL.
     pub fn encode(&self) -> String {
         let start = strconv::json_quote(&format!("{}\0", self.start));
         URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{VERSION}","rv":{},"start":{start}}}"#, self.rv))

@@ -70,8 +70,7 @@ impl Reads {
             Some(limit) => {
                 let unselected = request.options.label_selector.is_empty() && request.options.field_selector.is_empty();
                 let page = page(&snapshot, &read.predicate, after.as_deref(), limit, unselected);
-                answer.meta.continue_token =
-                    page.continue_after.map(|key| token(request.namespace.as_deref(), rv, &key));
+                answer.meta.continue_token = page.continue_after.map(|key| token(request, rv, &key));
                 answer.meta.remaining = page.remaining;
                 answer.items = ListItems::Page(page.objects);
             }
@@ -144,10 +143,12 @@ fn page(snapshot: &Snapshot, predicate: &Predicate, after: Option<&str>, limit: 
     page
 }
 
-/// A token in the form of the apiserver's watch cache: relative to the request's scope, with a leading slash.
-fn token(namespace: Option<&str>, rv: ResourceVersion, key: &ObjectKey) -> String {
-    let relative = if namespace.is_some() { key.name() } else { key.as_str() };
-    ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("/{relative}") }.encode()
+/// A token in the form of the apiserver's: relative to the request's scope, with a leading slash if it is of the watch
+/// cache, and without if it is of etcd.
+fn token(request: &ReadRequest, rv: ResourceVersion, key: &ObjectKey) -> String {
+    let relative = if request.namespace.is_some() { key.name() } else { key.as_str() };
+    let root = if is_uncached(request) { "" } else { "/" };
+    ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("{root}{relative}") }.encode()
 }
 
 /// The flat key a token's start names.

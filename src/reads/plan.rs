@@ -39,16 +39,12 @@ pub enum WatchPlan {
 /// The apiserver counts in nanoseconds of 63 bits.
 const LONGEST_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
-/// `uncached` resources (events) are read from etcd by the apiserver, which changes what `limit` means.
+/// `uncached` resources (events) are always read from etcd by the apiserver, which never ignores the limit.
 pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Result<ListPlan, ForwardReason> {
     if !options.shard_selector.is_empty() {
         return Err(ForwardReason::Unsupported);
     }
     let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
-    // Pages of uncached types come from etcd, with tokens of another form.
-    if uncached && (limit.is_some() || !options.continue_token.is_empty()) {
-        return Err(ForwardReason::Unsupported);
-    }
     let newest = |freshness| Ok(ListPlan { state: ListState::Latest(freshness), limit, after: None });
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
         ListRevision::MostRecent => match mode {
@@ -56,12 +52,13 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
             ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => newest(Freshness::Consistent),
             ConsistentReads::Cache => newest(Freshness::Any),
         },
-        // The apiserver ignores the limit here, and clients rely on the complete answer.
+        ListRevision::Any if uncached => newest(Freshness::Any),
+        // The apiserver's cache ignores the limit here, and clients rely on the complete answer.
         ListRevision::Any => Ok(ListPlan { state: ListState::Latest(Freshness::Any), limit: None, after: None }),
         ListRevision::NotOlderThan(rv) => newest(Freshness::NotOlderThan(rv)),
         ListRevision::Exact(rv) => Ok(ListPlan { state: ListState::Exact(rv), limit, after: None }),
         // The apiserver takes no notice of the limit then if its cache has the page, and honours it if etcd has.
-        ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() => {
+        ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() && !uncached => {
             Err(ForwardReason::Unsupported)
         }
         ListRevision::Continue(token) => match u64::try_from(token.rv) {

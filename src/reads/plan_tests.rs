@@ -79,9 +79,17 @@ fn what_does_not_parse_is_left_to_the_apiserver() {
 }
 
 #[test]
-fn uncached_types_are_not_paged_here() {
-    assert_eq!(list(&options("resourceVersion=0&limit=1"), Cache, true), Err(ForwardReason::Unsupported));
-    assert!(list(&options("resourceVersion=0"), Cache, true).is_ok());
+fn the_limit_always_holds_for_uncached_types() {
+    let list_of = |query: &str| list(&options(query), Upstream, true);
+    assert_eq!(list_of("resourceVersion=0&limit=1"), latest(Freshness::Any, Some(1)));
+    assert_eq!(list_of("resourceVersion=0"), latest(Freshness::Any, None));
+    assert_eq!(list_of("resourceVersion=7&limit=2"), exact(7, Some(2)));
+    let token = ContinueToken { rv: 7, start: "/a/b".into() }.encode();
+    for revision in ["", "resourceVersion=0&"] {
+        let plan = list_of(&format!("{revision}limit=1&continue={token}")).unwrap();
+        assert_eq!(plan.state, ListState::Exact(ResourceVersion(7)));
+        assert_eq!((plan.limit, plan.after.as_deref()), (Some(1), Some("/a/b")));
+    }
 }
 
 #[test]

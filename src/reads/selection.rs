@@ -6,7 +6,7 @@ use crate::codec::{Format, Shape};
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
 use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
 
-use super::service::{Resolved, kept_as};
+use super::service::{Resolved, answered_as};
 use super::{ForwardReason, ProtobufReads, Reads, Refusal};
 
 /// A part of one resource: what any of the filters matches, everything without a filter.
@@ -75,7 +75,7 @@ impl Reads {
             Wanted::Any => (Encoding::Json, false),
             Wanted::Only(encoding) => {
                 let asked = Format { encoding, shape, json_fallback: None };
-                let (kept, converted) = kept_as(asked, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
+                let (kept, converted) = answered_as(asked, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
                 (kept.encoding, converted)
             }
         };

@@ -352,13 +352,7 @@ impl Reads {
 
 /// The encoding of the cache and the shape of the answer, and whether metadata is converted to protobuf; `None` if no
 /// cache holds what the apiserver would answer.
-fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
-    kept_as(format, resource, protobuf)
-        .filter(|(answered, _)| answered.shape == Shape::Full || !rewrites_metadata(&resource.gvr))
-}
-
-/// The same where the metadata is that of the object as it is served.
-pub(super) fn kept_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
+pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
     let json = || format.json_fallback.map(Format::json);
     let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
@@ -374,15 +368,6 @@ pub(super) fn kept_as(format: Format, resource: &Resource, protobuf: ProtobufRea
         }
     };
     answered.map(|answered| (answered, converted))
-}
-
-/// The apiserver makes a PartialObjectMetadata of its internal object. Of these types that lacks some annotations, which
-/// stand for fields that the served version does not have.
-fn rewrites_metadata(gvr: &Gvr) -> bool {
-    matches!(
-        (&*gvr.group, &*gvr.resource),
-        ("apps", "daemonsets" | "deployments") | ("autoscaling", "horizontalpodautoscalers")
-    )
 }
 
 /// What an answer from this informer's cache is of, which counts.

@@ -44,6 +44,13 @@ async fn without_reviews_nothing_new_is_allowed() {
         let stranger = world.through(Some("reader-token")).get(known).await;
         assert_eq!(stranger.status, 200, "{fault:?}: forwarded");
         assert_eq!(world.through(Some("wrong-token")).get(known).await.status, 401, "{fault:?}");
+        // Nor is anybody taken for somebody of whom that is not known.
+        for user in ["nobody", "system:serviceaccount:a:wide"] {
+            let headers = [("impersonate-user", user)];
+            let ours = world.through(Some("admin-token")).request(http::Method::GET, known, &headers, "").await;
+            let theirs = world.admin().request(http::Method::GET, known, &headers, "").await;
+            assert_eq!(ours.status, theirs.status, "{fault:?}: {user}");
+        }
         assert_eq!(world.served(), before + 1, "{fault:?}: nothing else was served");
     }
     // The open watch lives on, and goes on.

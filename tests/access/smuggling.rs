@@ -9,7 +9,7 @@ use crate::world::World;
 const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
 
 /// The same bytes to the apiserver.
-async fn direct(world: &World, bytes: &[u8]) -> String {
+pub async fn direct(world: &World, bytes: &[u8]) -> String {
     use tokio::io::AsyncReadExt;
     let info = &world.cluster.info;
     let mut stream = connect(&info.server, &info.ca).await;

@@ -235,26 +235,6 @@ async fn every_stream_ends_with_its_right() {
     }
 }
 
-/// Only the apiserver knows for whom somebody may be somebody else: such a watch ends, and is to be begun anew.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_impersonates_asks_again_after_a_change() {
-    let world = World::start("").await;
-    world.settled().await;
-    let target = format!("/api/v1/configmaps?{WATCH}");
-    let headers = [("impersonate-user", "reader")];
-    let admin = world.through(Some("admin-token"));
-    let mut watch = admin.watch_as(&target, &headers).await;
-    assert_eq!(watch.status, 200);
-    while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
-    let started = Instant::now();
-    world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await;
-    while let Some(event) = watch.next().await.unwrap() {
-        assert_ne!(event["type"], "ERROR", "it ends as any watch does");
-    }
-    eprintln!("an impersonated watch ended after {:.1?}", started.elapsed());
-    assert_eq!(admin.watch_as(&target, &headers).await.status, 403);
-}
-
 /// A list that its client has not taken is not told to its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_on_its_way_is_cut() {

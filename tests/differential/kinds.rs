@@ -91,6 +91,12 @@ pub const KINDS: &[Kind] = &[
         ..kind("events.events.k8s.io", "/apis/events.k8s.io/v1", "events", true)
     },
     Kind { objects: deployments, ..kind("deployments", "/apis/apps/v1", "deployments", true) },
+    Kind { objects: daemon_sets, ..kind("daemonsets", "/apis/apps/v1", "daemonsets", true) },
+    Kind {
+        objects: autoscalers,
+        ..kind("horizontalpodautoscalers", "/apis/autoscaling/v2", "horizontalpodautoscalers", true)
+    },
+    kind("horizontalpodautoscalers-v1", "/apis/autoscaling/v1", "horizontalpodautoscalers", true),
     Kind { objects: || in_a(&["one", "two"]), ..kind("leases", "/apis/coordination.k8s.io/v1", "leases", true) },
     Kind {
         fields: &["spec.type=ClusterIP", "spec.clusterIP=None", "spec.clusterIP="],
@@ -217,7 +223,35 @@ fn deployments() -> Objects {
         "replicas": 2, "selector": {"matchLabels": {"app": "x"}},
         "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}},
     }});
-    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect()
+    let mut objects: Objects =
+        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect();
+    objects[1].1["metadata"]["annotations"] = json!({"deprecated.deployment.rollback.to": "7", "a": "<"});
+    objects
+}
+
+fn daemon_sets() -> Objects {
+    let spec = json!({"spec": {
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}},
+    }});
+    let mut objects: Objects =
+        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect();
+    objects[1].1["metadata"]["annotations"] = json!({"a": "1", "z": "<"});
+    objects
+}
+
+/// Of one `autoscaling/v1` has all fields, of the other it needs annotations.
+fn autoscalers() -> Objects {
+    let spec = |metric: &str, behavior: Value| {
+        json!({"spec": {
+            "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "one"},
+            "metrics": [{"type": "Resource", "resource": {"name": metric, "target": {"type": "Utilization", "averageUtilization": 50}}}],
+            "behavior": behavior,
+        }})
+    };
+    let specs = [spec("cpu", Value::Null), spec("memory", json!({"scaleDown": {"stabilizationWindowSeconds": 60}}))];
+    let objects = in_a(&["one", "two"]).into_iter().zip(specs);
+    objects.map(|((namespace, object), spec)| (namespace, with(object, &spec))).collect()
 }
 
 fn services() -> Objects {

@@ -31,6 +31,8 @@ async fn attempt(world: &World, seed: u64, walks: usize, report: &Report) -> Res
     let collections = [
         format!("/api/v1/namespaces/{space}/configmaps"),
         format!("/apis/differential.example.com/v1/namespaces/{space}/widgets"),
+        // Not cached by the apiserver.
+        format!("/api/v1/namespaces/{space}/events"),
     ];
     for collection in &collections {
         for n in 0..OBJECTS {
@@ -158,6 +160,9 @@ fn object(collection: &str, n: usize) -> Value {
     if collection.contains("widgets") {
         object["apiVersion"] = json!(format!("{GROUP}/v1"));
         object["kind"] = json!("Widget");
+    }
+    if let Some(space) = collection.strip_suffix("/events") {
+        object["involvedObject"] = json!({"namespace": space.rsplit('/').next()});
     }
     object
 }

@@ -29,6 +29,8 @@ pub(super) struct Event {
     request_uri: String,
     verb: String,
     user: UserInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<UserInfo>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -83,6 +85,7 @@ impl Event {
             request_uri: request.uri.clone(),
             verb: request.wish.verb.clone(),
             user: user.clone(),
+            impersonated_user: request.impersonated.cloned(),
             source_ips: request.source.map(|ip| ip.to_canonical().to_string()).into_iter().collect(),
             user_agent: truncated(&request.user_agent),
             object_ref: request.wish.path.is_none().then(|| ObjectReference::of(request.wish)),

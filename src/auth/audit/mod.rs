@@ -50,6 +50,8 @@ pub struct Request<'a> {
     pub wish: &'a Attributes,
     /// `None`: nobody asked.
     pub user: Option<&'a UserInfo>,
+    /// As whom the user asks, if as somebody else.
+    pub impersonated: Option<&'a UserInfo>,
     pub source: Option<IpAddr>,
     pub user_agent: String,
 }

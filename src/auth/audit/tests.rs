@@ -19,6 +19,7 @@ fn request<'a>(uri: &str, wish: &'a Attributes, user: &'a UserInfo) -> Request<'
         uri: uri.into(),
         wish,
         user: Some(user),
+        impersonated: None,
         source: Some([10, 0, 0, 1].into()),
         user_agent: "kubectl".into(),
     }

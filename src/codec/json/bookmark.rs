@@ -25,7 +25,7 @@ pub fn bookmark_frame(
 ) -> Bytes {
     // Maps are sorted, structs are not; partial objects are structs.
     let sorted = form.style == Style::Inline && shape == Shape::Full;
-    let change = Change { rv, initial_events_end, sorted };
+    let change = Change { rv, initial_events_end, sorted, unshown: form.unshown };
     let mut out = String::from("{\"type\":\"BOOKMARK\",\"object\":");
     let start = out.len();
     let done = template.is_some_and(|template| from_template(&mut out, template, &change, shape).is_ok());
@@ -42,6 +42,8 @@ struct Change {
     rv: ResourceVersion,
     initial_events_end: bool,
     sorted: bool,
+    /// Annotations that the partial shapes leave out.
+    unshown: &'static [&'static str],
 }
 
 fn minimal(out: &mut String, form: &Form, change: &Change, shape: Shape) {
@@ -95,6 +97,7 @@ fn from_template(out: &mut String, template: &[u8], change: &Change, shape: Shap
         out.push_str("{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
         push_string(out, api_version);
         out.push_str(",\"metadata\":");
+        annotations.retain(|(name, _)| !change.unshown.contains(&name.as_str()));
         change.metadata(out, members, annotations);
         out.push('}');
     } else {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::codec::unshown::unshown;
 use crate::codec::{self, Shape, protobuf};
 use crate::meta::EventType;
 
@@ -37,6 +38,8 @@ pub struct Form {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub list_kind: Arc<str>,
+    /// Annotations that the partial shapes leave out.
+    pub(super) unshown: &'static [&'static str],
     /// What stands before the members of a stripped item in a GET body.
     body_prefix: Bytes,
     /// What stands before the members of a stripped item in a watch frame, by event type.
@@ -60,6 +63,7 @@ impl Form {
             api_version: api_version.into(),
             kind: kind.into(),
             list_kind: list_kind.into(),
+            unshown: unshown(api_version, kind),
             frame_prefixes: [frame(EventType::Added), frame(EventType::Modified), frame(EventType::Deleted)],
             body_prefix: body.into(),
             ordered: Ordered::default(),

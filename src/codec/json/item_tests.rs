@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::codec::{CodecError, Shape};
-use crate::meta::{FieldLabel, FieldTable, FieldValue};
+use crate::meta::{EventType, FieldLabel, FieldTable, FieldValue, ResourceVersion};
 
 use super::scan::Scanner;
 use super::*;
@@ -281,4 +282,40 @@ proptest! {
         let accepted = scanner.skip_value().is_ok() && scanner.end().is_ok() && std::str::from_utf8(&bytes).is_ok();
         prop_assert_eq!(accepted, serde_json::from_slice::<&RawValue>(&bytes).is_ok(), "{:?}", String::from_utf8_lossy(&bytes));
     }
+}
+
+#[test]
+fn partial_shapes_lack_what_is_no_annotation_inside() {
+    let forms = [
+        ("apps/v1", "{\"a\":\"1\",\"z\":\"2\"}"),
+        ("apps/v1beta1", "{\"a\":\"1\",\"deprecated.daemonset.template.generation\":\"3\",\"z\":\"2\"}"),
+    ];
+    let item = br#"{"metadata":{"name":"d","resourceVersion":"7","annotations":{"a":"1","deprecated.daemonset.template.generation":"3","z":"2"},"managedFields":[]},"spec":{}}"#;
+    let (object, _) = parse_item(item, &FieldTable::default()).unwrap();
+    for (api_version, annotations) in forms {
+        let form = Form::new(Style::Stripped, api_version, "DaemonSet", "DaemonSetList");
+        let partial = |rv: u64| {
+            format!(
+                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{{"name":"d","resourceVersion":"{rv}","annotations":{annotations},"managedFields":[]}}}}"#
+            )
+        };
+        let written = |rv| object_bytes(&form, &object, rv, Shape::PartialObjectMetadata).into_bytes();
+        assert_eq!(written(None), partial(7));
+        assert_eq!(written(Some(ResourceVersion(1234))), partial(1234));
+        assert_eq!(
+            event_frame(&form, EventType::Deleted, &object, Some(ResourceVersion(12)), Shape::PartialObjectMetadata)
+                .into_bytes(),
+            format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", partial(12))
+        );
+        let whole = object_bytes(&form, &object, None, Shape::Full).into_bytes();
+        assert!(std::str::from_utf8(&whole).unwrap().contains("template.generation"));
+    }
+    let template = Bytes::from_static(
+        br#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"1","annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
+    );
+    let form = Form::new(Style::Stripped, "apps/v1", "DaemonSet", "DaemonSetList");
+    assert_eq!(
+        bookmark_frame(&form, Some(&template), ResourceVersion(9), false, Shape::PartialObjectMetadata),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"9\"}}}\n"
+    );
 }

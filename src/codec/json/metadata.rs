@@ -4,11 +4,15 @@
 //! metadata is a slice. Custom resources are written from maps, sorted by key: their members are put into the struct's
 //! order here, as raw slices, and what the struct would leave out is left out.
 
+use std::ops::Range;
+
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::codec::Slices;
 use crate::meta::{Object, ResourceVersion};
 
+use super::annotations::without;
 use super::form::{Form, Style};
 use super::scan::{Result, Scanner};
 
@@ -99,10 +103,25 @@ fn partial(
             return Slices::from(ordered);
         }
     }
-    let Some(rv) = rv_override else { return Slices::from(metadata) };
     let (range, digits) = (raw.metadata_range(), raw.rv_range());
-    let parts = [raw.slice(range.start..digits.start), Bytes::from(rv.to_string()), raw.slice(digits.end..range.end)];
-    parts.into_iter().collect()
+    let mut changes: SmallVec<[(Range<usize>, Bytes); 2]> = SmallVec::new();
+    if let Some(rv) = rv_override {
+        changes.push((digits, Bytes::from(rv.to_string())));
+    }
+    if !form.unshown.is_empty()
+        && let Ok(Some((part, new))) = without(&metadata, form.unshown)
+    {
+        changes.push((range.start + part.start..range.start + part.end, new.into()));
+        changes.sort_unstable_by_key(|(part, _)| part.start);
+    }
+    let (mut out, mut at) = (Slices::new(), range.start);
+    for (part, new) in changes {
+        out.push(raw.slice(at..part.start));
+        out.push(new);
+        at = part.end;
+    }
+    out.push(raw.slice(at..range.end));
+    out
 }
 
 /// ObjectMeta in the struct's order, with this resourceVersion.

@@ -1,5 +1,6 @@
 //! Kubernetes JSON as the apiserver writes it, taken apart and put together by slicing.
 
+mod annotations;
 mod bookmark;
 mod fields;
 mod form;

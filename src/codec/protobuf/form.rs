@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::codec::Shape;
+use crate::codec::unshown::unshown;
 
 use super::envelope::Lead;
+use super::without::Without;
 
 /// The form of one resource in protobuf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct Form {
     pub list_kind: Arc<str>,
     object: Leads,
     list: Leads,
+    /// What the partial shapes leave out.
+    pub(super) unshown: Without,
     /// The objects are kept in JSON: of those only the partial shapes can be written.
     of_json: bool,
 }
@@ -32,6 +36,7 @@ impl Form {
             list_kind: list_kind.into(),
             object: Leads::new(api_version, kind, "PartialObjectMetadata"),
             list: Leads::new(api_version, list_kind, "PartialObjectMetadataList"),
+            unshown: Without { annotations: unshown(api_version, kind), ..Without::default() },
             of_json: false,
         }
     }

@@ -456,3 +456,25 @@ proptest! {
         let _ = bookmark_frame(&form(), Some(&bytes.into()), ResourceVersion(1), true, Shape::Full);
     }
 }
+
+#[test]
+fn partial_shapes_lack_what_is_no_annotation_inside() {
+    let form = Form::new("apps/v1", "DaemonSet", "DaemonSetList");
+    let annotated = |rv, names: &[&str]| {
+        let mut pod = pod("p", rv);
+        if let Some(metadata) = &mut pod.metadata {
+            metadata.annotations = names.iter().map(|name| ((*name).to_owned(), "x".repeat(120))).collect();
+        }
+        pod
+    };
+    let name = "deprecated.daemonset.template.generation";
+    let object = object(&annotated(7, &["a", name, "z"]));
+    for shape in SHAPES.into_iter().skip(1) {
+        let written = |rv| object_bytes(&form, &object, rv, shape).into_bytes();
+        assert_eq!(written(None), shaped(&annotated(7, &["a", "z"]), shape));
+        assert_eq!(written(Some(ResourceVersion(123_456))), shaped(&annotated(123_456, &["a", "z"]), shape));
+        assert_eq!(list_item(&form, &object, shape).len() as u64, item_len(&form, &object, shape));
+    }
+    let whole = object_bytes(&form, &object, None, Shape::Full).into_bytes();
+    assert!(whole.windows(name.len()).any(|window| window == name.as_bytes()));
+}

@@ -9,8 +9,8 @@ use crate::codec::CodecError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Without {
     pub managed_fields: bool,
-    /// The annotation of this name.
-    pub annotation: Option<&'static str>,
+    /// Annotations of these names.
+    pub annotations: &'static [&'static str],
 }
 
 /// Field numbers: of `raw` in an envelope, of the metadata in an object, and of parts of the metadata.
@@ -34,10 +34,13 @@ impl Without {
         let unknown = body.strip_prefix(MAGIC).ok_or(CodecError::Missing("k8s prefix"))?;
         let mut out = Vec::with_capacity(body.len());
         out.extend_from_slice(MAGIC);
-        replace(unknown, RAW, &mut out, |object, out| {
-            replace(object, METADATA, out, |metadata, out| self.metadata(metadata, out))
-        })?;
+        replace(unknown, RAW, &mut out, |object, out| self.object(object, out))?;
         Ok(out)
+    }
+
+    /// An object's message, or its beginning up to the end of the metadata, without these parts.
+    pub(super) fn object(&self, message: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        replace(message, METADATA, out, |metadata, out| self.metadata(metadata, out))
     }
 
     fn metadata(&self, metadata: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -51,9 +54,11 @@ impl Without {
     }
 
     fn names(&self, field: &Field<'_>) -> Result<bool> {
-        match (field.number, self.annotation) {
-            (MANAGED_FIELDS, _) => Ok(self.managed_fields),
-            (ANNOTATIONS, Some(name)) => Ok(entry(field.value.bytes("metadata.annotations")?)?.0 == name),
+        match field.number {
+            MANAGED_FIELDS => Ok(self.managed_fields),
+            ANNOTATIONS if !self.annotations.is_empty() => {
+                Ok(self.annotations.contains(&entry(field.value.bytes("metadata.annotations")?)?.0))
+            }
             _ => Ok(false),
         }
     }
@@ -100,20 +105,20 @@ mod tests {
     #[test]
     fn only_what_is_named_goes() {
         let whole = annotated(&["a", "b"], 2);
-        let without = |managed_fields, annotation| Without { managed_fields, annotation }.apply(&whole).unwrap();
-        assert_eq!(without(false, None), whole);
-        assert_eq!(without(true, None), annotated(&["a", "b"], 0));
-        assert_eq!(without(false, Some("b")), annotated(&["a"], 2));
-        assert_eq!(without(true, Some("c")), annotated(&["a", "b"], 0));
+        let without = |managed_fields, annotations| Without { managed_fields, annotations }.apply(&whole).unwrap();
+        assert_eq!(without(false, &[]), whole);
+        assert_eq!(without(true, &[]), annotated(&["a", "b"], 0));
+        assert_eq!(without(false, &["b"]), annotated(&["a"], 2));
+        assert_eq!(without(true, &["c"]), annotated(&["a", "b"], 0));
         assert_eq!(
-            Without { managed_fields: true, annotation: Some("a") }.apply(&annotated(&["a"], 1)).unwrap(),
+            Without { managed_fields: true, annotations: &["a"] }.apply(&annotated(&["a"], 1)).unwrap(),
             annotated(&[], 0)
         );
     }
 
     #[test]
     fn what_is_no_envelope_is_refused() {
-        let parts = Without { managed_fields: true, annotation: None };
+        let parts = Without { managed_fields: true, annotations: &[] };
         assert!(parts.apply(b"{}").is_err());
         let whole = annotated(&[], 1);
         assert!(parts.apply(&whole[..whole.len() - 1]).is_err());

@@ -131,6 +131,9 @@ impl<'o> Message<'o> {
             let message = from_json(object, rv_override);
             return Self { object, shape, len: message.len(), beginning: Some(message) };
         }
+        if !full && let Some(metadata) = shown(form, object, rv_override) {
+            return Self { object, shape, len: metadata.len(), beginning: Some(metadata) };
+        }
         let Some(rv) = rv_override else {
             let len = if full { raw.len() } else { raw.metadata_range().end };
             return Self { object, shape, beginning: None, len };
@@ -176,8 +179,26 @@ fn metadata(form: &Form, object: &Object) -> Bytes {
     if form.is_of_json() {
         return from_json(object, None).into();
     }
+    if let Some(metadata) = shown(form, object, None) {
+        return metadata.into();
+    }
     let raw = object.raw();
     raw.slice(0..raw.metadata_range().end)
+}
+
+/// The same where it is not what the object has; `None` where it is.
+fn shown(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Option<Vec<u8>> {
+    if form.unshown.is_nothing() {
+        return None;
+    }
+    let raw = object.raw();
+    let whole = match rv_override {
+        Some(rv) => with_resource_version(raw, rv).0.into(),
+        None => raw.slice(0..raw.metadata_range().end),
+    };
+    let mut out = Vec::with_capacity(whole.len());
+    // What was parsed once can be parsed again.
+    form.unshown.object(&whole, &mut out).ok().map(|()| out)
 }
 
 /// Lists of v1beta1 have their items first.

@@ -129,6 +129,55 @@ pub const ROWS: &[Row] = &[
         200,
         &["PartialObjectMetadata"],
     ),
+    // Annotations that are fields inside of the server.
+    (
+        "I13",
+        "/apis/apps/v1/deployments?{exact} | Accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        200,
+        &["!rollback.to\":\"", "\"a\":"],
+    ),
+    (
+        "I13",
+        "/apis/apps/v1/daemonsets?{exact} | Accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+        200,
+        &["!template.generation\":\"", "\"a\":"],
+    ),
+    (
+        "I13",
+        "/apis/apps/v1/namespaces/diff-a/daemonsets/two?resourceVersion=0 | Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        200,
+        &["k8s\0"],
+    ),
+    (
+        "I13",
+        "/apis/autoscaling/v1/horizontalpodautoscalers?{exact} | Accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        200,
+        &["!alpha.kubernetes.io/behavior"],
+    ),
+    (
+        "I13",
+        "/apis/autoscaling/v1/horizontalpodautoscalers?{exact} | Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        200,
+        &["!alpha.kubernetes.io/behavior"],
+    ),
+    (
+        "I13",
+        "/apis/autoscaling/v2/horizontalpodautoscalers?{exact} | Accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        200,
+        &["PartialObjectMetadataList"],
+    ),
+    (
+        "I15",
+        "/apis/apps/v1/daemonsets?watch=1&resourceVersion=0&allowWatchBookmarks=1&{second} | Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        200,
+        &["!template.generation\":\"", "initial-events-end"],
+    ),
+    (
+        "I15",
+        "/apis/apps/v1/daemonsets?watch=1&resourceVersion=0&allowWatchBookmarks=1&{second} | Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        200,
+        &["k8s\0"],
+    ),
     (
         "I14",
         "/api/v1/pods?{exact} | Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",

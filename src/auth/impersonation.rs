@@ -1,0 +1,248 @@
+//! Impersonation: whom the headers of a request name, and the accesses that have to be allowed for it.
+//!
+//! The rules are those of the kube-apiserver for the verb `impersonate`. Since 1.35 it also knows narrower ways to allow
+//! an impersonation; whoever has only those is left to it. Where the wide one is allowed, the impersonated user is the
+//! same by either, except for nodes. So is left to the apiserver: nodes, headers that two servers could read
+//! differently, and more of them than a decision here is worth.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+
+use super::attributes::Attributes;
+use super::authenticator::authenticated;
+use super::user::{UNAUTHENTICATED, UserInfo};
+
+/// Every value is an access of its own, each of which may cost a review.
+const MAX_ACCESSES: usize = 16;
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+const ANONYMOUS: &str = "system:anonymous";
+const NODE: &str = "system:node:";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// Who a request asks to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Impersonation {
+    pub user: Arc<UserInfo>,
+    /// What the caller must be allowed, all of it.
+    pub accesses: Vec<Arc<Attributes>>,
+}
+
+/// Whether any header speaks of impersonation.
+pub fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+// === impl Impersonation ===
+
+impl Impersonation {
+    /// `None` where it is for the apiserver to decide.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut user = UserInfo::default();
+        for (name, value) in headers {
+            let Some(value) = impersonating(name).then(|| text(value)) else { continue };
+            let value = value?.to_owned();
+            match name.as_str() {
+                USER if user.username.is_empty() => user.username = value,
+                UID if user.uid.is_empty() => user.uid = value,
+                GROUP => user.groups.push(value),
+                other => {
+                    let key = extra_key(other.strip_prefix(EXTRA)?)?.into_owned();
+                    user.extra.entry(key).or_default().push(value);
+                }
+            }
+        }
+        // Two names of headers that mean one key: whose values come first is not said.
+        let names = headers.keys().filter(|name| name.as_str().starts_with(EXTRA)).count();
+        if user.username.is_empty() || user.username.starts_with(NODE) || names != user.extra.len() {
+            return None;
+        }
+        let accesses: Vec<_> = accesses(&user)?.into_iter().map(Arc::new).collect();
+        if accesses.len() > MAX_ACCESSES {
+            return None;
+        }
+        Some(Self { user: Arc::new(completed(user)), accesses })
+    }
+}
+
+fn impersonating(name: &HeaderName) -> bool {
+    name.as_str().starts_with("impersonate-")
+}
+
+/// The value, if nobody could read it as another.
+fn text(value: &HeaderValue) -> Option<&str> {
+    let text = value.to_str().ok()?;
+    (!text.is_empty() && text.trim() == text && !text.contains('\t')).then_some(text)
+}
+
+/// The key of an extra, which is percent-encoded.
+fn extra_key(encoded: &str) -> Option<Cow<'_, str>> {
+    let key = percent_decode_str(encoded).decode_utf8().ok()?;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._/".contains(&byte);
+    (!key.is_empty() && key.bytes().all(plain)).then_some(key)
+}
+
+fn accesses(user: &UserInfo) -> Option<Vec<Attributes>> {
+    let access = |group: &str, resource: &str, name: &str| Attributes {
+        verb: "impersonate".to_owned(),
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    const AUTHENTICATION: &str = "authentication.k8s.io";
+    let mut accesses = vec![match user.username.strip_prefix(SERVICE_ACCOUNT) {
+        Some(account) => {
+            let (namespace, name) = account.split_once(':').filter(|(namespace, name)| {
+                is_label(namespace) && name.len() <= 253 && name.split('.').all(is_label)
+            })?;
+            Attributes { namespace: namespace.to_owned(), ..access("", "serviceaccounts", name) }
+        }
+        None => access("", "users", &user.username),
+    }];
+    if !user.uid.is_empty() {
+        accesses.push(access(AUTHENTICATION, "uids", &user.uid));
+    }
+    accesses.extend(user.groups.iter().map(|group| access("", "groups", group)));
+    for (key, values) in &user.extra {
+        accesses.extend(
+            values
+                .iter()
+                .map(|value| Attributes { subresource: key.clone(), ..access(AUTHENTICATION, "userextras", value) }),
+        );
+    }
+    Some(accesses)
+}
+
+/// The user with the groups that nobody names.
+fn completed(mut user: UserInfo) -> UserInfo {
+    let account = user.username.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
+    if let Some((namespace, _)) = account.filter(|_| user.groups.is_empty()) {
+        user.groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    }
+    if user.username != ANONYMOUS {
+        return authenticated(user);
+    }
+    if !user.is_in(UNAUTHENTICATED) {
+        user.groups.push(UNAUTHENTICATED.to_owned());
+    }
+    user
+}
+
+/// One label of a DNS name, as names of namespaces are.
+fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(headers: &[(&str, &str)]) -> Option<Impersonation> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        Impersonation::of(&map)
+    }
+
+    fn asked(impersonation: &Impersonation) -> Vec<String> {
+        let line = |access: &Arc<Attributes>| {
+            let Attributes { verb, group, version, resource, subresource, namespace, name, .. } = &**access;
+            format!("{verb} {group}/{version} {namespace}/{resource}/{subresource} {name}")
+        };
+        impersonation.accesses.iter().map(line).collect()
+    }
+
+    #[test]
+    fn whom_and_by_which_rights() {
+        let plain = of(&[("Impersonate-User", "jane"), ("x", "y")]).unwrap();
+        assert_eq!(
+            (plain.user.username.as_str(), &plain.user.groups[..]),
+            ("jane", &["system:authenticated".to_owned()][..])
+        );
+        assert_eq!(asked(&plain), ["impersonate /v1 /users/ jane"]);
+        let all = of(&[
+            ("impersonate-group", ""),
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "a, c"),
+            ("impersonate-uid", "7"),
+            ("impersonate-extra-acme.com%2Fscope", "x"),
+            ("impersonate-extra-acme.com%2fscope", "y"),
+        ])
+        .unwrap();
+        assert_eq!(all.user.groups, ["", "a, c", "system:authenticated"]);
+        assert_eq!(
+            (all.user.uid.as_str(), &all.user.extra["acme.com/scope"][..]),
+            ("7", &["x".to_owned(), "y".to_owned()][..])
+        );
+        assert_eq!(
+            asked(&all),
+            [
+                "impersonate /v1 /users/ jane",
+                "impersonate authentication.k8s.io/v1 /uids/ 7",
+                "impersonate /v1 /groups/ ",
+                "impersonate /v1 /groups/ a, c",
+                "impersonate authentication.k8s.io/v1 /userextras/acme.com/scope x",
+                "impersonate authentication.k8s.io/v1 /userextras/acme.com/scope y",
+            ]
+        );
+    }
+
+    #[test]
+    fn groups_that_nobody_names() {
+        let groups = |headers: &[(&str, &str)]| of(headers).unwrap().user.groups.clone();
+        let robot = (USER, "system:serviceaccount:a:robot");
+        assert_eq!(groups(&[robot]), ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
+        assert_eq!(groups(&[robot, (GROUP, "g")]), ["g", "system:authenticated"]);
+        assert_eq!(groups(&[(USER, "x"), (GROUP, "system:unauthenticated")]), ["system:unauthenticated"]);
+        assert_eq!(groups(&[(USER, "x"), (GROUP, "system:authenticated")]), ["system:authenticated"]);
+        assert_eq!(groups(&[(USER, "system:anonymous")]), ["system:unauthenticated"]);
+        assert_eq!(groups(&[(USER, "system:anonymous"), (GROUP, "g")]), ["g", "system:unauthenticated"]);
+        assert_eq!(asked(&of(&[robot]).unwrap()), ["impersonate /v1 a/serviceaccounts/ robot"]);
+    }
+
+    #[test]
+    fn what_is_left_to_the_apiserver() {
+        let jane = (USER, "jane");
+        let many = [vec![jane], vec![(GROUP, "g"); MAX_ACCESSES]].concat();
+        for headers in [
+            &[][..],
+            &[(GROUP, "g")],
+            &[(USER, "")],
+            &[jane, jane],
+            &[jane, (USER, "")],
+            &[jane, (GROUP, "")],
+            &[jane, (UID, "1"), (UID, "1")],
+            &[jane, (GROUP, "\u{e9}")],
+            &[(USER, " jane")],
+            &[(USER, "jane\t")],
+            &[(USER, "system:node:n")],
+            &[(USER, "system:serviceaccount:a")],
+            &[(USER, "system:serviceaccount:a:b:c")],
+            &[(USER, "system:serviceaccount::")],
+            &[(USER, "system:serviceaccount:A:")],
+            &[(USER, "system:serviceaccount:a:b..c")],
+            &[jane, ("impersonate-extra-", "x")],
+            &[jane, ("impersonate-extra-%41", "x")],
+            &[jane, ("impersonate-extra-%zz", "x")],
+            &[jane, ("impersonate-extra-%ff", "x")],
+            &[jane, ("impersonate-extra-a.", "x"), ("impersonate-extra-a%2eb", "y")],
+            &[jane, ("impersonate-users", "x")],
+            &many,
+        ] {
+            assert_eq!(of(headers), None, "{headers:?}");
+        }
+        assert!(of(&many[1..]).is_none() && of(&many[..MAX_ACCESSES]).is_some());
+    }
+}
