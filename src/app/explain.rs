@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::status;
 use crate::admin::{Explaining, Explanation};
 use crate::args::Explained;
+use crate::auth::Mode;
 use crate::http::read::{self, Parsed};
 use crate::lifecycle;
 use crate::meta::RequestInfo;
@@ -53,7 +54,7 @@ impl Explainer {
 async fn explain(reads: &Reads, request: &Parts) -> Explanation {
     let uri = &request.uri;
     let info = RequestInfo::parse(request.method.as_str(), uri.path(), uri.query().unwrap_or_default());
-    let forecast = match read::parse(request, &info) {
+    let forecast = match read::parse(request, &info, Mode::Trust) {
         Parsed::Read(read) => reads.explain(&read, info.verb).await,
         Parsed::Forward(reason) => Forecast { fate: Fate::Forwarded(reason), informer: None },
         Parsed::Other => {

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::body::{Body, BoxError};
-use super::read::ForwardReason;
 use super::server::Connection;
 use crate::codec::Slices;
+use crate::reads::ForwardReason;
 
 /// Rows of the table. Whoever finds no place is counted with all others that found none.
 pub const MOST: usize = 200;

@@ -17,7 +17,7 @@ mod list_body;
 pub mod listener;
 pub mod metrics;
 mod protocol;
-mod read;
+pub mod read;
 mod relayed_watch;
 pub mod server;
 pub mod service;

@@ -71,7 +71,13 @@ impl Cached {
         }
         let mode = ConsistentReads::Cache;
         let config = ReadsConfig {
-            modes: Modes { get: mode, list: mode, watch: mode, max_age: Duration::ZERO, protobuf: ProtobufReads::Serve },
+            modes: Modes {
+                get: mode,
+                list: mode,
+                watch: mode,
+                max_age: Duration::ZERO,
+                protobuf: ProtobufReads::Serve,
+            },
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),

@@ -145,6 +145,11 @@ impl Informer {
         word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
     }
 
+    /// Whether a read that must be the newest would be left to the apiserver now.
+    pub fn would_forward(&self, need: &Need<'_>) -> bool {
+        self.situation(need).first() == First::Forward
+    }
+
     fn situation(&self, need: &Need<'_>) -> Situation {
         let (all, namespace, answer) = match self.cache.snapshot() {
             None => (0, None, 0),
@@ -163,7 +168,7 @@ impl Informer {
             all,
             namespace,
             answer,
-            waiting: self.waits.now.load(Ordering::Relaxed),
+            waiting: self.waits.now.load(Ordering::Relaxed).max(1),
             most: if need.max_age.is_zero() { choice::MOST } else { MOST_AHEAD },
         }
     }

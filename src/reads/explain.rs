@@ -61,6 +61,9 @@ impl Reads {
             Err(Unserved::Forward(reason)) => return forwarded(reason),
             Err(Unserved::Refuse(_) | Unserved::TooLarge { .. }) => return forwarded(ForwardReason::NotFresh),
         };
+        if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness)) {
+            return forwarded(ForwardReason::Consistent);
+        }
         loop {
             let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
                 Some(Coverage::By(informer)) => informer,
@@ -75,6 +78,13 @@ impl Reads {
             let name = Some(informer.key.to_string());
             if !informer.cache.is_ready() {
                 return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
+            }
+            let newest = matches!(
+                need,
+                Need::State(Freshness::Consistent) | Need::List(ListState::Latest(Freshness::Consistent))
+            );
+            if newest && informer.would_forward(&self.need(&read, Freshness::Consistent, verb)) {
+                return Forecast { fate: Fate::Forwarded(ForwardReason::Consistent), informer: name };
             }
             let fate = self.fate(request, &informer.cache, &read.floor, &need);
             return Forecast { fate, informer: name };
@@ -91,15 +101,15 @@ impl Reads {
         }
         let read = self.resolve(request).await?;
         let need = match verb {
-            Verb::Get => Need::State(plan::get(&options, read.modes.get.of(request))?),
+            Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {
-                let plan = plan::list(&options, read.modes.list.of(request), is_uncached(request))?;
+                let plan = plan::list(&options, read.mode(Verb::List), is_uncached(request))?;
                 if is_narrowed(&read, request, &plan) {
                     return Err(ForwardReason::Unsupported.into());
                 }
                 Need::List(plan.state)
             }
-            _ => Need::History(plan::watch(&options, read.modes.watch.of(request))?),
+            _ => Need::History(plan::watch(&options, read.mode(Verb::Watch))?),
         };
         Ok((read, need))
     }
@@ -188,7 +198,7 @@ impl Fate {
             Self::Waits(Wait::Sync) => "nothing, unless it lasts: `informerd status` tells the informer's last error",
             Self::Waits(Wait::Revision) => "nothing; that long an event takes",
             Self::Waits(Wait::Proof) => {
-                "where an older state will do, send `resourceVersion=0` or set `consistentReads` to `cache`"
+                "where a slightly older state will do, send `resourceVersion=0` or set `consistentReads` to `bounded`"
             }
             Self::Forwarded(reason) => reason.change(),
         }

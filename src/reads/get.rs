@@ -7,7 +7,7 @@ use crate::codec::Shape;
 use crate::meta::{ObjectKey, Verb, errors};
 
 use super::plan::Freshness;
-use super::service::{Unserved, served};
+use super::service::{Resolved, Unserved, served};
 use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
@@ -23,10 +23,8 @@ impl Reads {
         let freshness = plan::get(&request.options, self.modes(&request.gvr).get.of(request.local))?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
-        if freshness == Freshness::Consistent
-            && read.mode(Verb::Get) == ConsistentReads::Auto
-            && !self.gets.is_loop(&request.gvr, Instant::now())
-        {
+        self.gets.count(&request.gvr, Instant::now());
+        if self.is_lone_get(&read, freshness) {
             return Err(ForwardReason::Consistent.into());
         }
         read.hurry(Verb::Get, freshness);
@@ -43,5 +41,12 @@ impl Reads {
         read.floor.raise(object.rv);
         let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
+    }
+
+    /// Whether a get is forwarded because its proof would cost the apiserver as much.
+    pub(super) fn is_lone_get(&self, read: &Resolved, freshness: Freshness) -> bool {
+        freshness == Freshness::Consistent
+            && read.mode(Verb::Get) == ConsistentReads::Auto
+            && !self.gets.is_loop(&read.resource.gvr, Instant::now())
     }
 }

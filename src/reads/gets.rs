@@ -20,15 +20,21 @@ pub(super) struct Gets(Mutex<HashMap<Gvr, (f64, Instant)>>);
 // === impl Gets ===
 
 impl Gets {
-    /// One more get, at `now`. Whether it is one of a loop.
-    pub(super) fn is_loop(&self, gvr: &Gvr, now: Instant) -> bool {
+    pub(super) fn count(&self, gvr: &Gvr, now: Instant) {
         let mut gets = self.0.lock();
         let (count, at) = gets.entry(gvr.clone()).or_insert((0.0, now));
-        let since = now.saturating_duration_since(*at).as_secs_f64();
-        *count = *count * 0.5_f64.powf(since / HALF.as_secs_f64()) + 1.0;
+        *count = faded(*count, *at, now) + 1.0;
         *at = now;
-        *count >= LOOP
     }
+
+    /// Whether the gets that were counted last are a loop.
+    pub(super) fn is_loop(&self, gvr: &Gvr, now: Instant) -> bool {
+        self.0.lock().get(gvr).is_some_and(|(count, at)| faded(*count, *at, now) >= LOOP)
+    }
+}
+
+fn faded(count: f64, at: Instant, now: Instant) -> f64 {
+    count * 0.5_f64.powf(now.saturating_duration_since(at).as_secs_f64() / HALF.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -39,7 +45,11 @@ mod tests {
     fn a_loop_is_told_from_lone_gets() {
         let (gets, pods) = (Gets::default(), Gvr::new("", "v1", "pods"));
         let start = Instant::now();
-        let at = |seconds: f64| gets.is_loop(&pods, start + Duration::from_secs_f64(seconds));
+        let at = |seconds: f64| {
+            let now = start + Duration::from_secs_f64(seconds);
+            gets.count(&pods, now);
+            gets.is_loop(&pods, now)
+        };
         assert_eq!([at(0.0), at(0.1), at(0.2), at(0.3)], [false, false, true, true]);
         assert!(!at(30.0), "it is over");
         let one_a_second: Vec<bool> = (0..6).map(|second| at(100.0 + f64::from(second))).collect();

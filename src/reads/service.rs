@@ -283,19 +283,9 @@ impl Reads {
         freshness: Freshness,
         verb: Verb,
     ) -> Result<(Snapshot, Waited), Unserved> {
-        let mode = read.mode(verb);
-        let (shown, unknown) = (read.floor.get(), read.floor.uncovered());
-        let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
-        let need = Need {
-            freshness,
-            shown,
-            unknown: unknown.is_some(),
-            verb,
-            predicate: &read.predicate,
-            may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
-            max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
-            deadline: Instant::now() + self.config.freshness_timeout,
-        };
+        let unknown = read.floor.uncovered();
+        let need = self.need(read, freshness, verb);
+        let shown = need.shown;
         match informer.fresh(&need).await {
             Ok(fresh) => {
                 if let (Some(answers), Some(store)) = (unknown, fresh.store) {
@@ -311,6 +301,22 @@ impl Reads {
                 read.floor.rewound(shown, now);
                 Err(ForwardReason::NotFresh.into())
             }
+        }
+    }
+
+    /// What a read needs of a cache, from now on.
+    pub(super) fn need<'r>(&self, read: &'r Resolved, freshness: Freshness, verb: Verb) -> Need<'r> {
+        let mode = read.mode(verb);
+        let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
+        Need {
+            freshness,
+            shown: read.floor.get(),
+            unknown: read.floor.uncovered().is_some(),
+            verb,
+            predicate: &read.predicate,
+            may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
+            max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
+            deadline: Instant::now() + self.config.freshness_timeout,
         }
     }
 
