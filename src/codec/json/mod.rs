@@ -5,6 +5,7 @@ mod bookmark;
 mod fields;
 mod form;
 mod framing;
+mod indent;
 mod item;
 mod list;
 mod list_decoder;
@@ -20,6 +21,7 @@ mod write;
 
 pub use bookmark::bookmark_frame;
 pub use form::{Form, Style, TypeMeta};
+pub use indent::Indenter;
 pub use item::parse_item;
 pub use list::{list_head, list_item, list_tail};
 pub use list_decoder::{ListDecoder, ListMeta};

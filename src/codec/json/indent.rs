@@ -1,0 +1,180 @@
+//! JSON for people to read: an answer's own bytes, with the line breaks and spaces of Go's encoder between them.
+
+use bytes::{Buf, Bytes};
+use memchr::memchr2;
+
+use crate::codec::Slices;
+
+/// Indents JSON that comes in pieces, each cut anywhere: two spaces a level, empty containers on one line, strings and
+/// numbers as they stand, and no line break at the end. What comes in must be valid JSON; how it is spaced does not
+/// matter.
+#[derive(Clone, Debug, Default)]
+pub struct Indenter {
+    at: At,
+    /// Containers that are open and not empty.
+    depth: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Tokens,
+    /// Behind the bracket that opens a container, as long as that may be empty.
+    Opened,
+    Text,
+    /// Behind a backslash.
+    Escape,
+}
+
+// === impl Indenter ===
+
+impl Indenter {
+    /// Takes from `input` until that is empty or `most` bytes are written; it writes over that by less than what a line
+    /// break and its indentation take, 20 kB for the deepest object there is.
+    pub fn step(&mut self, input: &mut Slices, most: usize) -> Bytes {
+        let mut out = Vec::with_capacity(most.min(2 * input.len() + 64));
+        while input.has_remaining() && out.len() < most {
+            let taken = self.piece(input.chunk(), most, &mut out);
+            input.advance(taken);
+        }
+        out.into()
+    }
+
+    /// How many bytes of a piece were taken.
+    fn piece(&mut self, piece: &[u8], most: usize, out: &mut Vec<u8>) -> usize {
+        let mut taken = 0;
+        while let Some(rest) = piece.get(taken..).filter(|rest| !rest.is_empty() && out.len() < most) {
+            taken += match self.at {
+                At::Text => self.text(&rest[..rest.len().min(most - out.len())], out),
+                At::Escape => {
+                    out.push(rest[0]);
+                    self.at = At::Text;
+                    1
+                }
+                At::Tokens | At::Opened => {
+                    self.token(rest[0], out);
+                    1
+                }
+            };
+        }
+        taken
+    }
+
+    /// Takes what belongs to a string, up to its end or an escape.
+    fn text(&mut self, rest: &[u8], out: &mut Vec<u8>) -> usize {
+        let taken = memchr2(b'"', b'\\', rest).map_or(rest.len(), |found| {
+            self.at = if rest[found] == b'"' { At::Tokens } else { At::Escape };
+            found + 1
+        });
+        out.extend_from_slice(&rest[..taken]);
+        taken
+    }
+
+    fn token(&mut self, byte: u8, out: &mut Vec<u8>) {
+        if byte.is_ascii_whitespace() {
+            return;
+        }
+        let is_end = matches!(byte, b'}' | b']');
+        if self.at == At::Opened && !is_end {
+            self.depth += 1;
+            self.line(out);
+        } else if self.at == At::Tokens && is_end {
+            self.depth = self.depth.saturating_sub(1);
+            self.line(out);
+        }
+        out.push(byte);
+        self.at = At::Tokens;
+        match byte {
+            b'{' | b'[' => self.at = At::Opened,
+            b'"' => self.at = At::Text,
+            b',' => self.line(out),
+            b':' => out.push(b' '),
+            _ => {}
+        }
+    }
+
+    fn line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn indented(pieces: &[&[u8]], most: usize) -> String {
+        let mut input: Slices = pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
+        let (mut indenter, mut out) = (Indenter::default(), Vec::new());
+        while input.has_remaining() {
+            let step = indenter.step(&mut input, most);
+            assert!(step.len() < most + 2 + 2 * 64, "a step is bounded");
+            out.extend_from_slice(&step);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn as_go_indents() {
+        for (compact, wanted) in [
+            ("{}\n", "{}"),
+            ("[]", "[]"),
+            ("{ }", "{}"),
+            ("null\n", "null"),
+            (r#""a\"b""#, r#""a\"b""#),
+            (r#"[[],{},[[]]]"#, "[\n  [],\n  {},\n  [\n    []\n  ]\n]"),
+            (
+                "{\"a\":{\"b\":[1,-2.5e+3,true,null]},\"c\":\"x: {,}[] \\\\\\\" \\u003c é\",\"\":\"\"}\n",
+                "{\n  \"a\": {\n    \"b\": [\n      1,\n      -2.5e+3,\n      true,\n      null\n    ]\n  },\n  \"c\": \"x: {,}[] \\\\\\\" \\u003c é\",\n  \"\": \"\"\n}",
+            ),
+        ] {
+            assert_eq!(indented(&[compact.as_bytes()], 1 << 20), wanted, "{compact}");
+        }
+    }
+
+    #[test]
+    fn deep_ones_are_made_in_steps() {
+        let deep = "[".repeat(2000) + &"]".repeat(2000);
+        let mut input = Slices::from(Bytes::from(deep));
+        let (mut indenter, mut len) = (Indenter::default(), 0);
+        while input.has_remaining() {
+            let step = indenter.step(&mut input, 100);
+            assert!(step.len() < 100 + 4002);
+            len += step.len();
+        }
+        // The innermost is empty; around it are twice 1999 lines.
+        assert_eq!(len, 4000 + 2 * 1999 + 2 * (2000 * 1999 / 2 + 1999 * 1998 / 2));
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-c\"\\\\{}\\[\\]:, \n<é]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 48, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map("[a-c\"\\\\]{0,3}", inner, 0..5)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// However the bytes are cut and however large a step is, they come to what a serializer with Go's own rules writes.
+        #[test]
+        fn cuts_and_steps_do_not_show(value in value(), cuts in prop::collection::vec(0usize..200, 0..8), most in 1usize..40) {
+            let compact = serde_json::to_vec(&value).unwrap();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(compact.len())).collect();
+            cuts.extend([0, compact.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &compact[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(indented(&pieces, most), serde_json::to_string_pretty(&value).unwrap());
+        }
+    }
+}
