@@ -77,7 +77,7 @@ async fn a_trace_goes_from_the_client_to_the_apiserver() {
     let client = daemon.client();
     // A list from the cache, a read that is forwarded, and a write.
     assert_eq!(traced(&client, Method::GET, &format!("{CONFIG_MAPS}?resourceVersion=0")).await, 200);
-    assert_eq!(traced(&client, Method::GET, "/api/v1/namespaces/a/configmaps/one?pretty=1").await, 200);
+    assert_eq!(traced(&client, Method::GET, "/api/v1/namespaces/a/configmaps/one?export=1").await, 200);
     assert_eq!(traced(&client, Method::DELETE, "/api/v1/namespaces/a/configmaps/two").await, 200);
 
     let within =
@@ -122,7 +122,7 @@ async fn a_trace_goes_from_the_client_to_the_apiserver() {
     // What is forwarded is a child of the request, and the apiserver's parent is that child.
     let forwarded = named("GET /api/v1/namespaces/{namespace}/configmaps/{name}");
     assert_eq!(of(&forwarded)["informerd.plan"], "forward");
-    assert_eq!(of(&forwarded)["informerd.reason"], "encoding");
+    assert_eq!(of(&forwarded)["informerd.reason"], "unsupported");
     for (method, parent) in
         [("GET", &forwarded), ("DELETE", &named("DELETE /api/v1/namespaces/{namespace}/configmaps/{name}"))]
     {
@@ -370,7 +370,7 @@ async fn nobody_is_sampled_against_the_parents_will() {
     ];
     let daemon = Daemon::start(&server, &env).await;
     let client = daemon.client();
-    let path = "/api/v1/namespaces/a/configmaps/one?pretty=1";
+    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
     let unsampled = format!("00-{TRACE}-{PARENT}-00");
     assert_eq!(client.request(Method::GET, path, &[("traceparent", &unsampled)], "").await.status, 200);
     assert_eq!(traced(&client, Method::GET, path).await, 200);
@@ -382,7 +382,7 @@ async fn nobody_is_sampled_against_the_parents_will() {
     let seen: Vec<_> = server
         .requests()
         .iter()
-        .filter(|request| request.target.contains("pretty"))
+        .filter(|request| request.target.contains("export"))
         .map(|request| request.headers["traceparent"].to_str().unwrap().to_owned())
         .collect();
     assert_eq!(seen.iter().map(|parent| parent.ends_with("-01")).collect::<Vec<_>>(), [false, true], "{seen:?}");
@@ -393,16 +393,16 @@ async fn nobody_is_sampled_against_the_parents_will() {
 async fn without_an_export_headers_are_left_as_they_are() {
     let server = some().await;
     let daemon = Daemon::start(&server, &[]).await;
-    let path = "/api/v1/namespaces/a/configmaps/one?pretty=1";
+    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
     assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);
     let requests = server.requests();
-    let seen = requests.iter().find(|request| request.target.contains("pretty")).unwrap();
+    let seen = requests.iter().find(|request| request.target.contains("export")).unwrap();
     assert_eq!(seen.headers["traceparent"], format!("00-{TRACE}-{PARENT}-01"));
     assert_eq!(seen.headers["tracestate"], "vendor=1");
     assert!(
         requests
             .iter()
-            .all(|request| request.target.contains("pretty") || !request.headers.contains_key("traceparent"))
+            .all(|request| request.target.contains("export") || !request.headers.contains_key("traceparent"))
     );
     assert!(daemon.lines().iter().all(|line| line.get("trace_id").is_none()));
 }

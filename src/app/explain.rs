@@ -55,7 +55,7 @@ async fn explain(reads: &Reads, request: &Parts) -> Explanation {
     let uri = &request.uri;
     let info = RequestInfo::parse(request.method.as_str(), uri.path(), uri.query().unwrap_or_default());
     let forecast = match read::parse(request, &info, Mode::Trust) {
-        Parsed::Read(read) => reads.explain(&read, info.verb).await,
+        Parsed::Read(read, _) => reads.explain(&read, info.verb).await,
         Parsed::Forward(reason) => Forecast { fate: Fate::Forwarded(reason), informer: None },
         Parsed::Other => {
             return Explanation {

@@ -61,9 +61,8 @@ pub struct Subject {
 pub enum Verdict {
     /// It may be answered from a cache.
     Allowed(Grant),
-    /// The apiserver would refuse it with this Status. `forward`: the client's own credentials may take it there all the
-    /// same, for who cannot say the Status as the apiserver would. `subject`: who it is, if that is known.
-    Refused { status: Box<Status>, forward: bool, subject: Option<Subject> },
+    /// The apiserver would refuse it with this Status. `subject`: who it is, if that is known.
+    Refused { status: Box<Status>, subject: Option<Subject> },
     /// Only the apiserver can decide: it goes there with the client's own credentials and nothing of ours. Who cannot
     /// forward refuses with this Status.
     Forward(Box<Status>),
@@ -222,9 +221,7 @@ impl Delegated {
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
             // Whether its token may go anywhere is for `pass` to say.
-            Ok(Who::Invalid) => {
-                Verdict::Refused { status: Box::new(errors::unauthorized()), forward: true, subject: None }
-            }
+            Ok(Who::Invalid) => refused(errors::unauthorized()),
             Ok(Who::Nobody) => match self.anonymous {
                 Anonymous::Refuse => refused(errors::unauthorized()),
                 Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
@@ -265,8 +262,8 @@ impl Delegated {
             }
             Ok(decision) => {
                 let status = Box::new(forbidden(subject, wish, &decision.reason));
-                let forward = matches!(source, Source::Token(_));
-                Verdict::Refused { status, forward, subject: Some(Subject { user, impersonated }) }
+
+                Verdict::Refused { status, subject: Some(Subject { user, impersonated }) }
             }
             Err(error) => self.leave(caller, &unavailable(&error)).await,
         }
@@ -280,7 +277,7 @@ impl Delegated {
     async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
         match self.pass(caller).await {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
-            Err(status) => Verdict::Refused { status, forward: false, subject: None },
+            Err(status) => Verdict::Refused { status, subject: None },
         }
     }
 
@@ -347,7 +344,7 @@ impl fmt::Debug for Grant {
 }
 
 fn refused(status: Status) -> Verdict {
-    Verdict::Refused { status: Box::new(status), forward: false, subject: None }
+    Verdict::Refused { status: Box::new(status), subject: None }
 }
 
 /// 403 as the apiserver says it.

@@ -2,6 +2,7 @@
 //! answered here.
 
 use super::Shape;
+use crate::meta::Encoding;
 
 /// What kind of read is asked for; it decides which transforms fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,14 +12,22 @@ pub enum ReadKind {
     Watch,
 }
 
+/// In which form a Status is said that is the answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusForm {
+    pub encoding: Encoding,
+    /// Of JSON alone.
+    pub indent: bool,
+}
+
 /// What to answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Negotiated {
     /// `pretty_param`: the clause says `pretty=1`, which the apiserver honours except in watches.
     Json { shape: Shape, pretty_param: bool },
     /// `json_fallback` is what the header gives where protobuf is not to be had, as for full custom resources; `None`
-    /// when that would be no plain JSON.
-    Protobuf { shape: Shape, json_fallback: Option<Shape> },
+    /// when that would be no JSON. `pretty_param` is that of the clause with the fallback.
+    Protobuf { shape: Shape, json_fallback: Option<Shape>, pretty_param: bool },
     /// Anything else, an error among it: the apiserver is to answer.
     Other,
 }
@@ -56,33 +65,52 @@ enum Params {
     },
 }
 
+/// What a header comes to.
+enum Chosen {
+    Take(MediaType, Shape, bool),
+    /// No clause fits.
+    Nothing,
+    /// It is nobody's, or cannot be told here.
+    Doubt,
+}
+
 /// Decides by the value of the first `Accept` header line, "" when there is none.
 pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
     if header.is_empty() {
         return Negotiated::Json { shape: Shape::Full, pretty_param: false };
     }
-    let Some(mut clauses) = parse(header) else { return Negotiated::Other };
-    if clauses.len() > MAX_CLAUSES {
-        return Negotiated::Other;
-    }
-    sort(&mut clauses);
-    match choose(&clauses, kind, true) {
-        Some((MediaType::Json, shape, pretty)) => {
-            Negotiated::Json { shape, pretty_param: pretty && kind != ReadKind::Watch }
-        }
-        Some((MediaType::Protobuf, shape, _)) => {
-            let json_fallback = match choose(&clauses, kind, false) {
-                Some((MediaType::Json, shape, false)) => Some(shape),
-                _ => None,
+    let Some(clauses) = parse(header) else { return Negotiated::Other };
+    let of_media = |protobuf| choose(&clauses, Some(kind), protobuf);
+    match of_media(true) {
+        Chosen::Take(MediaType::Json, shape, pretty_param) => Negotiated::Json { shape, pretty_param },
+        Chosen::Take(MediaType::Protobuf, shape, _) => {
+            let (json_fallback, pretty_param) = match of_media(false) {
+                Chosen::Take(MediaType::Json, shape, pretty) => (Some(shape), pretty),
+                _ => (None, false),
             };
-            Negotiated::Protobuf { shape, json_fallback }
+            Negotiated::Protobuf { shape, json_fallback, pretty_param }
         }
         _ => Negotiated::Other,
     }
 }
 
-/// The first clause and media type that fit; `None` when that is nobody's, or cannot be told here.
-fn choose(clauses: &[Clause<'_>], kind: ReadKind, protobuf: bool) -> Option<(MediaType, Shape, bool)> {
+/// Decides by the same header how a refusal is said; `None` where that is not decided here. Clauses with a transform do
+/// not count for it, and where nothing else is left it is indented JSON. The apiserver's `pretty` parameter and its
+/// indenting for some clients come on top.
+pub fn status(header: &str) -> Option<StatusForm> {
+    if header.is_empty() {
+        return Some(StatusForm::default());
+    }
+    match choose(&parse(header)?, None, true) {
+        Chosen::Take(MediaType::Json, _, indent) => Some(StatusForm { encoding: Encoding::Json, indent }),
+        Chosen::Take(MediaType::Protobuf, ..) => Some(StatusForm { encoding: Encoding::Protobuf, indent: false }),
+        Chosen::Nothing => Some(StatusForm { encoding: Encoding::Json, indent: true }),
+        Chosen::Take(..) | Chosen::Doubt => None,
+    }
+}
+
+/// The first clause and media type that fit. `kind` is none for a Status.
+fn choose(clauses: &[Clause<'_>], kind: Option<ReadKind>, protobuf: bool) -> Chosen {
     for clause in clauses {
         // The apiserver's own order of preference.
         for media in [MediaType::Json, MediaType::Yaml, MediaType::Protobuf, MediaType::Cbor] {
@@ -91,15 +119,17 @@ fn choose(clauses: &[Clause<'_>], kind: ReadKind, protobuf: bool) -> Option<(Med
             }
             match params(clause.params, media, kind) {
                 Params::Skip => {}
-                Params::Doubt => return None,
+                Params::Doubt => return Chosen::Doubt,
                 // The router in front of the built-in types compares literally and refuses these.
-                Params::Take { .. } if clause.sub == "*" && !clause.literal_any() => return None,
-                Params::Take { .. } if matches!(media, MediaType::Yaml | MediaType::Cbor) => return None,
-                Params::Take { shape, pretty } => return Some((media, shape, pretty)),
+                Params::Take { .. } if kind.is_some() && clause.sub == "*" && !clause.literal_any() => {
+                    return Chosen::Doubt;
+                }
+                Params::Take { .. } if matches!(media, MediaType::Yaml | MediaType::Cbor) => return Chosen::Doubt,
+                Params::Take { shape, pretty } => return Chosen::Take(media, shape, pretty),
             }
         }
     }
-    None
+    Chosen::Nothing
 }
 
 /// Puts the clauses into the order in which the apiserver tries them. It compares with a relation that is no order (a
@@ -116,7 +146,8 @@ fn sort(clauses: &mut [Clause<'_>]) {
     }
 }
 
-/// Clauses as the apiserver's parser cuts them; `None` when a quality is not a plain number.
+/// Clauses as the apiserver's parser cuts them, in the order in which it tries them; `None` when a quality is not a plain
+/// number, or there are too many.
 fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
     let mut clauses = Vec::new();
     for part in header.split(',') {
@@ -145,6 +176,10 @@ fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
         }
         clauses.push(Clause { main, sub: sub.trim_matches(' '), params, quality });
     }
+    if clauses.len() > MAX_CLAUSES {
+        return None;
+    }
+    sort(&mut clauses);
     Some(clauses)
 }
 
@@ -160,7 +195,7 @@ fn split(text: &str, separator: char) -> (&str, &str) {
     text.split_once(separator).unwrap_or((text, ""))
 }
 
-fn params(params: &str, media: MediaType, kind: ReadKind) -> Params {
+fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
     let (mut transform, mut name, mut group, mut version) = (false, "", "", "");
     let (mut pretty, mut stream) = (false, None);
     for param in params.split(';') {
@@ -180,13 +215,14 @@ fn params(params: &str, media: MediaType, kind: ReadKind) -> Params {
     }
     match stream {
         None => {}
-        Some("watch") if kind == ReadKind::Watch => {}
+        Some("watch") if matches!(kind, None | Some(ReadKind::Watch)) => {}
         Some("watch" | "") => return Params::Doubt,
         Some(_) => return Params::Skip,
     }
     if !transform {
         return Params::Take { shape: Shape::Full, pretty };
     }
+    let Some(kind) = kind else { return Params::Skip };
     let shape = match (group, version) {
         ("meta.k8s.io", "v1") => Shape::PartialObjectMetadata,
         ("meta.k8s.io", "v1beta1") => Shape::PartialObjectMetadataV1beta1,
@@ -200,6 +236,14 @@ fn params(params: &str, media: MediaType, kind: ReadKind) -> Params {
         ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Params::Doubt,
         ("Table", _) if matches!(media, MediaType::Json | MediaType::Yaml) => Params::Doubt,
         _ => Params::Skip,
+    }
+}
+
+// === impl StatusForm ===
+
+impl Default for StatusForm {
+    fn default() -> Self {
+        Self { encoding: Encoding::Json, indent: false }
     }
 }
 
@@ -233,7 +277,7 @@ mod tests {
     const PARTIAL: Negotiated = Negotiated::Json { shape: Shape::PartialObjectMetadata, pretty_param: false };
 
     fn protobuf(shape: Shape, json_fallback: Option<Shape>) -> Negotiated {
-        Negotiated::Protobuf { shape, json_fallback }
+        Negotiated::Protobuf { shape, json_fallback, pretty_param: false }
     }
 
     #[test]
@@ -264,9 +308,37 @@ mod tests {
             (table, Watch, Negotiated::Other),
             ("application/yaml", Get, Negotiated::Other),
             ("application/json;pretty=1", Get, Negotiated::Json { shape: Shape::Full, pretty_param: true }),
-            ("application/json;pretty=1", Watch, FULL),
+            (
+                "application/vnd.kubernetes.protobuf,application/json;pretty=1",
+                Get,
+                Negotiated::Protobuf { shape: Shape::Full, json_fallback: full, pretty_param: true },
+            ),
         ] {
             assert_eq!(accept(header, kind), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_negotiated_without_transforms() {
+        let json = |indent| Some(StatusForm { encoding: Encoding::Json, indent });
+        let protobuf = Some(StatusForm { encoding: Encoding::Protobuf, indent: false });
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;pretty=1";
+        for (header, expected) in [
+            ("", json(false)),
+            ("*/*", json(false)),
+            ("application/*;pretty=1", json(true)),
+            ("application/json;pretty=1", json(true)),
+            ("application/json;stream=watch", json(false)),
+            ("application/json;stream=x,application/vnd.kubernetes.protobuf;pretty=1", protobuf),
+            ("application/xml", json(true)),
+            (list, json(true)),
+            (&format!("{list},application/json"), json(false)),
+            (&format!("{list},application/vnd.kubernetes.protobuf"), protobuf),
+            (&format!("{list},application/yaml"), None),
+            ("application/json;profile=x", None),
+            ("application/json;q=high", None),
+        ] {
+            assert_eq!(status(header), expected, "{header}");
         }
     }
 

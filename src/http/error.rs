@@ -5,6 +5,8 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{Body, full};
 use super::guard::GuardError;
+use crate::codec::json::Indenter;
+use crate::codec::negotiate::StatusForm;
 use crate::codec::{Format, Slices, json, protobuf};
 use crate::meta::{Encoding, Status};
 use crate::passthrough::ForwardError;
@@ -22,16 +24,19 @@ pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// The answer that says this Status; JSON in the compact form.
-pub fn respond(status: &Status, encoding: Encoding) -> Response<Body> {
-    let body = match encoding {
+/// The answer that says this Status.
+pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
+    let mut body = match form.encoding {
         Encoding::Json => json::status_body(status),
         Encoding::Protobuf => protobuf::status_body(status),
     };
+    if form.indent && form.encoding == Encoding::Json {
+        body = Indenter::default().step(&mut body.into(), usize::MAX);
+    }
     let mut response = Response::new(full(Slices::from(body)));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(Format::media_type(encoding, false)));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(Format::media_type(form.encoding, false)));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     if status.retry_after_seconds() > 0 {
         headers.insert(RETRY_AFTER, status.retry_after_seconds().into());
@@ -83,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_status_is_said_as_the_apiserver_says_it() {
-        let response = respond(&draining(), Encoding::Json);
+        let response = respond(&draining(), StatusForm::default());
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");

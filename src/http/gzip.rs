@@ -15,12 +15,13 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, HeaderMap};
 use parking_lot::Mutex;
 
-use super::list_body::{ListWriter, Step};
+use super::list_body::Step;
 use super::metrics::HttpMetrics;
+use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::lifecycle::spawn;
 use crate::meta::Object;
-use crate::reads::{ListAnswer, ListIdentity};
+use crate::reads::{GetAnswer, ListAnswer, ListIdentity};
 
 /// Whether and how answers are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +60,8 @@ pub(super) struct Gzip {
 /// Answers with equal keys are the same bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    List { identity: ListIdentity, meta: ListMetaOut, form: Same<Form>, shape: Shape },
-    Object { object: Same<Object>, form: Same<Form>, shape: Shape },
+    List { identity: ListIdentity, meta: ListMetaOut, form: Same<Form>, shape: Shape, indent: bool },
+    Object { object: Same<Object>, form: Same<Form>, shape: Shape, indent: bool },
 }
 
 /// One value and no other, however equal. Kept alive, so that no other takes its place.
@@ -86,7 +87,7 @@ struct Inner {
 /// What is still to be compressed.
 struct Source {
     pending: Slices,
-    writer: Option<ListWriter>,
+    writer: Writer,
     encoder: GzEncoder<Vec<u8>>,
 }
 
@@ -128,7 +129,7 @@ impl Gzip {
     }
 
     /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
-    pub(super) async fn get(&self, key: Key, first: Slices, writer: Option<ListWriter>) -> Arc<Compressed> {
+    pub(super) async fn get(&self, key: Key, first: Slices, writer: Writer) -> Arc<Compressed> {
         self.metrics.gzip_responses.inc();
         if let Some(kept) = self.kept.get(&key).await {
             return kept;
@@ -148,13 +149,15 @@ impl Gzip {
 // === impl Key ===
 
 impl Key {
-    pub(super) fn list(answer: &ListAnswer) -> Self {
+    pub(super) fn list(answer: &ListAnswer, indent: bool) -> Self {
         let ListAnswer { identity, meta, form, shape, .. } = answer;
-        Self::List { identity: identity.clone(), meta: meta.clone(), form: Same(Arc::clone(form)), shape: *shape }
+        let (identity, meta, form) = (identity.clone(), meta.clone(), Same(Arc::clone(form)));
+        Self::List { identity, meta, form, shape: *shape, indent }
     }
 
-    pub(super) fn object(object: &Arc<Object>, form: &Arc<Form>, shape: Shape) -> Self {
-        Self::Object { object: Same(Arc::clone(object)), form: Same(Arc::clone(form)), shape }
+    pub(super) fn object(answer: &GetAnswer, indent: bool) -> Self {
+        let GetAnswer { object, form, shape, .. } = answer;
+        Self::Object { object: Same(Arc::clone(object)), form: Same(Arc::clone(form)), shape: *shape, indent }
     }
 
     /// What it alone may keep in memory.
@@ -191,7 +194,7 @@ impl<T> Hash for Same<T> {
 // === impl Compressed ===
 
 impl Compressed {
-    fn new(first: Slices, writer: Option<ListWriter>, shelf: (Key, Shelf), metrics: Arc<HttpMetrics>) -> Self {
+    fn new(first: Slices, writer: Writer, shelf: (Key, Shelf), metrics: Arc<HttpMetrics>) -> Self {
         metrics.gzip_compressions.inc();
         let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::new(LEVEL));
         let source = Source { pending: first, writer, encoder };
@@ -276,7 +279,7 @@ impl Inner {
         let mut ended = false;
         while budget > 0 && !ended {
             if source.pending.is_empty() {
-                match source.writer.as_mut().map_or(Step::End, ListWriter::step) {
+                match source.writer.step() {
                     Step::Frame(frame) => source.pending = frame,
                     Step::Again => break,
                     Step::End => ended = true,
@@ -292,7 +295,7 @@ impl Inner {
         metrics.gzip_bytes_in.add((STEP - budget) as u64);
         let mut chunk = Vec::new();
         if ended {
-            self.objects = source.writer.as_ref().map_or(0, ListWriter::objects);
+            self.objects = source.writer.objects();
             if let Some(source) = self.source.take() {
                 chunk = source.encoder.finish()?;
             }

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::Snapshot;
+use crate::http::list_body::ListWriter;
 use crate::http::testing::{World, form, inflate, list_text, object, objects};
 use crate::meta::ResourceVersion;
 
@@ -18,7 +19,7 @@ async fn world() -> World {
 }
 
 async fn compressed(gzip: &Gzip, world: &World, key: &Key) -> Arc<Compressed> {
-    gzip.get(key.clone(), Slices::new(), Some(ListWriter::new(world.list()))).await
+    gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false)).await
 }
 
 /// The key of a list that looks the same and is of another state.
@@ -29,7 +30,7 @@ fn another(answer: &ListAnswer) -> Key {
 
 fn keyed(answer: &ListAnswer, identity: ListIdentity) -> Key {
     let (meta, form) = (answer.meta.clone(), Same(answer.form.clone()));
-    Key::List { identity, meta, form, shape: answer.shape }
+    Key::List { identity, meta, form, shape: answer.shape, indent: false }
 }
 
 /// Reads on from a place; false at the end.
@@ -61,7 +62,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let ((gzip, metrics), world) = (gzip(1 << 20), world().await);
-            let key = Key::list(&world.list());
+            let key = Key::list(&world.list(), false);
             let mut readers = Vec::new();
             for _ in 0..4 {
                 readers.push((compressed(&gzip, &world, &key).await, 0, Vec::new()));
@@ -87,7 +88,7 @@ proptest! {
 async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
     let ((gzip, metrics), world) = (gzip(1 << 20), world().await);
     let answer = world.list();
-    let key = Key::list(&answer);
+    let key = Key::list(&answer, false);
 
     let left = compressed(&gzip, &world, &key).await;
     for _ in 0..3 {
@@ -108,13 +109,19 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
     assert!(metrics.gzip_memory.get() > 0);
 
     // Anything else that is asked for is something else.
+    let ListAnswer { form: as_written, shape, served, .. } = world.list();
+    let one = GetAnswer { form: as_written, shape, object: object(1, 1), served };
     let others = [
-        Key::list(&ListAnswer { meta: ListMetaOut { remaining: Some(1), ..answer.meta.clone() }, ..world.list() }),
-        Key::list(&ListAnswer { shape: Shape::PartialObjectMetadata, ..world.list() }),
+        Key::list(
+            &ListAnswer { meta: ListMetaOut { remaining: Some(1), ..answer.meta.clone() }, ..world.list() },
+            false,
+        ),
+        Key::list(&ListAnswer { shape: Shape::PartialObjectMetadata, ..world.list() }, false),
         keyed(&answer, ListIdentity { limit: Some(5), ..answer.identity.clone() }),
-        Key::list(&ListAnswer { form: Arc::new(form()), ..world.list() }),
+        Key::list(&ListAnswer { form: Arc::new(form()), ..world.list() }, false),
         another(&answer),
-        Key::object(&object(1, 1), &answer.form, answer.shape),
+        Key::list(&world.list(), true),
+        Key::object(&one, false),
     ];
     for other in &others {
         assert!(gzip.kept.get(other).await.is_none());
@@ -150,7 +157,7 @@ async fn memory_is_bounded() {
 #[tokio::test]
 async fn a_short_one_is_known_to_be_short() {
     let ((gzip, _), world) = (gzip(1 << 20), world().await);
-    let whole = compressed(&gzip, &world, &Key::list(&world.list())).await;
+    let whole = compressed(&gzip, &world, &Key::list(&world.list(), false)).await;
     assert!(whole.if_short(100).await.is_none());
     let all = whole.if_short(usize::MAX).await.unwrap().into_bytes();
     assert!(inflate(&all) == list_text(OBJECTS, SIZE).into_bytes());

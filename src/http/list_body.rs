@@ -1,4 +1,4 @@
-//! Lists, written while they are sent: head, items as shared slices in batches, tail.
+//! Gets and lists, written while they are sent. Of a list: head, items as shared slices in batches, tail.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::body::BoxError;
 use super::gzip::{Compressed, Piece};
-use super::metrics::HttpMetrics;
+use super::metrics::{Counter, HttpMetrics};
+use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::meta::Object;
 use crate::reads::{ListAnswer, ListItems};
@@ -47,16 +48,20 @@ enum State {
     Done,
 }
 
-/// The rest of a list whose beginning is already made.
+/// The rest of a body whose beginning is already made.
 pub struct ListBody {
     first: Option<Slices>,
     leash: Arc<Leash>,
     metrics: Arc<HttpMetrics>,
+    sent: Sent,
 }
+
+/// Where the bytes of a body are counted.
+pub type Sent = fn(&HttpMetrics) -> &Counter;
 
 /// What is still to be sent.
 pub enum Rest {
-    Plain(ListWriter),
+    Plain(Box<Writer>),
     /// From this piece on.
     Compressed(Arc<Compressed>, usize),
 }
@@ -138,11 +143,11 @@ impl ListWriter {
 
 impl ListBody {
     /// Continues a list after its first frame, if that is there.
-    pub fn new(first: Slices, rest: Rest, leashes: &Leashes, metrics: &Arc<HttpMetrics>) -> Self {
+    pub fn new(first: Slices, rest: Rest, leashes: &Leashes, metrics: &Arc<HttpMetrics>, sent: Sent) -> Self {
         let leashed = Leashed { rest: Some(rest), polled: Instant::now(), stalled: false };
         let leash = Arc::new(Leash { inner: Mutex::new(leashed) });
         leashes.all.lock().push(Arc::downgrade(&leash));
-        Self { first: (!first.is_empty()).then_some(first), leash, metrics: Arc::clone(metrics) }
+        Self { first: (!first.is_empty()).then_some(first), leash, metrics: Arc::clone(metrics), sent }
     }
 }
 
@@ -158,7 +163,7 @@ impl Body for ListBody {
             return Poll::Ready(Some(Err("list given up: its client had stopped to take it".into())));
         }
         if let Some(first) = this.first.take() {
-            this.metrics.list_bytes.add(first.len() as u64);
+            (this.sent)(&this.metrics).add(first.len() as u64);
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         let Some(rest) = &mut leashed.rest else { return Poll::Ready(None) };
@@ -171,7 +176,7 @@ impl Body for ListBody {
                 if rest.is_done() {
                     leashed.rest = None;
                 }
-                this.metrics.list_bytes.add(frame.len() as u64);
+                (this.sent)(&this.metrics).add(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Others get their turn between the parts of a long search.

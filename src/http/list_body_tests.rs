@@ -37,9 +37,13 @@ async fn a_long_search_is_made_in_steps() {
 
 async fn body(length: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
     let (leashes, metrics) = (Leashes::default(), Arc::default());
-    let mut writer = ListWriter::new(World::new(objects(length, 10)).await.list());
+    let mut writer = Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false);
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
-    (ListBody::new(first, Rest::Plain(writer), &leashes, &metrics), leashes, metrics)
+    (
+        ListBody::new(first, Rest::Plain(Box::new(writer)), &leashes, &metrics, |metrics| &metrics.list_bytes),
+        leashes,
+        metrics,
+    )
 }
 
 #[tokio::test]

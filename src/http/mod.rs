@@ -26,7 +26,10 @@ mod target;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod wanted;
 mod watch_body;
+mod writer;
+mod written;
 
 pub use age::AgeLimits;
 pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};

@@ -1,19 +1,19 @@
 //! Which requests go to the read path, and what they ask of it.
 
 use http::Method;
-use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
+use http::header::UPGRADE;
 use http::request::Parts;
 
+use super::wanted::Wanted;
 use crate::auth::{Mode, impersonates};
-use crate::codec::Format;
-use crate::codec::negotiate::{self, Negotiated, ReadKind};
-use crate::meta::{Encoding, ListOptions, Query, RequestInfo, Verb};
+use crate::codec::negotiate::ReadKind;
+use crate::meta::{ListOptions, Query, RequestInfo, Verb};
 use crate::reads::{ForwardReason, ReadRequest};
 
 /// What a request is to the read path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    Read(Box<ReadRequest>),
+    Read(Box<ReadRequest>, Wanted),
     /// A read of objects that only the apiserver can answer as it would.
     Forward(ForwardReason),
     /// No plain read of objects.
@@ -39,7 +39,9 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         Verb::Watch => ReadKind::Watch,
         _ => return Parsed::Other,
     };
-    let Some(format) = format(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
+    let Some(wanted) = Wanted::of(headers, &request.uri, kind) else {
+        return Parsed::Forward(ForwardReason::Encoding);
+    };
     let options = match kind {
         ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
         ReadKind::Get => ListOptions::decode_get(query_text),
@@ -53,60 +55,16 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     if kind != ReadKind::Watch && query.text("timeout").is_some_and(|timeout| !is_duration(&timeout)) {
         return Parsed::Forward(ForwardReason::Invalid);
     }
-    Parsed::Read(Box::new(ReadRequest {
+    let request = ReadRequest {
         gvr: info.gvr(),
         namespace: info.scope().map(Into::into),
         name: (!info.name.is_empty()).then(|| info.name.as_str().into()),
         options,
-        format,
+        format: wanted.format,
         legacy_watch: info.legacy_watch,
         local: false,
-    }))
-}
-
-/// What to answer with; `None` for encodings that are never served here, and where the apiserver would indent.
-fn format(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Format> {
-    let mut lines = headers.get_all(ACCEPT).iter();
-    let accept = match (lines.next(), lines.next()) {
-        (None, _) => "",
-        (Some(line), None) => line.to_str().ok()?,
-        (Some(_), Some(_)) => return None,
     };
-    let (format, pretty) = match negotiate::accept(accept, kind) {
-        Negotiated::Json { shape, pretty_param } => (Format::json(shape), pretty_param),
-        Negotiated::Protobuf { shape, json_fallback } => {
-            (Format { encoding: Encoding::Protobuf, shape, json_fallback }, false)
-        }
-        Negotiated::Other => return None,
-    };
-    let indented = kind != ReadKind::Watch && (pretty || is_pretty(headers, query));
-    (!indented).then_some(format)
-}
-
-/// Whether the apiserver would say an error to this client in compact JSON. Errors are negotiated without the `as=` clauses,
-/// and are indented where nothing else is left.
-pub fn takes_compact_errors(request: &Parts, info: &RequestInfo) -> bool {
-    let headers = &request.headers;
-    let query = Query::parse(request.uri.query().unwrap_or_default());
-    let mut lines = headers.get_all(ACCEPT).iter();
-    let accept = match (lines.next(), lines.next()) {
-        (None, _) => return !is_pretty(headers, &query),
-        (Some(line), None) => line.to_str().unwrap_or("?"),
-        (Some(_), Some(_)) => return false,
-    };
-    let mut clauses = accept.split(',').map(str::trim).filter(|clause| !clause.contains(";as="));
-    let first = clauses.next().is_some_and(|clause| matches!(clause, "application/json" | "application/*" | "*/*"));
-    first && info.is_resource && !is_pretty(headers, &query)
-}
-
-/// The apiserver indents for a `pretty` parameter that is true, and without one for clients that people look through.
-fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
-    match query.text("pretty").filter(|value| !value.is_empty()) {
-        Some(value) => matches!(&*value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
-        None => headers.get(USER_AGENT).is_some_and(|agent| {
-            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.as_bytes().starts_with(prefix))
-        }),
-    }
+    Parsed::Read(Box::new(request), wanted)
 }
 
 /// Whether Go would parse this as a duration (`6m16s`, `1.5h`, `-0`).
@@ -135,7 +93,8 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::codec::Shape;
+    use crate::codec::{Format, Shape};
+    use crate::meta::Encoding;
 
     fn parsed(target: &str, headers: &[(&str, &str)]) -> Parsed {
         let mut request = Request::get(target);
@@ -149,7 +108,7 @@ mod tests {
 
     fn read(target: &str, headers: &[(&str, &str)]) -> Option<ReadRequest> {
         match parsed(target, headers) {
-            Parsed::Read(request) => Some(*request),
+            Parsed::Read(request, _) => Some(*request),
             Parsed::Forward(_) | Parsed::Other => None,
         }
     }
@@ -172,7 +131,6 @@ mod tests {
         for (target, reason) in [
             ("/api/v1/pods?limit=x", ForwardReason::Invalid),
             ("/api/v1/pods?timeout=abc", ForwardReason::Invalid),
-            ("/api/v1/pods?pretty=1", ForwardReason::Encoding),
             ("/api/v1/namespaces/a/pods/p?export=true", ForwardReason::Unsupported),
         ] {
             assert_eq!(parsed(target, &[]), Parsed::Forward(reason), "{target}");
@@ -180,7 +138,6 @@ mod tests {
         for header in [
             ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
             ("accept", "application/yaml"),
-            ("user-agent", "curl/8"),
         ] {
             assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Encoding), "{header:?}");
         }
@@ -195,7 +152,7 @@ mod tests {
         let impersonating =
             Request::get("/api/v1/pods").header("impersonate-user", "x").body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse("GET", "/api/v1/pods", "");
-        assert!(matches!(parse(&impersonating, &info, Mode::Delegated), Parsed::Read(_)));
+        assert!(matches!(parse(&impersonating, &info, Mode::Delegated), Parsed::Read(..)));
         let head = Request::head("/api/v1/pods").body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse("HEAD", "/api/v1/pods", "");
         assert_eq!(parse(&head, &info, Mode::Trust), Parsed::Other);
@@ -207,9 +164,7 @@ mod tests {
             ("/api/v1/pods", ("accept", "*/*")),
             ("/api/v1/pods", ("accept", "application/vnd.kubernetes.protobuf,application/json")),
             ("/api/v1/pods?timeout=6m16s", ("x", "y")),
-            ("/api/v1/pods?pretty=false", ("user-agent", "curl/8")),
-            ("/api/v1/pods?pretty=maybe", ("x", "y")),
-            ("/api/v1/pods?watch=1&pretty=1", ("user-agent", "curl/8")),
+            ("/api/v1/pods?pretty=1", ("user-agent", "curl/8")),
         ] {
             assert!(read(target, &[header]).is_some(), "{target} {header:?}");
         }

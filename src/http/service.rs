@@ -17,22 +17,25 @@ use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, respond};
 use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
-use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
-use super::list_body::{Leashes, ListBody, ListWriter, Rest, Step};
+use super::gzip::GzipConfig;
+use super::list_body::Leashes;
 use super::metrics::HttpMetrics;
 use super::read::{self, Parsed};
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
+use super::wanted;
 use super::watch_body::WatchBody;
+use super::written::{Answered, Bodies, Taken, media_type};
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
-use crate::codec::{Form, Shape, Slices, json};
+use crate::codec::json;
+use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::meta::{Encoding, RequestInfo, Status, Verb, errors};
+use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, Tunnel};
-use crate::reads::{ForwardReason, GetAnswer, ListAnswer, Outcome, ReadRequest, Reads, Served, WatchAnswer, refusal};
+use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -48,10 +51,9 @@ struct Inner {
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
-    leashes: Leashes,
+    bodies: Bodies,
     explain: bool,
     grpc: Option<Arc<dyn Handler>>,
-    gzip: Gzip,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -77,21 +79,6 @@ pub struct ServiceParts {
     pub metrics: Arc<HttpMetrics>,
 }
 
-/// How the client takes bodies.
-struct Taken {
-    gzip: bool,
-    /// Up to this size with their length.
-    short: usize,
-}
-
-/// An answer from a cache.
-struct Answered {
-    media_type: HeaderValue,
-    body: Body,
-    gzip: bool,
-    served: Served,
-}
-
 // === impl Service ===
 
 impl Service {
@@ -109,10 +96,9 @@ impl Service {
                 forward: parts.forward,
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
-                leashes,
+                bodies: Bodies::new(parts.gzip, leashes, &parts.metrics),
                 explain: parts.explain,
                 grpc: parts.grpc,
-                gzip: Gzip::new(parts.gzip, Arc::clone(&parts.metrics)),
                 metrics: parts.metrics,
             }),
         }
@@ -156,7 +142,7 @@ impl Inner {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
-            return self.refuse(&Status::from(&error), Encoding::Json, audit_id);
+            return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
@@ -171,20 +157,21 @@ impl Inner {
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
-            return self.refuse(&draining(), Encoding::Json, audit_id);
+            return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
         let (answered, plan) = match read::parse(&head, &info, connection.listener.mode()) {
-            Parsed::Read(read) => match self.authorize(&head, &info, connection, &audit_id).await {
+            Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
-                    self.read(*read, info.verb, grant, entry, &self.taken(&head), &audit_id).await
+                    let taken = Taken::of(&head, wanted);
+                    self.read(*read, info.verb, grant, entry, &taken, &audit_id).await
                 }
                 Ok(None) => {
                     self.reads.metrics().forwarded(ForwardReason::Unauthorized);
                     (None, Plan::Forwarded(Some(ForwardReason::Unauthorized)))
                 }
                 Err(status) => {
-                    (Some(self.refuse(&status, Encoding::Json, audit_id.clone())), Plan::Refused("unauthorized"))
+                    (Some(self.refuse(&status, wanted.status, audit_id.clone())), Plan::Refused("unauthorized"))
                 }
             },
             Parsed::Forward(reason) => {
@@ -208,10 +195,6 @@ impl Inner {
             response.extensions_mut().insert(IsWatch);
         }
         response
-    }
-
-    fn taken(&self, head: &Parts) -> Taken {
-        Taken { gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers), short: framing::short(head.version) }
     }
 
     /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
@@ -244,8 +227,6 @@ impl Inner {
                 Ok(Some((grant, entry)))
             }
             Verdict::Forward(_) => Ok(None),
-            // In another encoding than ours the apiserver says it itself.
-            Verdict::Refused { forward: true, .. } if !read::takes_compact_errors(head, info) => Ok(None),
             Verdict::Refused { status, subject, .. } => {
                 if let Some(entry) = begin(Some(&subject.unwrap_or_default())) {
                     entry.refuse(&status);
@@ -268,11 +249,9 @@ impl Inner {
         let gvr = request.gvr.clone();
         request.local = !grant.may_forward();
         let local = request.local;
-        // Errors are negotiated anew, without the transforms.
-        let of_errors = if request.format.shape == Shape::Full { request.format.encoding } else { Encoding::Json };
         let outcome = match verb {
-            Verb::Get => self.reads.get(&request).await.then(|answer| self.object(answer, taken)).await,
-            Verb::List => self.reads.list(&request).await.then(|answer| self.list(answer, taken)).await,
+            Verb::Get => self.reads.get(&request).await.then(|answer| self.bodies.object(answer, taken)).await,
+            Verb::List => self.reads.list(&request).await.then(|answer| self.bodies.list(answer, taken)).await,
             _ => {
                 let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {
@@ -293,14 +272,14 @@ impl Inner {
                 if let Some(entry) = entry {
                     entry.refuse(&status);
                 }
-                (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
+                (self.refuse(&status, taken.wanted.status, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
             Outcome::Refuse(status) => {
                 if let Some(entry) = entry {
                     entry.refuse(&status);
                 }
-                (self.refuse(&status, of_errors, audit_id.clone()), Plan::Refused(refusal(&status)))
+                (self.refuse(&status, taken.wanted.status, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
             Outcome::Serve(Answered { media_type, body, gzip, served }) => {
                 self.metrics.requests_served.inc();
@@ -325,62 +304,6 @@ impl Inner {
         (Some(response), plan)
     }
 
-    async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
-        let media_type = media_type(&answer.form, false);
-        let mut body = answer.form.object_body(&answer.object, answer.shape);
-        let mut gzip = false;
-        if taken.gzip && body.len() > gzip::THRESHOLD {
-            let key = Key::object(&answer.object, &answer.form, answer.shape);
-            let compressed = self.gzip.get(key, body.clone(), None).await;
-            if let Some(all) = compressed.if_short(usize::MAX).await {
-                (body, gzip) = (all, true);
-            }
-        }
-        self.metrics.get_bytes.add(body.len() as u64);
-        Answered { media_type, body: taken.sized_if_short(body), gzip, served: answer.served }
-    }
-
-    async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
-        let (media_type, served) = (media_type(&answer.form, false), answer.served);
-        let key = Key::list(&answer);
-        let mut writer = ListWriter::new(answer);
-        let mut first = Slices::new();
-        loop {
-            match writer.step() {
-                Step::Frame(frame) => first.append(frame),
-                // Whether there is enough to be compressed must be known before the head is sent.
-                Step::Again if taken.gzip => tokio::task::yield_now().await,
-                // A search that finds nothing at first goes on while the body is sent.
-                Step::Again | Step::End => {}
-            }
-            // A frame holds all of a short list.
-            if writer.is_done() || !taken.gzip || first.len() > gzip::THRESHOLD {
-                break;
-            }
-        }
-        if taken.gzip && first.len() > gzip::THRESHOLD {
-            let compressed = self.gzip.get(key, first, Some(writer)).await;
-            return Answered { media_type, body: self.compressed(compressed, taken).await, gzip: true, served };
-        }
-        self.metrics.list_objects.add(writer.objects());
-        let body = if writer.is_done() {
-            self.metrics.list_bytes.add(first.len() as u64);
-            taken.sized_if_short(first)
-        } else {
-            ListBody::new(first, Rest::Plain(writer), &self.leashes, &self.metrics).boxed_unsync()
-        };
-        Answered { media_type, body, gzip: false, served }
-    }
-
-    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken) -> Body {
-        if let Some(all) = compressed.if_short(taken.short).await {
-            self.metrics.list_objects.add(compressed.objects());
-            self.metrics.list_bytes.add(all.len() as u64);
-            return body::full(all);
-        }
-        ListBody::new(Slices::new(), Rest::Compressed(compressed, 0), &self.leashes, &self.metrics).boxed_unsync()
-    }
-
     fn watch(&self, answer: WatchAnswer, lease: Lease, told: Option<Entry>) -> Answered {
         let (media_type, served) = (media_type(&answer.form, true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread);
@@ -396,12 +319,13 @@ impl Inner {
         audit_id: HeaderValue,
     ) -> Response<Body> {
         let mut term = None;
+        let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let forwarded = match connection.listener.mode() {
             Mode::Trust => self.forward.forward(request, info).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 if let Err(status) = self.access.pass(&caller).await {
-                    return self.refuse(&status, Encoding::Json, audit_id);
+                    return self.refuse(&status, status_form, audit_id);
                 }
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
@@ -419,7 +343,7 @@ impl Inner {
                 }
                 self.relayed(answer.response, info, term)
             }
-            Err(error) => self.refuse(&Status::from(&error), Encoding::Json, audit_id),
+            Err(error) => self.refuse(&Status::from(&error), status_form, audit_id),
         }
     }
 
@@ -462,24 +386,12 @@ impl Inner {
         });
     }
 
-    fn refuse(&self, status: &Status, encoding: Encoding, audit_id: HeaderValue) -> Response<Body> {
+    fn refuse(&self, status: &Status, form: StatusForm, audit_id: HeaderValue) -> Response<Body> {
         self.metrics.requests_refused.inc();
-        let mut response = respond(status, encoding);
+        let mut response = respond(status, form);
         response.headers_mut().insert(AUDIT_ID, audit_id);
         response
     }
-}
-
-// === impl Taken ===
-
-impl Taken {
-    fn sized_if_short(&self, body: Slices) -> Body {
-        if body.len() <= self.short { body::full(body) } else { body::chunked(body) }
-    }
-}
-
-fn media_type(form: &Form, stream: bool) -> HeaderValue {
-    HeaderValue::from_static(form.media_type(stream))
 }
 
 #[cfg(test)]

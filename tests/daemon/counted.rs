@@ -54,7 +54,7 @@ async fn requests_saved_are_told_by_resource() {
     }
     // What a cache does not answer saves nothing: a missing object, what is forwarded, a write.
     assert_eq!(client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await.status, 404);
-    assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?pretty=1").await.status, 200);
+    assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?export=1").await.status, 200);
     assert_eq!(client.request(Method::DELETE, "/api/v1/namespaces/a/pods/p", &[], "").await.status, 200);
     // Typed reads count as well.
     let channel = tonic::transport::Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap();

@@ -107,8 +107,8 @@ async fn a_kube_apiservers_own_spans_join() {
         move |span: &Seen| span.service == service && span.name == name && span.parent == parent
     };
 
-    // Forwarded, because the text is to be pretty. Without credentials it is as informerd, who is of system:masters.
-    let path = "/api/v1/namespaces/a/configmaps/one?pretty=1";
+    // Forwarded, because of an option that is not evaluated. Without credentials it is as informerd, who is of system:masters.
+    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
     let route = "/api/v1/namespaces/{namespace}/configmaps/{name}";
     let theirs = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
     assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);

@@ -33,7 +33,11 @@ impl World {
     async fn create(&self, name: &str, bytes: usize) {
         // Not all the same, so that it stays long when it is compressed.
         let noise: String = (0..bytes).map(|n| char::from(b'a' + (n * n / 7 % 23) as u8)).collect();
-        let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"text":"{noise}"}}}}"#);
+        self.create_with(name, &format!(r#""text":"{noise}""#)).await;
+    }
+
+    async fn create_with(&self, name: &str, data: &str) {
+        let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{{data}}}}}"#);
         let headers = [("content-type", "application/json")];
         let created = self.direct.request(Method::POST, MAPS, &headers, &object).await;
         assert_eq!(created.status, 201, "{}", created.text());
@@ -74,6 +78,8 @@ async fn the_same_answers_are_compressed_to_the_same_bytes() {
         world.create(&format!("some-{n}"), 40_000).await;
     }
     world.create("z-large", 200_000).await;
+    let short: Vec<_> = (1000..6500).map(|n| format!(r#""{n}":"""#)).collect();
+    world.create_with("zz-airy", &short.join(",")).await;
     let now = rv(&world.direct.json(MAPS).await);
     world.through.json(&format!("{MAPS}?resourceVersion={now}")).await;
     let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
@@ -103,6 +109,16 @@ async fn the_same_answers_are_compressed_to_the_same_bytes() {
         // A name is read from etcd at an exact revision.
         let path = if path.contains("fieldSelector") { path.replace("&resourceVersionMatch=Exact", "") } else { path };
         assert_eq!(world.equal(&path, &[gzip, ("accept", accept)]).await.0, want, "{path} {accept}");
+    }
+    // Indented, it is longer, and something else.
+    for (agent, path, want) in [
+        ("curl/8", format!("{MAPS}?{exact}&limit=4"), true),
+        ("curl/8", format!("{MAPS}?{exact}&limit=2"), false),
+        ("curl/8", format!("{MAPS}/z-large?resourceVersion=0"), true),
+        ("curl/8", format!("{MAPS}/zz-airy?resourceVersion=0"), true),
+        ("other", format!("{MAPS}/zz-airy?resourceVersion=0"), false),
+    ] {
+        assert_eq!(world.equal(&path, &[gzip, ("user-agent", agent)]).await.0, want, "{path} {agent}");
     }
     // Watches are not.
     let watch = world.through.watch_as(&format!("{MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), &[gzip]).await;

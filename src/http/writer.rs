@@ -1,0 +1,95 @@
+//! Bodies of gets and lists, made in steps.
+
+use super::list_body::{ListWriter, Step};
+use crate::codec::Slices;
+use crate::codec::json::Indenter;
+
+/// Of indented bytes, in one step.
+const STEP: usize = 64 << 10;
+
+/// Writes the body of one answer, indented if that is asked for.
+pub struct Writer {
+    /// `None` for an object.
+    list: Option<ListWriter>,
+    /// What is to be written before the list is asked for more.
+    pending: Slices,
+    indenter: Option<Indenter>,
+}
+
+// === impl Writer ===
+
+impl Writer {
+    pub fn object(body: Slices, indent: bool) -> Self {
+        Self { list: None, pending: body, indenter: indent.then(Indenter::default) }
+    }
+
+    pub fn list(writer: ListWriter, indent: bool) -> Self {
+        Self { list: Some(writer), pending: Slices::new(), indenter: indent.then(Indenter::default) }
+    }
+
+    /// How many objects of a list have been taken in.
+    pub fn objects(&self) -> u64 {
+        self.list.as_ref().map_or(0, ListWriter::objects)
+    }
+
+    pub fn step(&mut self) -> Step {
+        loop {
+            if self.pending.is_empty() {
+                match self.list.as_mut().map_or(Step::End, ListWriter::step) {
+                    Step::Frame(frame) => self.pending = frame,
+                    other => return other,
+                }
+            }
+            let Some(indenter) = &mut self.indenter else { return Step::Frame(std::mem::take(&mut self.pending)) };
+            let indented = indenter.step(&mut self.pending, STEP);
+            // Of the last line break nothing is left.
+            if !indented.is_empty() {
+                return Step::Frame(indented.into());
+            }
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.pending.is_empty() && self.list.as_ref().is_none_or(ListWriter::is_done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::testing::{World, list_text, objects};
+
+    fn whole(mut writer: Writer) -> String {
+        let mut text = Vec::new();
+        loop {
+            match writer.step() {
+                Step::Frame(frame) => {
+                    assert!(!frame.is_empty() && frame.len() < STEP + 100);
+                    frame.into_iter().for_each(|part| text.extend_from_slice(&part));
+                }
+                Step::Again => {}
+                Step::End => break,
+            }
+        }
+        assert!(writer.is_done());
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_list_is_indented_across_its_frames() {
+        for length in [0, 1, 62, 63, 64, 700] {
+            let list = World::new(objects(length, 300)).await.list();
+            let mut indented = Slices::from(bytes::Bytes::from(list_text(length, 300)));
+            let indented = Indenter::default().step(&mut indented, usize::MAX);
+            assert!(whole(Writer::list(ListWriter::new(list), true)).as_bytes() == indented, "{length}");
+        }
+    }
+
+    #[test]
+    fn an_object_larger_than_a_step_is_made_in_several() {
+        let compact = format!("{{\"a\":[{}1]}}\n", "1,".repeat(STEP));
+        let text = whole(Writer::object(Slices::from(bytes::Bytes::from(compact.clone())), true));
+        let value: serde_json::Value = serde_json::from_str(&compact).unwrap();
+        assert!(text == serde_json::to_string_pretty(&value).unwrap());
+    }
+}

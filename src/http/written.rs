@@ -1,0 +1,131 @@
+//! Gets and lists as bodies: which are compressed, which tell their length, and which are written while they are sent.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+
+use super::body::{self, Body};
+use super::framing;
+use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
+use super::list_body::{Leashes, ListBody, ListWriter, Rest, Sent, Step};
+use super::metrics::HttpMetrics;
+use super::wanted::Wanted;
+use super::writer::Writer;
+use crate::codec::{Form, Slices};
+use crate::meta::Encoding;
+use crate::reads::{GetAnswer, ListAnswer, Served};
+
+/// Makes bodies of answers from a cache.
+pub(super) struct Bodies {
+    gzip: Gzip,
+    leashes: Leashes,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// How the client takes bodies.
+pub(super) struct Taken {
+    pub(super) wanted: Wanted,
+    gzip: bool,
+    /// Up to this size with their length.
+    short: usize,
+}
+
+/// An answer from a cache.
+pub(super) struct Answered {
+    pub(super) media_type: HeaderValue,
+    pub(super) body: Body,
+    pub(super) gzip: bool,
+    pub(super) served: Served,
+}
+
+// === impl Bodies ===
+
+impl Bodies {
+    pub(super) fn new(gzip: GzipConfig, leashes: Leashes, metrics: &Arc<HttpMetrics>) -> Self {
+        Self { gzip: Gzip::new(gzip, Arc::clone(metrics)), leashes, metrics: Arc::clone(metrics) }
+    }
+
+    pub(super) async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
+        let GetAnswer { form, shape, object, served } = &answer;
+        let indent = taken.indents(form);
+        let writer = Writer::object(form.object_body(object, *shape), indent);
+        let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await;
+        Answered::new(form, written, *served)
+    }
+
+    pub(super) async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
+        let (form, served) = (Arc::clone(&answer.form), answer.served);
+        let indent = taken.indents(&form);
+        let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent));
+        Answered::new(&form, self.written(key, writer, taken, |metrics| &metrics.list_bytes).await, served)
+    }
+
+    /// The body, and whether it is compressed.
+    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> (Body, bool) {
+        let gzip = taken.gzip && self.gzip.is_enabled();
+        let mut first = Slices::new();
+        loop {
+            match writer.step() {
+                Step::Frame(frame) => first.append(frame),
+                // Whether there is enough to be compressed must be known before the head is sent.
+                Step::Again if gzip => tokio::task::yield_now().await,
+                // A search that finds nothing at first goes on while the body is sent.
+                Step::Again | Step::End => {}
+            }
+            // A frame holds all of a short list.
+            if writer.is_done() || !gzip || first.len() > gzip::THRESHOLD {
+                break;
+            }
+        }
+        if gzip && first.len() > gzip::THRESHOLD {
+            let compressed = self.gzip.get(key, first, writer).await;
+            return (self.compressed(compressed, taken, sent).await, true);
+        }
+        self.metrics.list_objects.add(writer.objects());
+        if writer.is_done() {
+            sent(&self.metrics).add(first.len() as u64);
+            return (taken.sized_if_short(first), false);
+        }
+        (ListBody::new(first, Rest::Plain(Box::new(writer)), &self.leashes, &self.metrics, sent).boxed_unsync(), false)
+    }
+
+    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {
+        if let Some(all) = compressed.if_short(taken.short).await {
+            self.metrics.list_objects.add(compressed.objects());
+            sent(&self.metrics).add(all.len() as u64);
+            return body::full(all);
+        }
+        let rest = Rest::Compressed(compressed, 0);
+        ListBody::new(Slices::new(), rest, &self.leashes, &self.metrics, sent).boxed_unsync()
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    pub(super) fn of(request: &Parts, wanted: Wanted) -> Self {
+        Self { wanted, gzip: gzip::is_accepted(&request.headers), short: framing::short(request.version) }
+    }
+
+    fn indents(&self, form: &Form) -> bool {
+        self.wanted.indent && form.encoding() != Encoding::Protobuf
+    }
+
+    fn sized_if_short(&self, body: Slices) -> Body {
+        if body.len() <= self.short { body::full(body) } else { body::chunked(body) }
+    }
+}
+
+// === impl Answered ===
+
+impl Answered {
+    fn new(form: &Form, (body, gzip): (Body, bool), served: Served) -> Self {
+        Self { media_type: media_type(form, false), body, gzip, served }
+    }
+}
+
+pub(super) fn media_type(form: &Form, stream: bool) -> HeaderValue {
+    HeaderValue::from_static(form.media_type(stream))
+}
