@@ -12,6 +12,7 @@ mod framing;
 mod gather;
 pub mod guard;
 pub mod gzip;
+mod handshake;
 mod io;
 mod list_body;
 pub mod listener;
@@ -28,6 +29,7 @@ mod testing;
 pub mod tls;
 mod wanted;
 mod watch_body;
+mod websocket;
 mod writer;
 mod written;
 

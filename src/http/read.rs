@@ -4,6 +4,7 @@ use http::Method;
 use http::header::UPGRADE;
 use http::request::Parts;
 
+use super::handshake::Handshake;
 use super::wanted::Wanted;
 use crate::auth::{Mode, impersonates};
 use crate::codec::negotiate::ReadKind;
@@ -27,8 +28,10 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         return Parsed::Other;
     }
     // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
+    let upgrades = headers.contains_key(UPGRADE);
+    let to_no_watch = upgrades && (info.verb != Verb::Watch || Handshake::of(request).is_none());
     // And where clients are trusted nobody asks who may be somebody else.
-    if headers.contains_key(UPGRADE) || mode == Mode::Trust && impersonates(headers) {
+    if to_no_watch || mode == Mode::Trust && impersonates(headers) {
         return Parsed::Forward(ForwardReason::Unsupported);
     }
     let query_text = request.uri.query().unwrap_or_default();

@@ -1,9 +1,11 @@
 //! From a request to an answer: guard, read path, or the apiserver.
 
+use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT, VARY, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -26,7 +28,8 @@ use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
 use super::wanted;
 use super::watch_body::WatchBody;
-use super::written::{Answered, Bodies, Taken, media_type};
+use super::websocket;
+use super::written::{Answered, Bodies, Socket, Taken};
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::json;
@@ -163,7 +166,7 @@ impl Inner {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
-                    let taken = Taken::of(&head, wanted);
+                    let taken = Taken::of(&head, wanted, connection);
                     self.read(*read, info.verb, grant, entry, &taken, &audit_id).await
                 }
                 Ok(None) => {
@@ -256,7 +259,7 @@ impl Inner {
                 let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {
                     let told = entry.take().map(Entry::start);
-                    self.watch(answer, grant.lease(), told)
+                    self.watch(answer, grant.lease(), told, taken)
                 };
                 answer.then(opened).await
             }
@@ -281,20 +284,17 @@ impl Inner {
                 }
                 (self.refuse(&status, taken.wanted.status, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
-            Outcome::Serve(Answered { media_type, body, gzip, served }) => {
+            Outcome::Serve(Answered { mut response, served }) => {
                 self.metrics.requests_served.inc();
                 if let Some(entry) = entry {
                     entry.complete(200);
                 }
-                let mut response = Response::new(body);
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    return (Some(response), Plan::Served(served));
+                }
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
-                headers.insert(CONTENT_TYPE, media_type);
-                if gzip {
-                    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-                }
                 (response, Plan::Served(served))
             }
         };
@@ -304,11 +304,18 @@ impl Inner {
         (Some(response), plan)
     }
 
-    fn watch(&self, answer: WatchAnswer, lease: Lease, told: Option<Entry>) -> Answered {
-        let (media_type, served) = (media_type(&answer.form, true), answer.served);
+    fn watch(&self, answer: WatchAnswer, lease: Lease, told: Option<Entry>, taken: &Taken) -> Answered {
+        let (media_type, served) = (answer.form.media_type(true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread);
-        let body = WatchBody::new(answer, lease, told, ending, &self.metrics).boxed_unsync();
-        Answered { media_type, body, gzip: false, served }
+        let body = WatchBody::new(answer, lease, told, ending, &self.metrics);
+        if let Some(Socket { handshake, client, connection }) = &taken.socket {
+            let session = websocket::serve(client.clone(), body.into_messages());
+            self.open("websocket", Arc::clone(connection), session);
+            return Answered { response: handshake.accept(), served };
+        }
+        let mut response = Response::new(body.boxed_unsync());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        Answered { response, served }
     }
 
     async fn forward(
@@ -362,19 +369,26 @@ impl Inner {
     /// A session lives until its sides end it, until a drain is forced, or until the right to it is gone.
     fn run(&self, tunnel: Tunnel, connection: Arc<Connection>, term: Option<Term>) {
         connection.set_upgraded();
+        self.open("tunnel", connection, async move {
+            match term {
+                None => tunnel.run().await,
+                Some(term) => {
+                    let over = async { term.over().await.map(|status| json::error_frame(&status)) };
+                    tunnel.run_until(over).await
+                }
+            }
+        });
+    }
+
+    /// Runs what a connection was upgraded for, at most until a drain is forced.
+    fn open<F>(&self, name: &'static str, connection: Arc<Connection>, session: F)
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
         let (open, guard) = (self.metrics.raise(|metrics| &metrics.upgrades_open), self.drain.guard());
         let drain = self.drain.clone();
-        spawn("tunnel", async move {
+        spawn(name, async move {
             let _kept = (open, guard, connection);
-            let session = async {
-                match term {
-                    None => tunnel.run().await,
-                    Some(term) => {
-                        let over = async { term.over().await.map(|status| json::error_frame(&status)) };
-                        tunnel.run_until(over).await
-                    }
-                }
-            };
             tokio::select! {
                 result = session => {
                     if let Err(error) = result {

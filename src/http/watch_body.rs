@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
@@ -12,6 +13,8 @@ use super::metrics::{HttpMetrics, Raised};
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
+use crate::meta::Encoding;
+use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 
 /// A frame ends with the event that takes it over either of these.
@@ -24,6 +27,8 @@ pub struct WatchBody {
     /// `None` once the watch is over.
     events: Option<Leased>,
     ending: Ending,
+    /// Each event is a message of a WebSocket.
+    messages: bool,
     /// The end was asked for.
     ends: bool,
     metrics: Arc<HttpMetrics>,
@@ -55,10 +60,16 @@ impl WatchBody {
             shape: answer.shape,
             events: Some(Leased { source: answer.source, lease, _told: told }),
             ending,
+            messages: false,
             ends: false,
             metrics: Arc::clone(metrics),
             _open: metrics.raise(|metrics| &metrics.watches_open),
         }
+    }
+
+    /// The same as messages of a WebSocket, for [`super::websocket::serve`].
+    pub fn into_messages(self) -> Self {
+        Self { messages: true, ..self }
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
@@ -73,6 +84,24 @@ impl WatchBody {
     }
 
     fn write(&self, item: &WatcherEvent, source: &WatchSource) -> Slices {
+        let mut event = self.event(item, source);
+        if !self.messages {
+            return event;
+        }
+        let kind = match self.form.encoding() {
+            Encoding::Protobuf => {
+                // The length in front of it is the message's.
+                event.advance(event.len().min(4));
+                websocket::BINARY
+            }
+            _ => websocket::TEXT,
+        };
+        let mut message = Slices::from(Bytes::from(websocket::head(kind, event.len())));
+        message.append(event);
+        message
+    }
+
+    fn event(&self, item: &WatcherEvent, source: &WatchSource) -> Slices {
         match item {
             WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, self.shape),
             WatcherEvent::Bookmark { rv, initial_end } => {

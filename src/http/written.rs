@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::request::Parts;
+use http::{HeaderValue, Response};
 use http_body_util::BodyExt as _;
+use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
+use super::handshake::Handshake;
 use super::list_body::{Leashes, ListBody, ListWriter, Rest, Sent, Step};
 use super::metrics::HttpMetrics;
+use super::server::Connection;
 use super::wanted::Wanted;
 use super::writer::Writer;
 use crate::codec::{Form, Slices};
@@ -30,13 +34,21 @@ pub(super) struct Taken {
     gzip: bool,
     /// Up to this size with their length.
     short: usize,
+    /// A watch goes over a WebSocket.
+    pub(super) socket: Option<Socket>,
+}
+
+/// A connection that becomes a WebSocket.
+pub(super) struct Socket {
+    pub(super) handshake: Handshake,
+    pub(super) client: OnUpgrade,
+    pub(super) connection: Arc<Connection>,
 }
 
 /// An answer from a cache.
 pub(super) struct Answered {
-    pub(super) media_type: HeaderValue,
-    pub(super) body: Body,
-    pub(super) gzip: bool,
+    /// With the headers that tell of its body.
+    pub(super) response: Response<Body>,
     pub(super) served: Served,
 }
 
@@ -105,8 +117,17 @@ impl Bodies {
 // === impl Taken ===
 
 impl Taken {
-    pub(super) fn of(request: &Parts, wanted: Wanted) -> Self {
-        Self { wanted, gzip: gzip::is_accepted(&request.headers), short: framing::short(request.version) }
+    pub(super) fn of(request: &Parts, wanted: Wanted, connection: &Arc<Connection>) -> Self {
+        let socket = |handshake| {
+            let client = request.extensions.get::<OnUpgrade>()?.clone();
+            Some(Socket { handshake, client, connection: Arc::clone(connection) })
+        };
+        Self {
+            wanted,
+            gzip: gzip::is_accepted(&request.headers),
+            short: framing::short(request.version),
+            socket: Handshake::of(request).and_then(socket),
+        }
     }
 
     fn indents(&self, form: &Form) -> bool {
@@ -122,10 +143,13 @@ impl Taken {
 
 impl Answered {
     fn new(form: &Form, (body, gzip): (Body, bool), served: Served) -> Self {
-        Self { media_type: media_type(form, false), body, gzip, served }
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type(false)));
+        if gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        Self { response, served }
     }
-}
-
-pub(super) fn media_type(form: &Form, stream: bool) -> HeaderValue {
-    HeaderValue::from_static(form.media_type(stream))
 }

@@ -12,7 +12,7 @@ mod protobuf;
 mod revision;
 mod shared;
 mod tunnel;
-mod websocket;
+pub mod websocket;
 
 use std::error::Error;
 

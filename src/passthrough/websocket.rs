@@ -1,4 +1,4 @@
-//! As much of WebSockets (RFC 6455) as it takes to end one between two messages.
+//! As much of WebSockets (RFC 6455) as it takes to write messages, and to end a stream between two of them.
 
 /// Where in the frames that a server sends a stream is.
 #[derive(Debug, Default)]
@@ -12,10 +12,12 @@ pub struct Messages {
 }
 
 const FINAL: u8 = 0x80;
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
-const MASKED: u8 = 0x80;
+pub const TEXT: u8 = 1;
+pub const BINARY: u8 = 2;
+pub const CLOSE: u8 = 8;
+pub const PONG: u8 = 10;
+/// In the second byte of a frame's head.
+pub const MASKED: u8 = 0x80;
 const NORMAL: u16 = 1000;
 const POLICY: u16 = 1008;
 
@@ -90,26 +92,32 @@ impl Messages {
     }
 }
 
+/// The head of a server's frame that is a whole message, or a control frame.
+pub fn head(kind: u8, length: usize) -> Vec<u8> {
+    let mut head = vec![FINAL | kind];
+    match u16::try_from(length) {
+        Ok(length) if length < 126 => head.push(length.to_be_bytes()[1]),
+        Ok(length) => {
+            head.push(126);
+            head.extend_from_slice(&length.to_be_bytes());
+        }
+        Err(_) => {
+            head.push(127);
+            head.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    head
+}
+
 /// The last frames of a server: this message, where messages are text, and the end.
 pub fn parting(message: Option<&[u8]>, text: bool) -> Vec<u8> {
     let mut frames = Vec::new();
     if let (Some(message), true) = (message, text) {
-        frames.push(FINAL | TEXT);
-        match u16::try_from(message.len()) {
-            Ok(length) if length < 126 => frames.push(length.to_be_bytes()[1]),
-            Ok(length) => {
-                frames.push(126);
-                frames.extend_from_slice(&length.to_be_bytes());
-            }
-            Err(_) => {
-                frames.push(127);
-                frames.extend_from_slice(&(message.len() as u64).to_be_bytes());
-            }
-        }
+        frames.extend_from_slice(&head(TEXT, message.len()));
         frames.extend_from_slice(message);
     }
     let code = if message.is_some() && !text { POLICY } else { NORMAL };
-    frames.extend_from_slice(&[FINAL | CLOSE, 2]);
+    frames.extend_from_slice(&head(CLOSE, 2));
     frames.extend_from_slice(&code.to_be_bytes());
     frames
 }

@@ -45,7 +45,7 @@ pub enum ForwardReason {
     NotSynced,
     /// The cache could not be proved to be fresh enough in time.
     NotFresh,
-    /// A parameter this version does not evaluate, impersonation of a trusted client, or a watch over a WebSocket.
+    /// A parameter this version does not evaluate, impersonation of a trusted client, or an upgrade to anything but a watch.
     Unsupported,
     /// Only the apiserver can say whether the client may read it.
     Unauthorized,

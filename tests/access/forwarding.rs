@@ -127,7 +127,7 @@ async fn whatever_the_request_looks_like() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_over_a_websocket_is_the_apiservers() {
+async fn a_watch_over_a_websocket_asks_who_may() {
     let world = World::start("").await;
     world.warm(&["/api/v1/configmaps"]).await;
     let ask = |headers: &str| {

@@ -74,9 +74,10 @@ async fn a_watch_by_websocket() {
         assert_eq!(event["object"]["metadata"]["name"], name);
     }
     let http = &world.through.daemon.http;
-    assert_eq!(http.upgrades_open.get(), 1);
+    assert_eq!((http.upgrades_open.get(), http.watches_open.get()), (1, 1), "served from the cache");
     drop(raw);
-    eventually("the tunnel ends with its client", || http.upgrades_open.get() == 0).await;
+    eventually("the session ends with its client", || (http.upgrades_open.get(), http.watches_open.get()) == (0, 0))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,8 +107,8 @@ async fn a_kube_apiservers_own_spans_join() {
         move |span: &Seen| span.service == service && span.name == name && span.parent == parent
     };
 
-    // Forwarded, because of an option that is not evaluated. Without credentials it is as informerd, who is of system:masters.
-    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
+    // Forwarded, because gets of the newest state are. Without credentials it is as informerd, who is of system:masters.
+    let path = "/api/v1/namespaces/a/configmaps/one";
     let route = "/api/v1/namespaces/{namespace}/configmaps/{name}";
     let theirs = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
     assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);
@@ -123,13 +123,16 @@ async fn a_kube_apiservers_own_spans_join() {
     let addresses = daemon.addresses();
     let delegated = addresses.iter().find_map(|address| address.strip_prefix("delegated+")).unwrap();
     let reader = Client::tls(delegated, &daemon.ca(), "reader-token");
-    assert_eq!(traced(&reader, Method::GET, path).await, 403);
-    let is_second = |span: &Seen| span.name == format!("GET {route}") && span.id != request.id;
-    let second = receiver.span("the second request", is_second).await;
-    let forwarded = receiver.span("what is forwarded", by("informerd", "GET configmaps", second.id.clone())).await;
+    assert_eq!(traced(&reader, Method::DELETE, path).await, 403);
+    let second = receiver.span("the second request", |span| span.name == format!("DELETE {route}")).await;
+    let forwarded = receiver.span("what is forwarded", by("informerd", "DELETE configmaps", second.id.clone())).await;
+    let theirs = theirs.replace("GET", "DELETE");
     let link = (TRACE.to_owned(), forwarded.id.clone());
     let linked = receiver.span("the one with a link", |span| span.links.contains(&link)).await;
-    assert_eq!((linked.service.as_str(), linked.name.as_str(), linked.parent.as_str()), ("apiserver", theirs, ""));
+    assert_eq!(
+        (linked.service.as_str(), linked.name.as_str(), linked.parent.as_str()),
+        ("apiserver", theirs.as_str(), "")
+    );
     assert_ne!(linked.trace, TRACE);
 
     // A read that is decided and proved here: the reviews and the probe belong to it, and the apiserver's to those.
