@@ -69,15 +69,9 @@ impl Cached {
             let warning = |n| (WARNING, HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap());
             upstream.warnings().learn(&Gvr::new("", "v1", resource), &[1, 2].map(warning).into_iter().collect());
         }
-        let mode = ConsistentReads::Cache;
+        let [get, list, watch] = [ConsistentReads::Cache; 3];
         let config = ReadsConfig {
-            modes: Modes {
-                get: mode,
-                list: mode,
-                watch: mode,
-                max_age: Duration::ZERO,
-                protobuf: ProtobufReads::Serve,
-            },
+            modes: Modes { get, list, watch, max_age: Duration::ZERO, protobuf: ProtobufReads::Serve },
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),
