@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::fresh::Waits;
+use super::waits::Waits;
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;

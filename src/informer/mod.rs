@@ -5,6 +5,7 @@ mod factory;
 mod fresh;
 mod handle;
 mod rules;
+mod waits;
 
 pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
