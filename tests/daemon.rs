@@ -12,6 +12,8 @@ mod counted;
 mod definitions;
 #[path = "daemon/drain.rs"]
 mod drain;
+#[path = "daemon/explained.rs"]
+mod explained;
 #[path = "daemon/fixtures.rs"]
 mod fixtures;
 #[path = "daemon/guards.rs"]

@@ -9,7 +9,9 @@ impl ForwardReason {
     /// What about the read, the resource or the cache is the cause.
     pub fn cause(self) -> &'static str {
         match self {
-            Self::Consistent => "it asks for the newest state, which `consistentReads` leaves to the apiserver",
+            Self::Consistent => {
+                "it asks for the newest state, which `consistentReads` leaves to the apiserver for such a read"
+            }
             Self::OutsideWindow => "it asks for a revision that the window does not hold, or no longer",
             Self::Invalid => "its path, options or selectors are ones that the apiserver refuses",
             Self::Encoding => "no cache holds the form in which the client takes the answer",
@@ -33,7 +35,7 @@ impl ForwardReason {
     pub fn change(self) -> &'static str {
         match self {
             Self::Consistent => {
-                "set `consistentReads` for its verb to `probe`, or have the client send `resourceVersion=0`"
+                "set `consistentReads` for its verb to `bounded` or `probe`, or have the client send `resourceVersion=0`"
             }
             Self::OutsideWindow => {
                 "raise `window.minAge`, `window.maxEvents` or `window.maxBytes`; have clients page faster"

@@ -64,6 +64,9 @@ impl Reads {
         if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness)) {
             return forwarded(ForwardReason::Consistent);
         }
+        if let Need::State(freshness) | Need::List(ListState::Latest(freshness)) = need {
+            read.hurry(verb, freshness);
+        }
         loop {
             let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
                 Some(Coverage::By(informer)) => informer,
@@ -73,9 +76,13 @@ impl Reads {
                     continue;
                 }
                 Some(Coverage::None(reason)) => return forwarded(reason.into()),
+                None if read.patience.is_zero() => return forwarded(ForwardReason::NotSynced),
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
             let name = Some(informer.key.to_string());
+            if !informer.cache.is_ready() && read.patience.is_zero() {
+                return Forecast { fate: Fate::Forwarded(ForwardReason::NotSynced), informer: name };
+            }
             if !informer.cache.is_ready() {
                 return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
             }
