@@ -327,10 +327,11 @@ impl Inner {
 
     async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
         let media_type = media_type(&answer.form, false);
-        let mut body = answer.form.object_body(&answer.object, answer.shape);
+        let shape = answer.shape.as_of_now();
+        let mut body = answer.form.object_body(&answer.object, shape);
         let mut gzip = false;
         if taken.gzip && body.len() > gzip::THRESHOLD {
-            let key = Key::object(&answer.object, &answer.form, answer.shape);
+            let key = (!shape.tells_time()).then(|| Key::object(&answer.object, &answer.form, shape));
             let compressed = self.gzip.get(key, body.clone(), None).await;
             if let Some(all) = compressed.if_short(usize::MAX).await {
                 (body, gzip) = (all, true);
@@ -340,9 +341,11 @@ impl Inner {
         Answered { media_type, body: taken.sized_if_short(body), gzip, served: answer.served }
     }
 
-    async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
+    async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
         let (media_type, served) = (media_type(&answer.form, false), answer.served);
-        let key = Key::list(&answer);
+        answer.shape = answer.shape.as_of_now();
+        // What tells the time is written once.
+        let key = (!answer.shape.tells_time()).then(|| Key::list(&answer));
         let mut writer = ListWriter::new(answer);
         let mut first = Slices::new();
         loop {

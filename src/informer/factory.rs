@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
@@ -18,9 +19,10 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
-use crate::upstream::reflector::{Reflector, ReflectorConfig};
+use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, UpstreamError};
 
+use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::{Informer, InformerKey, InformerScope, Rules};
 
 /// Settings of the factory.
@@ -51,6 +53,8 @@ struct Inner {
     /// Reads answered from caches, by resource (`deployments.apps`): informers come and go, counters stay. As many as there
     /// are resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
+    /// Tables that were forwarded.
+    ledger: Mutex<Ledger>,
 }
 
 /// Whether a request lies inside an informer's scope.
@@ -74,6 +78,25 @@ pub enum NoCoverage {
     TooMany,
     /// The memory of the caches has no room for it.
     Memory,
+    /// Its tables are read too seldom for an informer of their own.
+    Seldom,
+    /// Its tables have cells that cannot be printed anew here.
+    Cells,
+}
+
+// === impl Coverage ===
+
+impl Coverage {
+    /// Not one whose state the apiserver or our memory refuses us.
+    pub(super) fn usable(self) -> Self {
+        match self {
+            Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
+            Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
+                Self::None(NoCoverage::Memory)
+            }
+            coverage => coverage,
+        }
+    }
 }
 
 // === impl Factory ===
@@ -86,8 +109,8 @@ impl Factory {
         fatal: Fatal,
         drain: DrainWatch,
     ) -> Self {
-        let inner =
-            Inner { config, upstream, discovery, fatal, drain, informers: Mutex::default(), served: Mutex::default() };
+        let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, ledger };
         Self { inner: Arc::new(inner) }
     }
 
@@ -138,13 +161,7 @@ impl Factory {
         encoding: Encoding,
         open: impl Fn(InformerScope) -> Result<Coverage, E>,
     ) -> Result<Coverage, E> {
-        Ok(match self.find(resource, predicate, encoding, open)? {
-            Coverage::By(informer) if informer.reflector.is_unacceptable() => Coverage::None(NoCoverage::Encoding),
-            Coverage::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
-                Coverage::None(NoCoverage::Memory)
-            }
-            coverage => coverage,
-        })
+        Ok(self.find(resource, predicate, encoding, open)?.usable())
     }
 
     /// `open` gives the informer of a scope.
@@ -199,6 +216,8 @@ impl Factory {
         let mut ready = informers
             .values()
             .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
+            // Tables are nobody's objects.
+            .filter(|informer| informer.key.encoding != Encoding::Table)
             .filter(|informer| covers(&informer.key.scope))
             .map(|informer| informer.key.encoding)
             .peekable();
@@ -322,7 +341,24 @@ impl Factory {
         }
     }
 
-    fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
+    pub(super) fn ledger(&self) -> &Mutex<Ledger> {
+        &self.inner.ledger
+    }
+
+    fn refuse_tables(&self, gvr: &Gvr, during: Duration) {
+        let now = Instant::now();
+        self.ledger().lock().refuse(gvr, now + during, now);
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.inner.config.rules
+    }
+
+    pub(super) fn running(&self, key: &InformerKey) -> Option<Arc<Informer>> {
+        self.inner.informers.lock().get(key).cloned()
+    }
+
+    pub(super) fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
         let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
@@ -355,6 +391,7 @@ impl Factory {
             label_selector: key.scope.label_selector.to_string(),
             table,
             encoding: key.encoding,
+            columns: Arc::default(),
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
         let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender());
@@ -378,8 +415,12 @@ impl Factory {
             let end = tokio::select! { end = reflector.run() => end, () = stop.cancelled() => return };
             if let Some(informer) = ended.upgrade() {
                 tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
-                // Discovery may have told of it longer than it was served.
-                factory.inner.discovery.mark_stale();
+                match end {
+                    // Discovery may have told of it longer than it was served.
+                    ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
+                    ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
+                    ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
+                }
                 factory.remove(&informer);
             }
         };
@@ -404,6 +445,10 @@ impl Factory {
     }
 
     fn stop_idle(&self) {
+        for informer in self.dear_tables() {
+            tracing::info!(informer = %informer.key, "stopping informer of tables that are read too seldom");
+            self.remove(&informer);
+        }
         for informer in self.informers() {
             if !informer.pinned && informer.idle_for() >= self.inner.config.idle_timeout {
                 tracing::info!(informer = %informer.key, "stopping idle informer");
@@ -442,7 +487,7 @@ fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
 }
 
 /// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
-fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
+pub(super) fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
     let labels = LabelSelector::parse(&scope.label_selector).ok()?;
     let table = selector::field_table(resource);
     let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;
