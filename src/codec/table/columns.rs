@@ -18,16 +18,22 @@ use crate::meta::{Hole, Moment, Object, Origin, PrinterColumn, Resource};
 
 use super::human::{looks_relative, push_human};
 use super::path::Path;
-use super::times::{Time, is_static};
+use super::times::{Time, Told, is_static};
 
 /// The columns of one resource.
 #[derive(Clone, Debug)]
 pub struct Columns {
     /// The whole member `columnDefinitions` as the apiserver writes it.
     definitions: Bytes,
-    cells: Vec<Cell>,
+    columns: Vec<Column>,
     /// A table without rows has none, rather than an empty array of them.
     null_when_empty: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    name: Box<str>,
+    cell: Cell,
 }
 
 /// What the cells of one column hold.
@@ -90,11 +96,12 @@ impl Columns {
                     None if is_static(&column.name) => Cell::Static,
                     None => Cell::Unknown,
                 };
-                (columns.iter().map(cell).collect(), default)
+                (columns.iter().map(cell).collect::<Vec<_>>(), default)
             }
             Origin::Unknown => return Err(Unprintable::Definition),
         };
-        Ok(Self { definitions, cells, null_when_empty })
+        let named = columns.iter().zip(cells).map(|(column, cell)| Column { name: (&*column.name).into(), cell });
+        Ok(Self { columns: named.collect(), null_when_empty, definitions: definitions.clone() })
     }
 
     pub fn definitions(&self) -> &Bytes {
@@ -117,7 +124,7 @@ impl Columns {
                 let cells = row.head.get(start..end).unwrap_or_default();
                 self.holes(object, cells, row.cells.start, printed)?
             }
-            None => return Err(Unprintable::Row(self.cells.len())),
+            None => return Err(Unprintable::Row(self.columns.len())),
         };
         object.set_holes(holes);
         Ok(())
@@ -131,7 +138,6 @@ impl Columns {
         offset: u32,
         printed: Printed,
     ) -> Result<SmallVec<[Hole; 2]>, Unprintable> {
-        let wrong = || Unprintable::Row(self.cells.len());
         let mut holes = SmallVec::new();
         let mut whole: Option<Value> = None;
         let (mut seen, mut unprintable) = (0, None);
@@ -140,45 +146,41 @@ impl Columns {
             scanner.skip_value()?;
             let text = scanner.since(start);
             seen = index + 1;
-            let kind = self.cells.get(index).unwrap_or(&Cell::Unknown);
+            let Some(Column { name, cell: kind }) = self.columns.get(index) else { return Ok(()) };
             if *kind == Cell::Static || unprintable.is_some() || text.first() != Some(&b'"') {
                 return Ok(());
             }
             let cell = serde_json::from_slice::<String>(text).unwrap_or_default();
-            let moment = match kind {
-                Cell::Time(time) if time.is_of_metadata() => creation(object),
-                Cell::Time(time) if time.part(&cell).is_some() => {
-                    time.find(whole.get_or_insert_with(|| parsed(object)))
-                }
-                _ => None,
+            let (told, part) = match kind {
+                Cell::Static | Cell::Unknown => (Told::Nothing, None),
+                Cell::Time(time) => match time.part(&cell) {
+                    None => (Told::Nothing, None),
+                    part if time.is_of_metadata() => (creation(object), part),
+                    part => (time.find(whole.get_or_insert_with(|| parsed(object))), part),
+                },
             };
-            let part = match kind {
-                Cell::Time(time) => time.part(&cell),
-                _ => None,
-            };
-            match (moment, part) {
-                (Some(moment), Some(part)) if printed.says(part, moment) => {
+            // What a definition's column says of a value that is no time.
+            let no_time = cell == "<invalid>" && matches!(kind, Cell::Time(Time::At(_)));
+            match (told, part) {
+                (Told::At(moment), Some(part)) if printed.says(part, moment) => {
                     // Nothing but `<invalid>` has escapes, and that is all of its cell.
                     let within = if part == cell { 1..text.len() - 1 } else { place(&cell, part) };
-                    let at =
-                        |position: usize| u32::try_from(start + position).unwrap_or(u32::MAX).saturating_add(offset);
+                    let at = |place: usize| u32::try_from(start + place).unwrap_or(u32::MAX).saturating_add(offset);
                     holes.push(Hole { at: at(within.start)..at(within.end), moment });
                 }
-                // `<invalid>` is what a definition's column says of a value that is no time.
-                (None, _) if cell == "<invalid>" && matches!(kind, Cell::Time(Time::At(_))) => {}
-                _ if looks_relative(&cell) || moment.is_some() => {
-                    let column = index.to_string();
-                    let object = object.key.as_str().to_owned();
+                (Told::Over, _) => {}
+                (Told::Nothing, _) if no_time || !looks_relative(&cell) => {}
+                (Told::At(_) | Told::Nothing, _) => {
+                    let (column, object) = (name.to_string(), object.key.as_str().to_owned());
                     unprintable = Some(Unprintable::Cell { column, object, cell });
                 }
-                _ => {}
             }
             Ok(())
         });
         match (scanned, unprintable) {
-            (Ok(()), None) if seen == self.cells.len() => Ok(holes),
+            (Ok(()), None) if seen == self.columns.len() => Ok(holes),
             (_, Some(unprintable)) => Err(unprintable),
-            _ => Err(wrong()),
+            _ => Err(Unprintable::Row(self.columns.len())),
         }
     }
 }
@@ -223,7 +225,7 @@ fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cel
     Ok(cells)
 }
 
-fn creation(object: &Object) -> Option<Moment> {
+fn creation(object: &Object) -> Told {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata<'a> {
@@ -231,8 +233,9 @@ fn creation(object: &Object) -> Option<Moment> {
         creation_timestamp: Option<Cow<'a, str>>,
     }
     let metadata = object.raw().metadata();
-    let metadata: Metadata<'_> = serde_json::from_slice(&metadata).ok()?;
-    metadata.creation_timestamp.and_then(|text| Moment::parse(&text)).filter(|moment| !moment.is_zero())
+    let metadata = serde_json::from_slice::<Metadata<'_>>(&metadata).ok();
+    let text = metadata.and_then(|metadata| metadata.creation_timestamp);
+    text.and_then(|text| Moment::parse(&text)).filter(|moment| !moment.is_zero()).map_or(Told::Nothing, Told::At)
 }
 
 fn parsed(object: &Object) -> Value {

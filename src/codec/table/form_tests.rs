@@ -7,7 +7,7 @@ use super::super::decode::scan_row;
 use super::*;
 use crate::codec::json::Scanner;
 
-const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Age","type":"string"}]"#;
+const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Age","type":"date"}]"#;
 const CREATED: &str = "2024-01-01T00:00:00Z";
 
 fn form(origin: Origin) -> Form {

@@ -26,6 +26,17 @@ pub enum Time {
     Completed,
 }
 
+/// What an object says of such a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The cell says how long ago this is.
+    At(Moment),
+    /// It has none: the cell says so, and not how long ago something is.
+    Nothing,
+    /// The cell says how long something took that is over.
+    Over,
+}
+
 /// Columns of built-in types that tell no time relative to now, whatever their cells hold. Names of 1.30 to 1.37; what
 /// is none of them is looked at cell by cell.
 const STATIC: &[&str] = &[
@@ -33,8 +44,8 @@ const STATIC: &[&str] = &[
     "Active",
     "AddressType",
     "Allocated",
-    "Allowed Disruptions",
     "AllowVolumeExpansion",
+    "Allowed Disruptions",
     "AttachRequired",
     "Attached",
     "Attacher",
@@ -192,12 +203,18 @@ impl Time {
         })
     }
 
-    /// The moment, or `None` where the object has none: its cell is then not relative.
-    pub fn find(&self, object: &Value) -> Option<Moment> {
+    pub fn find(&self, object: &Value) -> Told {
+        let is_over = |time: &Value| !time.is_null();
+        if *self == Self::JobStart && object.pointer("/status/completionTime").is_some_and(is_over) {
+            return Told::Over;
+        }
+        self.moment(object).map_or(Told::Nothing, Told::At)
+    }
+
+    fn moment(&self, object: &Value) -> Option<Moment> {
         match self {
             Self::Creation => moment(object.pointer("/metadata/creationTimestamp")),
             Self::At(path) => moment(path.first(object)),
-            Self::JobStart if object.pointer("/status/completionTime").is_some_and(|time| !time.is_null()) => None,
             Self::JobStart => moment(object.pointer("/status/startTime")),
             Self::LastSchedule => moment(object.pointer("/status/lastScheduleTime")),
             Self::FirstSeen => first_seen(object),
