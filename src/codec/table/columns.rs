@@ -14,7 +14,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::codec::json::Scanner;
-use crate::meta::{Hole, Moment, Object, Origin, PrinterColumn, Resource};
+use crate::meta::{Gvr, Hole, Moment, Object, Origin, PrinterColumn, Resource};
 
 use super::human::{looks_relative, push_human};
 use super::path::Path;
@@ -101,7 +101,11 @@ impl Columns {
             Origin::Unknown => return Err(Unprintable::Definition),
         };
         let named = columns.iter().zip(cells).map(|(column, cell)| Column { name: (&*column.name).into(), cell });
-        Ok(Self { columns: named.collect(), null_when_empty, definitions: definitions.clone() })
+        let mut named: Vec<_> = named.collect();
+        if is_missing_age(&resource.gvr, &named) {
+            named.push(Column { name: "Age".into(), cell: Cell::Time(Time::Creation) });
+        }
+        Ok(Self { columns: named, null_when_empty, definitions: definitions.clone() })
     }
 
     pub fn definitions(&self) -> &Bytes {
@@ -193,6 +197,12 @@ impl PartialEq for Columns {
 }
 
 impl Eq for Columns {}
+
+/// The apiserver prints the age of IPAddresses, and forgets the column of it.
+fn is_missing_age(gvr: &Gvr, columns: &[Column]) -> bool {
+    let is_age = |column: &Column| column.cell == Cell::Time(Time::Creation);
+    (&*gvr.group, &*gvr.resource) == ("networking.k8s.io", "ipaddresses") && !columns.iter().any(is_age)
+}
 
 /// The name comes first; then what the definition asks for, the age without it.
 fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cell>, Unprintable> {

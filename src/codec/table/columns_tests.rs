@@ -108,6 +108,14 @@ fn what_contradicts_itself_is_not_believed() {
 }
 
 #[test]
+fn a_column_that_the_apiserver_forgets() {
+    let addresses = builtin("networking.k8s.io", "ipaddresses", &["Name", "ParentRef"]);
+    assert_eq!(holes(&addresses, r#"["10.0.0.1","s","5m"]"#, &object(CREATED, ""), 300), Ok(vec!["5m".into()]));
+    let repaired = builtin("networking.k8s.io", "ipaddresses", &["Name", "ParentRef", "Age"]);
+    assert_eq!(holes(&repaired, r#"["10.0.0.1","s","5m"]"#, &object(CREATED, ""), 300), Ok(vec!["5m".into()]));
+}
+
+#[test]
 fn definitions_say_what_their_columns_are() {
     let asked = [
         ("When", "date", ".spec.when"),
