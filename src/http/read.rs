@@ -5,7 +5,6 @@ use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
 
 use crate::auth::{Mode, impersonates};
-use crate::codec::Format;
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
 use crate::codec::table::Include;
 use crate::codec::{Format, Shape};

@@ -331,7 +331,7 @@ impl Inner {
         let mut body = answer.form.object_body(&answer.object, shape);
         let mut gzip = false;
         if taken.gzip && body.len() > gzip::THRESHOLD {
-            let key = (!shape.tells_time()).then(|| Key::object(&answer.object, &answer.form, shape));
+            let key = Key::object(&answer.object, &answer.form, shape);
             let compressed = self.gzip.get(key, body.clone(), None).await;
             if let Some(all) = compressed.if_short(usize::MAX).await {
                 (body, gzip) = (all, true);
@@ -344,8 +344,7 @@ impl Inner {
     async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
         let (media_type, served) = (media_type(&answer.form, false), answer.served);
         answer.shape = answer.shape.as_of_now();
-        // What tells the time is written once.
-        let key = (!answer.shape.tells_time()).then(|| Key::list(&answer));
+        let key = Key::list(&answer);
         let mut writer = ListWriter::new(answer);
         let mut first = Slices::new();
         loop {

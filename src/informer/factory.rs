@@ -154,7 +154,7 @@ impl Factory {
         self.covered(resource, predicate, encoding, look).ok()
     }
 
-    fn covered<E>(
+    pub(super) fn covered<E>(
         &self,
         resource: &Arc<Resource>,
         predicate: &Predicate,
@@ -188,25 +188,25 @@ impl Factory {
             }
             return Ok(Coverage::None(NoCoverage::OutOfScope));
         }
-        let everywhere = match open(InformerScope::default())? {
-            Coverage::By(informer) if informer.reflector.is_forbidden() || !informer.cache.is_ready() => informer,
-            other => return Ok(other),
-        };
-        let forbidden = everywhere.reflector.is_forbidden();
-        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
-        let Some(namespace) = namespace else {
-            return Ok(if forbidden { Coverage::None(NoCoverage::Forbidden) } else { Coverage::By(everywhere) });
-        };
-        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
-        if !forbidden {
-            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
-            return Ok(Coverage::By(self.running_and_ready(resource, scope, encoding).unwrap_or(everywhere)));
-        }
-        // Not allowed everywhere: perhaps in the request's own namespace.
-        Ok(match open(scope)? {
+        let permitted = |coverage| match coverage {
             Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
             other => other,
-        })
+        };
+        let everywhere = permitted(open(InformerScope::default())?);
+        let is_narrower = match &everywhere {
+            Coverage::By(informer) if !informer.cache.is_ready() => false,
+            // Not everywhere: perhaps in the request's own namespace.
+            Coverage::None(NoCoverage::Forbidden | NoCoverage::Seldom) => true,
+            _ => return Ok(everywhere),
+        };
+        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
+        let Some(namespace) = namespace else { return Ok(everywhere) };
+        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
+        if !is_narrower {
+            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
+            return Ok(self.running_and_ready(resource, scope, encoding).map_or(everywhere, Coverage::By));
+        }
+        Ok(permitted(open(scope)?))
     }
 
     /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
@@ -350,10 +350,6 @@ impl Factory {
         self.ledger().lock().refuse(gvr, now + during, now);
     }
 
-    pub(super) fn rules(&self) -> &Rules {
-        &self.inner.config.rules
-    }
-
     pub(super) fn running(&self, key: &InformerKey) -> Option<Arc<Informer>> {
         self.inner.informers.lock().get(key).cloned()
     }
@@ -487,7 +483,7 @@ fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
 }
 
 /// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
-pub(super) fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
+fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
     let labels = LabelSelector::parse(&scope.label_selector).ok()?;
     let table = selector::field_table(resource);
     let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;

@@ -1,11 +1,11 @@
 //! Informers of tables: found like all others, but started only when they are worth it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::demand::{Rows, Use, is_too_dear};
-use super::factory::scope_predicate;
 use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage};
 use crate::meta::{Encoding, Resource, Scope};
 use crate::selector::Predicate;
@@ -16,76 +16,38 @@ impl Factory {
     /// The informer of tables that covers `predicate`. One that does not run is started if this read, with others before
     /// it, makes it worth that.
     pub fn covering_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
+        self.table(resource, predicate, |key| {
+            let cost = read.cost(self.rows(resource, &key.scope, predicate));
+            if !self.ledger().lock().wants(&key, cost, Instant::now()) {
+                return Coverage::None(NoCoverage::Seldom);
+            }
+            self.get_or_start(resource, key.scope, Encoding::Table)
+        })
+    }
+
+    /// As [`Self::covering_table`], but nothing is started, and nothing is counted.
+    pub fn would_cover_table(&self, resource: &Arc<Resource>, predicate: &Predicate) -> Coverage {
+        self.table(resource, predicate, |_| Coverage::None(NoCoverage::Seldom))
+    }
+
+    /// `start` gives the informer of a key for which none runs.
+    fn table(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        start: impl Fn(InformerKey) -> Coverage,
+    ) -> Coverage {
         if self.ledger().lock().refuses(&resource.gvr, Instant::now()) {
             return Coverage::None(NoCoverage::Cells);
         }
-        self.find_table(resource, predicate, read).usable()
-    }
-
-    fn find_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
-        let gvr = &resource.gvr;
-        if self.excludes(gvr) {
-            return Coverage::None(NoCoverage::Excluded);
-        }
-        let configured = self.rules().scopes(gvr);
-        if !configured.is_empty() {
-            for scope in configured {
-                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
-                    return self.table_of(resource, scope, predicate, read);
-                }
-            }
-            return Coverage::None(NoCoverage::OutOfScope);
-        }
-        let everywhere = self.table_of(resource, InformerScope::default(), predicate, read);
-        let refused = match &everywhere {
-            Coverage::By(informer) if informer.cache.is_ready() && !informer.reflector.is_forbidden() => {
-                return everywhere;
-            }
-            Coverage::By(informer) => informer.reflector.is_forbidden(),
-            Coverage::None(NoCoverage::Seldom) => true,
-            Coverage::None(_) => false,
+        let open = |scope| {
+            let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding: Encoding::Table };
+            let running = self.running(&key);
+            running.iter().for_each(|informer| informer.touch());
+            Ok::<_, Infallible>(running.map_or_else(|| start(key), Coverage::By))
         };
-        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
-        let Some(namespace) = namespace else {
-            return match everywhere {
-                Coverage::By(informer) if refused && informer.reflector.is_forbidden() => {
-                    Coverage::None(NoCoverage::Forbidden)
-                }
-                other => other,
-            };
-        };
-        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
-        if !refused {
-            return self.running(resource, &scope).map_or(everywhere, Coverage::By);
-        }
-        match self.table_of(resource, scope, predicate, read) {
-            Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
-            other => other,
-        }
-    }
-
-    /// The informer of this scope, if it runs or is worth starting.
-    fn table_of(&self, resource: &Arc<Resource>, scope: InformerScope, predicate: &Predicate, read: Use) -> Coverage {
-        if let Some(informer) = self.running_any(resource, &scope) {
-            return Coverage::By(informer);
-        }
-        let key = InformerKey { gvr: resource.gvr.clone(), scope: scope.clone(), encoding: Encoding::Table };
-        let cost = read.cost(self.rows(resource, &scope, predicate));
-        if !self.ledger().lock().wants(&key, cost, Instant::now()) {
-            return Coverage::None(NoCoverage::Seldom);
-        }
-        self.get_or_start(resource, scope, Encoding::Table)
-    }
-
-    fn running_any(&self, resource: &Resource, scope: &InformerScope) -> Option<Arc<Informer>> {
-        let key = InformerKey { gvr: resource.gvr.clone(), scope: scope.clone(), encoding: Encoding::Table };
-        let informer = self.find(&key)?;
-        informer.touch();
-        Some(informer)
-    }
-
-    fn running(&self, resource: &Resource, scope: &InformerScope) -> Option<Arc<Informer>> {
-        self.running_any(resource, scope).filter(|informer| informer.cache.is_ready())
+        let Ok(coverage) = self.covered(resource, predicate, Encoding::Table, open);
+        coverage
     }
 
     /// How many rows the read and the informer are of, where another cache of the objects knows it.

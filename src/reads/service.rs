@@ -379,6 +379,7 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
         (Encoding::Json, ..) => Some(format),
         // How an aggregated server prints its tables, nobody knows.
         (Encoding::Table, _, Origin::Unknown) => None,
+        (Encoding::Table, ..) if table::is_sorted(&resource.gvr) => None,
         (Encoding::Table, ..) => Some(format),
         (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
         (Encoding::Protobuf, ProtobufReads::Json, _) => json(),

@@ -48,14 +48,13 @@ impl ListerWatcher {
         path
     }
 
-    /// The same where the objects themselves are asked for; of tables, what is to be in their rows.
+    /// The same where the objects themselves are asked for, in the rows of tables too.
     fn rows(&self, parameters: &str) -> String {
         if self.encoding != Encoding::Table {
             return self.query(parameters);
         }
-        let include = table::held(&self.resource.gvr).as_str();
         let and = if parameters.is_empty() { "" } else { "&" };
-        self.query(&format!("{parameters}{and}includeObject={include}"))
+        self.query(&format!("{parameters}{and}includeObject=Object"))
     }
 
     /// What the objects are asked for as.

@@ -179,14 +179,6 @@ impl Include {
             _ => return None,
         })
     }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Metadata => "Metadata",
-            Self::Object => "Object",
-        }
-    }
 }
 
 #[cfg(test)]

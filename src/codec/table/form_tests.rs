@@ -153,9 +153,8 @@ fn bookmarks_are_rows_of_nothing() {
 
 #[test]
 fn the_parameter_is_read_as_the_apiserver_reads_it() {
-    for include in [Include::None, Include::Metadata, Include::Object] {
-        assert_eq!(Include::parse(include.as_str()), Some(include));
+    for (text, include) in [("None", Include::None), ("Metadata", Include::Metadata), ("Object", Include::Object)] {
+        assert_eq!(Include::parse(text), Some(include));
     }
-    assert_eq!(Include::parse(""), Some(Include::Metadata));
-    assert_eq!(Include::parse("object"), None);
+    assert_eq!((Include::parse(""), Include::parse("object")), (Some(Include::Metadata), None));
 }
