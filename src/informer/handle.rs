@@ -117,6 +117,7 @@ impl Informer {
 
     /// A read is answered from the cache.
     pub fn serves(&self) {
+        self.touch();
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -42,9 +42,8 @@ impl Factory {
         }
         let open = |scope| {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding: Encoding::Table };
-            let running = self.running(&key);
-            running.iter().for_each(|informer| informer.touch());
-            Ok::<_, Infallible>(running.map_or_else(|| start(key), Coverage::By))
+            // Only what it serves is use: a read that is forwarded although it runs saves nothing.
+            Ok::<_, Infallible>(self.running(&key).map_or_else(|| start(key), Coverage::By))
         };
         let Ok(coverage) = self.covered(resource, predicate, Encoding::Table, open);
         coverage
