@@ -25,7 +25,7 @@ pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
 /// The answer that says this Status; JSON in the compact form.
 pub fn respond(status: &Status, encoding: Encoding) -> Response<Body> {
     let body = match encoding {
-        Encoding::Json => json::status_body(status),
+        Encoding::Json | Encoding::Table => json::status_body(status),
         Encoding::Protobuf => protobuf::status_body(status),
     };
     let mut response = Response::new(full(Slices::from(body)));

@@ -56,7 +56,7 @@ pub struct ListBody {
 
 /// What is still to be sent.
 pub enum Rest {
-    Plain(ListWriter),
+    Plain(Box<ListWriter>),
     /// From this piece on.
     Compressed(Arc<Compressed>, usize),
 }

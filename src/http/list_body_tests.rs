@@ -39,7 +39,7 @@ async fn body(length: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
     let (leashes, metrics) = (Leashes::default(), Arc::default());
     let mut writer = ListWriter::new(World::new(objects(length, 10)).await.list());
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
-    (ListBody::new(first, Rest::Plain(writer), &leashes, &metrics), leashes, metrics)
+    (ListBody::new(first, Rest::Plain(Box::new(writer)), &leashes, &metrics), leashes, metrics)
 }
 
 #[tokio::test]

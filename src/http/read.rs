@@ -5,8 +5,9 @@ use http::header::{ACCEPT, HeaderMap, UPGRADE, USER_AGENT};
 use http::request::Parts;
 
 use crate::auth::{Mode, impersonates};
-use crate::codec::Format;
 use crate::codec::negotiate::{self, Negotiated, ReadKind};
+use crate::codec::table::Include;
+use crate::codec::{Format, Shape};
 use crate::meta::{Encoding, ListOptions, Query, RequestInfo, Verb};
 use crate::reads::{ForwardReason, ReadRequest};
 
@@ -39,7 +40,13 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         Verb::Watch => ReadKind::Watch,
         _ => return Parsed::Other,
     };
-    let Some(format) = format(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
+    let Some(mut format) = format(headers, &query, kind) else { return Parsed::Forward(ForwardReason::Encoding) };
+    if let Shape::Table(shape) = &mut format.shape {
+        match Include::parse(&query.text("includeObject").unwrap_or_default()) {
+            Some(include) => shape.include = include,
+            None => return Parsed::Forward(ForwardReason::Invalid),
+        }
+    }
     let options = match kind {
         ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
         ReadKind::Get => ListOptions::decode_get(query_text),
@@ -73,6 +80,9 @@ fn format(headers: &HeaderMap, query: &Query, kind: ReadKind) -> Option<Format> 
         (Some(_), Some(_)) => return None,
     };
     let (format, pretty) = match negotiate::accept(accept, kind) {
+        Negotiated::Json { shape: shape @ Shape::Table(_), pretty_param } => {
+            (Format { encoding: Encoding::Table, shape, json_fallback: None }, pretty_param)
+        }
         Negotiated::Json { shape, pretty_param } => (Format::json(shape), pretty_param),
         Negotiated::Protobuf { shape, json_fallback } => {
             (Format { encoding: Encoding::Protobuf, shape, json_fallback }, false)
@@ -135,7 +145,7 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::codec::Shape;
+    use crate::codec::table::TableShape;
 
     fn parsed(target: &str, headers: &[(&str, &str)]) -> Parsed {
         let mut request = Request::get(target);
@@ -177,11 +187,7 @@ mod tests {
         ] {
             assert_eq!(parsed(target, &[]), Parsed::Forward(reason), "{target}");
         }
-        for header in [
-            ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
-            ("accept", "application/yaml"),
-            ("user-agent", "curl/8"),
-        ] {
+        for header in [("accept", "application/yaml"), ("user-agent", "curl/8")] {
             assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Encoding), "{header:?}");
         }
         let twice = [("accept", "application/json"), ("accept", "*/*")];
@@ -218,6 +224,16 @@ mod tests {
             read("/api/v1/pods", &[("accept", metadata)]).unwrap().format,
             Format::json(Shape::PartialObjectMetadata)
         );
+        let tables = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+        for (target, include) in
+            [("/api/v1/pods", Include::Metadata), ("/api/v1/pods?includeObject=None", Include::None)]
+        {
+            let format = read(target, &[tables]).unwrap().format;
+            let shape = Shape::Table(TableShape { include, ..TableShape::default() });
+            assert_eq!(format, Format { encoding: Encoding::Table, shape, json_fallback: None });
+        }
+        let bad = parsed("/api/v1/pods?includeObject=bad", &[tables]);
+        assert_eq!(bad, Parsed::Forward(ForwardReason::Invalid));
         let protobuf = read("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).unwrap().format;
         assert_eq!(protobuf, Format { encoding: Encoding::Protobuf, shape: Shape::Full, json_fallback: None });
     }

@@ -327,10 +327,11 @@ impl Inner {
 
     async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
         let media_type = media_type(&answer.form, false);
-        let mut body = answer.form.object_body(&answer.object, answer.shape);
+        let shape = answer.shape.as_of_now();
+        let mut body = answer.form.object_body(&answer.object, shape);
         let mut gzip = false;
         if taken.gzip && body.len() > gzip::THRESHOLD {
-            let key = Key::object(&answer.object, &answer.form, answer.shape);
+            let key = Key::object(&answer.object, &answer.form, shape);
             let compressed = self.gzip.get(key, body.clone(), None).await;
             if let Some(all) = compressed.if_short(usize::MAX).await {
                 (body, gzip) = (all, true);
@@ -340,8 +341,9 @@ impl Inner {
         Answered { media_type, body: taken.sized_if_short(body), gzip, served: answer.served }
     }
 
-    async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
+    async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
         let (media_type, served) = (media_type(&answer.form, false), answer.served);
+        answer.shape = answer.shape.as_of_now();
         let key = Key::list(&answer);
         let mut writer = ListWriter::new(answer);
         let mut first = Slices::new();
@@ -367,7 +369,7 @@ impl Inner {
             self.metrics.list_bytes.add(first.len() as u64);
             taken.sized_if_short(first)
         } else {
-            ListBody::new(first, Rest::Plain(writer), &self.leashes, &self.metrics).boxed_unsync()
+            ListBody::new(first, Rest::Plain(Box::new(writer)), &self.leashes, &self.metrics).boxed_unsync()
         };
         Answered { media_type, body, gzip: false, served }
     }

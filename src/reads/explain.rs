@@ -3,7 +3,7 @@
 
 use crate::cache::{SnapshotError, WatchCache};
 use crate::informer::{Coverage, NoCoverage};
-use crate::meta::{ObjectKey, Verb};
+use crate::meta::{Encoding, ObjectKey, Verb};
 
 use super::floors::Floor;
 use super::list::{is_narrowed, is_uncached};
@@ -68,11 +68,15 @@ impl Reads {
             read.hurry(verb, freshness);
         }
         loop {
-            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
+            let covered = match read.encoding {
+                Encoding::Table => Some(self.factory.would_cover_table(&read.resource, &read.predicate)),
+                encoding => self.factory.would_cover(&read.resource, &read.predicate, encoding),
+            };
+            let informer = match covered {
                 Some(Coverage::By(informer)) => informer,
                 Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
-                    read.encoding = crate::meta::Encoding::Json;
+                    read.encoding = Encoding::Json;
                     continue;
                 }
                 Some(Coverage::None(reason)) => return forwarded(reason.into()),

@@ -7,8 +7,8 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::cache::Snapshot;
-use crate::codec::{Form, Format, Shape};
-use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh};
+use crate::codec::{Form, Format, Shape, table};
+use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -103,6 +103,8 @@ pub(super) struct Resolved {
     /// The metadata of objects that are kept in JSON is to be written in protobuf.
     pub(super) converted: bool,
     pub(super) predicate: Predicate,
+    /// What of a table is read.
+    pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
     /// It cannot be forwarded.
@@ -232,6 +234,7 @@ impl Reads {
             json_fallback,
             converted,
             predicate,
+            rows: rows(request),
             floor,
             modes,
             local: request.local,
@@ -244,7 +247,7 @@ impl Reads {
         let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
         let mut waited = Waited::Nothing;
         loop {
-            let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
+            let informer = match self.covering(read) {
                 Coverage::By(informer) => informer,
                 Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
@@ -272,6 +275,13 @@ impl Reads {
                 _ = informer.cache.wait_ready(deadline) => {}
                 () = informer.reflector.refused() => {}
             }
+        }
+    }
+
+    fn covering(&self, read: &Resolved) -> Coverage {
+        match read.encoding {
+            Encoding::Table => self.factory.covering_table(&read.resource, &read.predicate, read.rows),
+            encoding => self.factory.covering(&read.resource, &read.predicate, encoding),
         }
     }
 
@@ -323,6 +333,10 @@ impl Reads {
     /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
     /// watch that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
+        // Tables only for those that would be served.
+        if read.encoding == Encoding::Table {
+            return;
+        }
         if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, read.encoding) {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
             tokio::select! {
@@ -363,6 +377,10 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
     let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
         (Encoding::Json, ..) => Some(format),
+        // How an aggregated server prints its tables, nobody knows.
+        (Encoding::Table, _, Origin::Unknown) => None,
+        (Encoding::Table, ..) if table::is_sorted(&resource.gvr) => None,
+        (Encoding::Table, ..) => Some(format),
         (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
         (Encoding::Protobuf, ProtobufReads::Json, _) => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::BuiltIn | Origin::Unknown) => Some(format),
@@ -374,6 +392,16 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
         }
     };
     answered.map(|answered| (answered, converted))
+}
+
+/// What the apiserver would print for the request.
+fn rows(request: &ReadRequest) -> Use {
+    let options = &request.options;
+    Use {
+        named: request.name.is_some(),
+        selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
+        limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
+    }
 }
 
 /// What an answer from this informer's cache is of, which counts.
@@ -413,6 +441,8 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
             NoCoverage::Forbidden => Self::Forbidden,
             NoCoverage::Memory => Self::Memory,
+            NoCoverage::Seldom => Self::Seldom,
+            NoCoverage::Cells => Self::TableCells,
         }
     }
 }

@@ -77,6 +77,11 @@ impl Reads {
                 WatchStart::After(self.fresh(&informer, &read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
+        // What a bookmark of a table looks like, only one of the apiserver's tells.
+        let is_table = matches!(read.shape, Shape::Table(_));
+        if is_table && options.allow_watch_bookmarks && informer.cache.bookmark_template().is_none() {
+            return Err(ForwardReason::NotSynced.into());
+        }
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
         let spec = WatchSpec {
             predicate: read.predicate,
