@@ -89,6 +89,7 @@ impl Reads {
             floor,
             modes,
             local: true,
+            stale: false,
             patience: std::time::Duration::MAX,
         })
     }
