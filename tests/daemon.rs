@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "daemon/away.rs"]
+mod away;
 #[path = "judge/cluster.rs"]
 mod cluster;
 #[path = "daemon/connections.rs"]

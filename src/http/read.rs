@@ -23,6 +23,30 @@ pub enum Parsed {
 
 /// What a request asks of the read path.
 pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+    parse_with(request, info, mode, format)
+}
+
+/// [`parse`], in the first form that the client takes and a cache has, whichever it prefers, and never indented.
+pub fn parse_any_form(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+    let any = |headers: &HeaderMap, _: &Query, kind| {
+        let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
+        accept.split(',').find_map(|clause| match negotiate::accept(clause.trim(), kind) {
+            Negotiated::Json { shape, .. } => Some(Format::json(shape)),
+            Negotiated::Protobuf { shape, json_fallback } => {
+                Some(Format { encoding: Encoding::Protobuf, shape, json_fallback })
+            }
+            Negotiated::Other => None,
+        })
+    };
+    parse_with(request, info, mode, any)
+}
+
+fn parse_with(
+    request: &Parts,
+    info: &RequestInfo,
+    mode: Mode,
+    format: impl FnOnce(&HeaderMap, &Query, ReadKind) -> Option<Format>,
+) -> Parsed {
     let headers = &request.headers;
     if request.method != Method::GET || !info.is_plain_read() {
         return Parsed::Other;
@@ -68,6 +92,7 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         format,
         legacy_watch: info.legacy_watch,
         local: false,
+        stale: false,
     }))
 }
 

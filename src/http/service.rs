@@ -31,7 +31,7 @@ use crate::codec::{Form, Shape, Slices, json};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{Encoding, RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardBody, Tunnel};
+use crate::passthrough::{Forward, ForwardBody, ForwardError, Tunnel, warn};
 use crate::reads::{ForwardReason, GetAnswer, ListAnswer, Outcome, ReadRequest, Reads, Served, WatchAnswer, refusal};
 
 /// Answers every request of the listeners.
@@ -40,11 +40,11 @@ pub struct Service {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     guard: Guard,
     access: Access,
     audit: Audit,
-    reads: Reads,
+    pub(super) reads: Reads,
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
@@ -78,7 +78,7 @@ pub struct ServiceParts {
 }
 
 /// How the client takes bodies.
-struct Taken {
+pub(super) struct Taken {
     gzip: bool,
     /// Up to this size with their length.
     short: usize,
@@ -173,7 +173,7 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), Encoding::Json, audit_id);
         }
-        let (answered, plan) = match read::parse(&head, &info, connection.listener.mode()) {
+        let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
@@ -195,7 +195,19 @@ impl Inner {
         };
         let mut response = match answered {
             Some(response) => response,
-            None => self.forward(Request::from_parts(head, body), &info, connection, audit_id).await,
+            None => {
+                let again = self.in_case(&head, &info);
+                match self.forward(Request::from_parts(head, body), &info, connection, &audit_id).await {
+                    Ok(response) => response,
+                    Err(error) => match self.while_away(&error, again, &info, connection, &audit_id).await {
+                        Some((response, otherwise)) => {
+                            plan = otherwise;
+                            response
+                        }
+                        None => self.refuse(&Status::from(&error), Encoding::Json, audit_id),
+                    },
+                }
+            }
         };
         spans::planned(span, &plan);
         if let Plan::Forwarded(Some(reason)) = plan {
@@ -210,12 +222,12 @@ impl Inner {
         response
     }
 
-    fn taken(&self, head: &Parts) -> Taken {
+    pub(super) fn taken(&self, head: &Parts) -> Taken {
         Taken { gzip: self.gzip.is_enabled() && gzip::is_accepted(&head.headers), short: framing::short(head.version) }
     }
 
     /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
-    async fn authorize(
+    pub(super) async fn authorize(
         &self,
         head: &Parts,
         info: &RequestInfo,
@@ -256,7 +268,7 @@ impl Inner {
     }
 
     /// The read path's answer, none where the request is to be forwarded, and how it came about.
-    async fn read(
+    pub(super) async fn read(
         &self,
         mut request: ReadRequest,
         verb: Verb,
@@ -267,7 +279,7 @@ impl Inner {
     ) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
         request.local = !grant.may_forward();
-        let local = request.local;
+        let (local, stale) = (request.local, request.stale);
         // Errors are negotiated anew, without the transforms.
         let of_errors = if request.format.shape == Shape::Full { request.format.encoding } else { Encoding::Json };
         let outcome = match verb {
@@ -284,7 +296,7 @@ impl Inner {
         };
         let (mut response, plan) = match outcome {
             // It will be answered soon, and could be nowhere else.
-            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local => {
+            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local && !stale => {
                 let message = format!(
                     "informerd cannot answer yet ({}), and cannot forward a client certificate",
                     reason.as_str()
@@ -316,7 +328,10 @@ impl Inner {
                     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
                 }
-                (response, Plan::Served(served))
+                if stale {
+                    warn(headers, served.age().unwrap_or_default());
+                }
+                (response, if stale { Plan::Old(served) } else { Plan::Served(served) })
             }
         };
         for warning in &*self.reads.warnings(&gvr) {
@@ -395,15 +410,15 @@ impl Inner {
         request: Request<Incoming>,
         info: &RequestInfo,
         connection: &Arc<Connection>,
-        audit_id: HeaderValue,
-    ) -> Response<Body> {
+        audit_id: &HeaderValue,
+    ) -> Result<Response<Body>, ForwardError> {
         let mut term = None;
         let forwarded = match connection.listener.mode() {
             Mode::Trust => self.forward.forward(request, info).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 if let Err(status) = self.access.pass(&caller).await {
-                    return self.refuse(&status, Encoding::Json, audit_id);
+                    return Ok(self.refuse(&status, Encoding::Json, audit_id.clone()));
                 }
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
@@ -413,16 +428,12 @@ impl Inner {
                 self.forward.forward_as_client(request, info).await
             }
         };
-        match forwarded {
-            Ok(answer) => {
-                self.metrics.requests_forwarded.inc();
-                if let Some(tunnel) = answer.tunnel {
-                    self.run(tunnel, Arc::clone(connection), term.take());
-                }
-                self.relayed(answer.response, info, term)
-            }
-            Err(error) => self.refuse(&Status::from(&error), Encoding::Json, audit_id),
+        let answer = forwarded?;
+        self.metrics.requests_forwarded.inc();
+        if let Some(tunnel) = answer.tunnel {
+            self.run(tunnel, Arc::clone(connection), term.take());
         }
+        Ok(self.relayed(answer.response, info, term))
     }
 
     fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo, term: Option<Term>) -> Response<Body> {
@@ -464,7 +475,7 @@ impl Inner {
         });
     }
 
-    fn refuse(&self, status: &Status, encoding: Encoding, audit_id: HeaderValue) -> Response<Body> {
+    pub(super) fn refuse(&self, status: &Status, encoding: Encoding, audit_id: HeaderValue) -> Response<Body> {
         self.metrics.requests_refused.inc();
         let mut response = respond(status, encoding);
         response.headers_mut().insert(AUDIT_ID, audit_id);

@@ -29,7 +29,7 @@ impl ForwardReason {
             Self::NotSynced => "the informer of the resource has not got its first list yet",
             Self::NotFresh => "the cache could not be proved to be fresh enough in time",
             Self::Unsupported => {
-                "it uses what informerd does not evaluate: impersonation, a WebSocket, or an unusual parameter"
+                "it uses what informerd does not evaluate: impersonation of a trusted client, a WebSocket, or an unusual parameter"
             }
             Self::Unauthorized => "only the apiserver can tell whether the client may read it",
         }

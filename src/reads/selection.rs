@@ -91,6 +91,7 @@ impl Reads {
             floor,
             modes,
             local: true,
+            stale: false,
             patience: std::time::Duration::MAX,
         })
     }

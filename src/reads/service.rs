@@ -53,6 +53,8 @@ pub struct Modes {
     /// How old the proof may be that a read in the mode `bounded` relies on.
     pub max_age: Duration,
     pub protobuf: ProtobufReads,
+    /// Whether reads are answered with an old state while the apiserver does not answer.
+    pub while_away: bool,
 }
 
 /// What a read does whose informer is not synced.
@@ -109,6 +111,8 @@ pub(super) struct Resolved {
     pub(super) modes: Modes,
     /// It cannot be forwarded.
     pub(super) local: bool,
+    /// An old state will do.
+    pub(super) stale: bool,
     /// How long it waits at most for its informer to be synced.
     pub(super) patience: Duration,
 }
@@ -145,7 +149,7 @@ impl Resolved {
     }
 
     pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
-        self.modes.of(verb).of(self.local)
+        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb).of(self.local) }
     }
 }
 
@@ -238,7 +242,8 @@ impl Reads {
             floor,
             modes,
             local: request.local,
-            patience: Duration::MAX,
+            stale: request.stale,
+            patience: if request.stale { Duration::ZERO } else { Duration::MAX },
         })
     }
 
@@ -320,8 +325,10 @@ impl Reads {
         let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
         Need {
             freshness,
-            shown: read.floor.get(),
-            unknown: read.floor.uncovered().is_some(),
+            // An old state is told with its age: it may be older than what was shown.
+            shown: if read.stale { ResourceVersion::ZERO } else { read.floor.get() },
+            // What was written at an unknown revision is not known to be missing from an old state, either.
+            unknown: read.floor.uncovered().is_some() && !read.stale,
             verb,
             predicate: &read.predicate,
             may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
@@ -346,9 +353,25 @@ impl Reads {
         }
     }
 
-    /// Counts an outcome on its way out.
-    pub(super) fn outcome<T>(&self, result: Result<T, Unserved>, waited: impl FnOnce(&T) -> Waited) -> Outcome<T> {
+    /// Whether reads of this resource are answered with an old state while the apiserver does not answer.
+    pub fn serves_while_away(&self, gvr: &Gvr) -> bool {
+        self.modes(gvr).while_away
+    }
+
+    /// Counts an outcome on its way out. A read that is `stale` has been counted before, as one that is forwarded.
+    pub(super) fn outcome<T>(
+        &self,
+        stale: bool,
+        result: Result<T, Unserved>,
+        waited: impl FnOnce(&T) -> Waited,
+    ) -> Outcome<T> {
         match result {
+            Ok(answer) if stale => {
+                self.metrics.old();
+                Outcome::Serve(answer)
+            }
+            // That an old state has no such object says little.
+            Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
             Ok(answer) => {
                 self.metrics.served(waited(&answer));
                 Outcome::Serve(answer)

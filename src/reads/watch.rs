@@ -26,7 +26,7 @@ impl Reads {
         let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
         let result = self.try_watch(request).instrument(span.clone()).await;
         spans::end(&span, &result, |answer| answer.served);
-        self.outcome(result, |answer| answer.served.waited)
+        self.outcome(request.stale, result, |answer| answer.served.waited)
     }
 
     async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {
