@@ -13,7 +13,7 @@ use support::daemon::Daemon;
 use support::kubectl::{self, Kubectl};
 use support::ledger::corruptions;
 use support::matrix::{Endpoint, Scale, run, run_interrupted};
-use support::sharing;
+use support::{sharing, tables};
 
 /// The known good path: if this fails, it is a client or this test that is wrong. What the clients print here is then
 /// spoiled in every way an unfaithful server could, and none may pass.
@@ -56,6 +56,8 @@ async fn kubectl_prints_the_same_through_informerd() {
     let http = Kubectl::new("http", &daemon.http, cluster.dir());
     let https = Kubectl::new("https", &daemon.https, cluster.dir());
     kubectl::compare(&cluster, &direct, &[http, https]).await;
+    let http = Kubectl::new("http", &daemon.http, cluster.dir());
+    tables::served(&direct, &http, &daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

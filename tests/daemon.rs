@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "daemon/away.rs"]
+mod away;
 #[path = "judge/cluster.rs"]
 mod cluster;
 #[path = "daemon/connections.rs"]
@@ -12,6 +14,8 @@ mod counted;
 mod definitions;
 #[path = "daemon/drain.rs"]
 mod drain;
+#[path = "daemon/explained.rs"]
+mod explained;
 #[path = "daemon/fixtures.rs"]
 mod fixtures;
 #[path = "daemon/guards.rs"]

@@ -222,6 +222,9 @@ async fn readers_are_served_while_the_apiserver_is_away() {
     let client = Client::new(&through.url);
     let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
     informer.reaches("synced", || server.state("configmaps")).await;
+    let serving = Through::before(&server, "whileAway: serve\n").await;
+    let tolerant = Client::new(&serving.url);
+    tolerant.json(&format!("{CONFIG_MAPS}?resourceVersion={}", server.revision())).await;
     server.faults().add(Fault::always(Effect::Reset));
     server.faults().add(Fault::once(Effect::Cut(Cut::Rst)));
     server.create(config_map("a", "unseen", "x", 1)).unwrap();
@@ -233,6 +236,12 @@ async fn readers_are_served_while_the_apiserver_is_away() {
     assert!([503, 504].contains(&answer.status.as_u16()), "{} {}", answer.status, answer.text());
     assert_eq!(answer.json()["kind"], "Status");
     assert!(answer.text().contains("informerd"), "{}", answer.text());
+    assert_eq!(client.get(CONFIG_MAPS).await.headers.get("warning"), None);
+    // Unless the last state will do, and says that it is.
+    let answer = tolerant.get(CONFIG_MAPS).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["items"].as_array().unwrap().len(), 1);
+    assert!(answer.headers["warning"].to_str().unwrap().starts_with("110 - \"informerd: "), "{:?}", answer.headers);
 }
 
 /// A forwarded list shows a revision that no event of a quiet type will ever reach. The cache is brought there all the

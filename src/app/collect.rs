@@ -172,6 +172,7 @@ const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
     ("forward_shared_too_large", "Reads whose body was too large to be shared", |m| load(&m.shared_too_large)),
     ("forward_documents_confirmed", "Discovery documents that were unchanged", |m| load(&m.documents_confirmed)),
     ("forward_documents_read", "Discovery documents read anew", |m| load(&m.documents_read)),
+    ("forward_documents_old", "Discovery documents told as they were last seen", |m| load(&m.documents_old)),
     ("forward_upgrades", "Connections upgraded", |m| load(&m.upgrades)),
 ];
 

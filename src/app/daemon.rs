@@ -81,7 +81,11 @@ impl Daemon {
         );
         let reads = Reads::new(convert::reads(config), factory.clone());
         let observer = Arc::new(Revisions { floors: reads.floors().clone(), factory: factory.clone() });
-        let forward_config = ForwardConfig { lend: config.lend_identity, ..ForwardConfig::default() };
+        let forward_config = ForwardConfig {
+            lend: config.lend_identity,
+            old_documents: config.reads.modes.while_away,
+            ..ForwardConfig::default()
+        };
         let forward = Forward::new(forward_config, upstream.clone(), observer);
 
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);

@@ -95,7 +95,12 @@ impl fmt::Debug for Everything {
 
 impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
-        self.factory.informers().iter().map(|informer| message(informer)).collect()
+        // Tables are for HTTP.
+        let informers = self.factory.informers().into_iter();
+        informers
+            .filter(|informer| informer.key.encoding != Encoding::Table)
+            .map(|informer| message(&informer))
+            .collect()
     }
 }
 
@@ -170,7 +175,7 @@ fn message(informer: &Informer) -> v1::Informer {
         label_selector: scope.label_selector.to_string(),
         field_selector: scope.field_selector.to_string(),
         encoding: match informer.key.encoding {
-            Encoding::Json => v1::Encoding::Json,
+            Encoding::Json | Encoding::Table => v1::Encoding::Json,
             Encoding::Protobuf => v1::Encoding::KubeProtobuf,
         }
         .into(),

@@ -18,6 +18,7 @@ impl Writer {
     ///
     /// # Errors
     /// The object itself, where the cache has another or none.
+    #[expect(clippy::result_large_err, reason = "no error: the object is given back to be kept")]
     pub fn known(&self, object: Object) -> Result<Arc<Object>, Object> {
         match self.store.get(&object.key) {
             Some(held) if held.rv == object.rv && held.raw().framed() == object.raw().framed() => Ok(held.clone()),

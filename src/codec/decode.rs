@@ -29,6 +29,7 @@ impl ListDecoder {
     pub fn new(encoding: Encoding, max_item: usize, table: FieldTable) -> Self {
         match encoding {
             Encoding::Json => Self::Json(Box::new(json::ListDecoder::new(max_item, table))),
+            Encoding::Table => Self::Json(Box::new(json::ListDecoder::of_rows(max_item, table))),
             Encoding::Protobuf => Self::Protobuf(Box::new(protobuf::ListDecoder::new(max_item, table))),
         }
     }
@@ -70,6 +71,7 @@ impl WatchDecoder {
     pub fn new(encoding: Encoding, max_frame: usize, table: FieldTable) -> Self {
         match encoding {
             Encoding::Json => Self::Json(json::WatchDecoder::new(max_frame, table)),
+            Encoding::Table => Self::Json(json::WatchDecoder::of_rows(max_frame, table)),
             Encoding::Protobuf => Self::Protobuf(protobuf::WatchDecoder::new(max_frame, table)),
         }
     }
@@ -88,6 +90,14 @@ impl WatchDecoder {
         match self {
             Self::Json(decoder) => decoder.next(),
             Self::Protobuf(decoder) => decoder.next(),
+        }
+    }
+
+    /// The columns of a table that a frame named since the last call.
+    pub fn take_columns(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Json(decoder) => decoder.take_columns(),
+            Self::Protobuf(_) => None,
         }
     }
 

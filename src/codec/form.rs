@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::meta::{Encoding, EventType, Object, ResourceVersion, Status};
+use crate::meta::{Encoding, EventType, Moment, Object, ResourceVersion, Status};
 
 use super::json::{self, Style};
+use super::table::{self, Columns, TableShape};
 use super::{Format, Slices, protobuf};
 
 /// In which shape an object is asked for.
@@ -17,6 +18,8 @@ pub enum Shape {
     PartialObjectMetadata,
     /// The same of `meta.k8s.io/v1beta1`.
     PartialObjectMetadataV1beta1,
+    /// A row of a `Table`.
+    Table(TableShape),
 }
 
 /// The metadata of a list to be written.
@@ -35,6 +38,40 @@ pub struct ListMetaOut {
 pub enum Form {
     Json(json::Form),
     Protobuf(protobuf::Form),
+    Table(table::Form),
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// The same, telling times relative to now as they are now.
+    pub fn as_of_now(self) -> Self {
+        match self {
+            Self::Table(shape) => Self::Table(TableShape { now: Moment::now(), ..shape }),
+            other => other,
+        }
+    }
+
+    /// The shape of what follows the first event of a watch.
+    pub fn after_first(self) -> Self {
+        match self {
+            Self::Table(shape) => Self::Table(TableShape { no_headers: true, ..shape }),
+            other => other,
+        }
+    }
+
+    /// Whether what is written depends on when it is written.
+    pub fn tells_time(self) -> bool {
+        matches!(self, Self::Table(_))
+    }
+
+    /// As tables are asked for. What holds no rows is never asked for one; it answers with the default.
+    fn of_table(self) -> TableShape {
+        match self {
+            Self::Table(shape) => shape,
+            _ => TableShape::default(),
+        }
+    }
 }
 
 // === impl Form ===
@@ -42,8 +79,23 @@ pub enum Form {
 impl Form {
     pub fn new(encoding: Encoding, style: Style, api_version: &str, kind: &str, list_kind: &str) -> Self {
         match encoding {
-            Encoding::Json => Self::Json(json::Form::new(style, api_version, kind, list_kind)),
+            Encoding::Json | Encoding::Table => Self::Json(json::Form::new(style, api_version, kind, list_kind)),
             Encoding::Protobuf => Self::Protobuf(protobuf::Form::new(api_version, kind, list_kind)),
+        }
+    }
+
+    /// Rows of tables with these columns, instead of the objects alone.
+    pub fn with_columns(self, columns: Arc<Columns>) -> Self {
+        match self {
+            Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form { json, columns }),
+            Self::Protobuf(_) => self,
+        }
+    }
+
+    pub fn columns(&self) -> Option<&Arc<Columns>> {
+        match self {
+            Self::Table(form) => Some(&form.columns),
+            Self::Json(_) | Self::Protobuf(_) => None,
         }
     }
 
@@ -51,13 +103,14 @@ impl Form {
         match self {
             Self::Json(_) => Encoding::Json,
             Self::Protobuf(_) => Encoding::Protobuf,
+            Self::Table(_) => Encoding::Table,
         }
     }
 
     /// The form in which the metadata of these objects is written in protobuf, whichever encoding they are kept in.
     pub fn metadata_in_protobuf(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
-            Self::Json(form) => form.metadata_in_protobuf(),
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => form.metadata_in_protobuf(),
             Self::Protobuf(_) => Arc::clone(self),
         }
     }
@@ -66,6 +119,7 @@ impl Form {
     pub fn style(&self) -> Style {
         match self {
             Self::Json(form) => form.style,
+            Self::Table(form) => form.style(),
             // Messages never hold their type.
             Self::Protobuf(_) => Style::Stripped,
         }
@@ -73,21 +127,21 @@ impl Form {
 
     pub fn api_version(&self) -> &Arc<str> {
         match self {
-            Self::Json(form) => &form.api_version,
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => &form.api_version,
             Self::Protobuf(form) => &form.api_version,
         }
     }
 
     pub fn kind(&self) -> &Arc<str> {
         match self {
-            Self::Json(form) => &form.kind,
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => &form.kind,
             Self::Protobuf(form) => &form.kind,
         }
     }
 
     pub fn list_kind(&self) -> &Arc<str> {
         match self {
-            Self::Json(form) => &form.list_kind,
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => &form.list_kind,
             Self::Protobuf(form) => &form.list_kind,
         }
     }
@@ -102,6 +156,7 @@ impl Form {
         match self {
             Self::Json(form) => json::object_bytes(form, object, rv_override, shape),
             Self::Protobuf(form) => protobuf::object_bytes(form, object, rv_override, shape),
+            Self::Table(form) => form.table(object, rv_override, shape.of_table()),
         }
     }
 
@@ -110,6 +165,7 @@ impl Form {
         match self {
             Self::Json(form) => json::object_body(form, object, shape),
             Self::Protobuf(form) => protobuf::object_bytes(form, object, None, shape),
+            Self::Table(form) => form.object_body(object, shape.of_table()),
         }
     }
 
@@ -118,13 +174,14 @@ impl Form {
         match self {
             Self::Json(form) => json::list_head(form, shape, meta, empty).into(),
             Self::Protobuf(form) => protobuf::list_head(form, shape, meta).into(),
+            Self::Table(form) => form.head(shape.of_table(), meta, empty),
         }
     }
 
     /// The part of [`ListMetaOut::items_len`] that is this item's; zero where nobody needs it.
     pub fn item_len(&self, object: &Object, shape: Shape) -> u64 {
         match self {
-            Self::Json(_) => 0,
+            Self::Json(_) | Self::Table(_) => 0,
             Self::Protobuf(form) => protobuf::item_len(form, object, shape),
         }
     }
@@ -134,6 +191,12 @@ impl Form {
         match self {
             Self::Json(form) => json::list_item(form, object, shape, last),
             Self::Protobuf(form) => protobuf::list_item(form, object, shape),
+            Self::Table(form) => {
+                let mut out = Slices::new();
+                form.push_row(&mut out, object, None, shape.of_table());
+                out.push_static(if last { b"" } else { b"," });
+                out
+            }
         }
     }
 
@@ -142,6 +205,7 @@ impl Form {
         match self {
             Self::Json(form) => json::list_tail(form, shape, meta, empty).into(),
             Self::Protobuf(_) => protobuf::list_tail(shape, meta).into(),
+            Self::Table(form) => form.tail(empty).into(),
         }
     }
 
@@ -157,6 +221,7 @@ impl Form {
         match self {
             Self::Json(form) => json::event_frame(form, kind, object, rv_override, shape),
             Self::Protobuf(form) => protobuf::event_frame(form, kind, object, rv_override, shape),
+            Self::Table(form) => form.event_frame(kind, object, rv_override, shape.of_table()),
         }
     }
 
@@ -171,13 +236,14 @@ impl Form {
         match self {
             Self::Json(form) => json::bookmark_frame(form, template, rv, initial_events_end, shape),
             Self::Protobuf(form) => protobuf::bookmark_frame(form, template, rv, initial_events_end, shape),
+            Self::Table(form) => form.bookmark_frame(template, rv, initial_events_end, shape.of_table()),
         }
     }
 
     /// The ERROR of a watch; nothing may follow it.
     pub fn error_frame(&self, status: &Status) -> Bytes {
         match self {
-            Self::Json(_) => json::error_frame(status),
+            Self::Json(_) | Self::Table(_) => json::error_frame(status),
             Self::Protobuf(_) => protobuf::error_frame(status),
         }
     }

@@ -24,7 +24,7 @@ impl Format {
     /// The `Content-Type` of bodies, or of a watch's stream, in this encoding.
     pub const fn media_type(encoding: Encoding, stream: bool) -> &'static str {
         match (encoding, stream) {
-            (Encoding::Json, _) => "application/json",
+            (Encoding::Json | Encoding::Table, _) => "application/json",
             (Encoding::Protobuf, false) => "application/vnd.kubernetes.protobuf",
             (Encoding::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
         }

@@ -12,6 +12,7 @@ pub mod negotiate;
 mod owners;
 pub mod protobuf;
 mod slices;
+pub mod table;
 mod unshown;
 
 pub use decode::{ListDecoder, WatchDecoder};

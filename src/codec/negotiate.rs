@@ -2,6 +2,7 @@
 //! answered here.
 
 use super::Shape;
+use super::table::TableShape;
 use crate::meta::Encoding;
 
 /// What kind of read is asked for; it decides which transforms fit.
@@ -85,7 +86,10 @@ pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
         Chosen::Take(MediaType::Json, shape, pretty_param) => Negotiated::Json { shape, pretty_param },
         Chosen::Take(MediaType::Protobuf, shape, _) => {
             let (json_fallback, pretty_param) = match of_media(false) {
-                Chosen::Take(MediaType::Json, shape, pretty) => (Some(shape), pretty),
+                // Tables are kept in caches of their own.
+                Chosen::Take(MediaType::Json, shape, pretty) if !matches!(shape, Shape::Table(_)) => {
+                    (Some(shape), pretty)
+                }
                 _ => (None, false),
             };
             Negotiated::Protobuf { shape, json_fallback, pretty_param }
@@ -234,7 +238,10 @@ fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
         }
         // An error of the apiserver's own wording.
         ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Params::Doubt,
-        ("Table", _) if matches!(media, MediaType::Json | MediaType::Yaml) => Params::Doubt,
+        ("Table", _) if matches!(media, MediaType::Json | MediaType::Yaml) => {
+            let v1beta1 = shape == Shape::PartialObjectMetadataV1beta1;
+            Params::Take { shape: Shape::Table(TableShape { v1beta1, ..TableShape::default() }), pretty }
+        }
         _ => Params::Skip,
     }
 }
@@ -276,6 +283,11 @@ mod tests {
     const FULL: Negotiated = Negotiated::Json { shape: Shape::Full, pretty_param: false };
     const PARTIAL: Negotiated = Negotiated::Json { shape: Shape::PartialObjectMetadata, pretty_param: false };
 
+    fn table(v1beta1: bool) -> Negotiated {
+        let shape = TableShape { v1beta1, ..TableShape::default() };
+        Negotiated::Json { shape: Shape::Table(shape), pretty_param: false }
+    }
+
     fn protobuf(shape: Shape, json_fallback: Option<Shape>) -> Negotiated {
         Negotiated::Protobuf { shape, json_fallback, pretty_param: false }
     }
@@ -286,7 +298,7 @@ mod tests {
         let full = Some(Shape::Full);
         let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
         let one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let tables = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         for (header, kind, expected) in [
             ("", List, FULL),
             ("*/*", Watch, FULL),
@@ -304,8 +316,9 @@ mod tests {
             (list, List, PARTIAL),
             (one, Watch, protobuf(Shape::PartialObjectMetadata, Some(Shape::PartialObjectMetadata))),
             (one.split_once(',').unwrap().1, Get, PARTIAL),
-            (table, List, Negotiated::Other),
-            (table, Watch, Negotiated::Other),
+            (tables, List, table(false)),
+            (tables, Watch, table(false)),
+            (tables.split_once(',').unwrap().1, Get, table(true)),
             ("application/yaml", Get, Negotiated::Other),
             ("application/json;pretty=1", Get, Negotiated::Json { shape: Shape::Full, pretty_param: true }),
             (
@@ -349,6 +362,8 @@ mod tests {
         assert_eq!(accept("application/json;as=Pods;v=v1;g=meta.k8s.io, application/json", kind), FULL);
         assert_eq!(accept("application/json;v=v1, application/json", kind), FULL);
         assert_eq!(accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,*/*", kind), FULL);
+        let or_table = "application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(accept(or_table, kind), protobuf(Shape::Full, None));
         assert_eq!(accept("application/json;stream=foo,application/json", kind), FULL);
         assert_eq!(accept("application/json;as=Table;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", kind), PARTIAL);
         assert_eq!(
@@ -372,6 +387,7 @@ mod tests {
             "application/json;sv=v1",
             "application/json;drop=metadata.managedFields",
             "application/json;stream=watch",
+            "application/yaml;as=Table;v=v1;g=meta.k8s.io,application/json",
             many.as_str(),
         ] {
             assert_eq!(accept(header, ReadKind::List), Negotiated::Other, "{header}");

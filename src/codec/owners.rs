@@ -8,7 +8,7 @@ use super::{json, protobuf};
 pub fn has_owner(object: &Object, mut asked: impl FnMut(&str) -> bool) -> bool {
     let metadata = object.raw().metadata();
     match object.raw().encoding() {
-        Encoding::Json => json::has_owner(&metadata, &mut asked),
+        Encoding::Json | Encoding::Table => json::has_owner(&metadata, &mut asked),
         Encoding::Protobuf => protobuf::has_owner(&metadata, &mut asked).unwrap_or(false),
     }
 }

@@ -13,7 +13,7 @@ use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
     parse_lend_identity, parse_memory, parse_mode, parse_name, positive_count, positive_duration,
 };
-use super::resources::{choice, parse_bool, parse_protobuf, parse_rules};
+use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
 use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
@@ -104,6 +104,7 @@ impl Loader<'_> {
             watch: self.parse("consistentReads.watch", FromStr::from_str)?,
             max_age: self.parse("consistentReads.maxAge", positive_duration)?,
             protobuf: self.parse("protobuf", parse_protobuf)?,
+            while_away: self.parse("whileAway", parse_while_away)?,
         };
         let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));

@@ -9,8 +9,17 @@ use super::{Then, nearest};
 use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 use crate::selector::{FieldSelector, LabelSelector};
 
-const KEYS: &[&str] =
-    &["resource", "exclude", "pin", "namespaces", "fieldSelector", "labelSelector", "consistentReads", "protobuf"];
+const KEYS: &[&str] = &[
+    "resource",
+    "exclude",
+    "pin",
+    "namespaces",
+    "fieldSelector",
+    "labelSelector",
+    "consistentReads",
+    "protobuf",
+    "whileAway",
+];
 const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
@@ -46,6 +55,7 @@ pub struct RuleModes {
     pub watch: Option<ConsistentReads>,
     pub max_age: Option<Duration>,
     pub protobuf: Option<ProtobufReads>,
+    pub while_away: Option<bool>,
 }
 
 /// A mistake inside the rules: its line, its place below `resources`, and what is wrong.
@@ -116,8 +126,12 @@ impl RuleReader<'_> {
                 "labelSelector" => {
                     rule.label_selector = self.text("labelSelector", node, parse_label_selector).unwrap_or_default();
                 }
-                "consistentReads" => rule.modes = RuleModes { protobuf: rule.modes.protobuf, ..self.modes(node) },
+                "consistentReads" => {
+                    let RuleModes { protobuf, while_away, .. } = rule.modes;
+                    rule.modes = RuleModes { protobuf, while_away, ..self.modes(node) };
+                }
                 "protobuf" => rule.modes.protobuf = self.text("protobuf", node, parse_protobuf),
+                "whileAway" => rule.modes.while_away = self.text("whileAway", node, parse_while_away),
                 unknown => self.unknown(name.line, unknown, KEYS),
             }
         }
@@ -266,6 +280,7 @@ impl RuleModes {
             watch: self.watch.unwrap_or(modes.watch),
             max_age: self.max_age.unwrap_or(modes.max_age),
             protobuf: self.protobuf.unwrap_or(modes.protobuf),
+            while_away: self.while_away.unwrap_or(modes.while_away),
         }
     }
 
@@ -314,6 +329,11 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
 pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
     let choices = [("serve", ProtobufReads::Serve), ("json", ProtobufReads::Json), ("forward", ProtobufReads::Forward)];
     choice(text, &choices)
+}
+
+/// Whether an old state is served.
+pub(super) fn parse_while_away(text: &str) -> Result<bool, String> {
+    choice(text, &[("refuse", false), ("serve", true)])
 }
 
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {

@@ -148,7 +148,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "resources",
         kind: Kind::Rules,
         default: "",
-        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf",
+        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf, whileAway",
     },
     one(
         "consistentReads.get",
@@ -181,6 +181,12 @@ pub const SETTINGS: &[Setting] = &[
         "how old the proof may be that a read in the mode bounded relies on",
     ),
     one("consistentReads.timeout", "duration", "3s", "how long a read waits for a resourceVersion"),
+    one(
+        "whileAway",
+        "refuse|serve",
+        "refuse",
+        "what becomes of reads that need the apiserver while it does not answer: 503, or the last state that is known, with a warning that tells its age",
+    ),
     one("notSynced.wait", "duration", "5s", "how long a read waits for an informer that is not synced"),
     one("notSynced.then", "forward|429", "forward", "what happens to a read after that wait"),
     one(

@@ -33,7 +33,8 @@ fn defaults() {
             list: ConsistentReads::Auto,
             watch: ConsistentReads::Auto,
             max_age: Duration::from_millis(100),
-            protobuf: ProtobufReads::Serve
+            protobuf: ProtobufReads::Serve,
+            while_away: false
         }
     );
     assert_eq!((config.reads.wait, config.reads.then), (Duration::from_secs(5), Then::Forward));
@@ -124,6 +125,7 @@ resources:
   namespaces: [kube-system, default]
   consistentReads: {get: cache}
   protobuf: json
+  whileAway: serve
 - resource: deployments.apps
   labelSelector: app in (a,b)
 - resource: '*.example.com'
@@ -139,7 +141,8 @@ resources:
     assert_eq!(rules[1].namespaces, ["kube-system", "default"]);
     let modes = rules[1].modes.over(config.reads.modes);
     assert_eq!((modes.get, modes.list), (ConsistentReads::Cache, ConsistentReads::Auto));
-    assert_eq!(modes.protobuf, ProtobufReads::Json);
+    assert_eq!((modes.protobuf, modes.while_away), (ProtobufReads::Json, true));
+    assert!(!config.reads.modes.while_away);
     assert_eq!((rules[2].pattern.resource.as_str(), rules[2].pattern.group.as_str()), ("deployments", "apps"));
     assert!(rules[3].exclude);
     assert_eq!((rules[4].pattern.resource.as_str(), rules[4].pattern.group.as_str()), ("*", "*"));

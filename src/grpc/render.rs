@@ -127,7 +127,7 @@ pub(super) fn key(object: &Object, rv: ResourceVersion) -> v1::Key {
 
 pub(super) fn encoding(encoding: Encoding) -> v1::Encoding {
     match encoding {
-        Encoding::Json => v1::Encoding::Json,
+        Encoding::Json | Encoding::Table => v1::Encoding::Json,
         Encoding::Protobuf => v1::Encoding::KubeProtobuf,
     }
 }

@@ -185,6 +185,8 @@ impl Error {
             // What only the apiserver can answer; a typed request has no way to ask for it.
             ForwardReason::Consistent
             | ForwardReason::Invalid
+            | ForwardReason::Seldom
+            | ForwardReason::TableCells
             | ForwardReason::Unsupported
             | ForwardReason::Unauthorized => {
                 refused(Reason::Unsupported, format!("this read of {name} can only be answered by the apiserver"))

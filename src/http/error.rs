@@ -27,7 +27,7 @@ pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
 /// The answer that says this Status.
 pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
     let mut body = match form.encoding {
-        Encoding::Json => json::status_body(status),
+        Encoding::Json | Encoding::Table => json::status_body(status),
         Encoding::Protobuf => protobuf::status_body(status),
     };
     if form.indent && form.encoding == Encoding::Json {

@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tokio::time::Instant;
 
 use crate::reads::{ForwardReason, Served};
 
@@ -15,6 +14,8 @@ pub const PLAN: HeaderName = HeaderName::from_static("x-informerd-plan");
 pub enum Plan {
     /// From a cache.
     Served(Served),
+    /// From a cache, since the apiserver does not answer.
+    Old(Served),
     /// By the apiserver; without a reason where no cache could answer anyway: a write, a subresource, discovery.
     Forwarded(Option<ForwardReason>),
     Refused(&'static str),
@@ -32,12 +33,11 @@ impl Plan {
                 let reason = served.waited.reason();
                 text.push_str(if reason.is_empty() { "served" } else { "waited; reason=" });
                 text.push_str(reason);
-                // Writing to a String cannot fail.
-                let _ = write!(text, "; revision={}", served.rv);
-                if let Some(heard) = served.heard {
-                    let age = Instant::now().saturating_duration_since(heard);
-                    let _ = write!(text, "; age={:.3}", age.as_secs_f64());
-                }
+                write_state(&mut text, served);
+            }
+            Self::Old(served) => {
+                text.push_str("served; reason=away");
+                write_state(&mut text, served);
             }
             Self::Forwarded(None) => text.push_str("forwarded"),
             Self::Forwarded(Some(reason)) => {
@@ -53,8 +53,18 @@ impl Plan {
     }
 }
 
+fn write_state(text: &mut String, served: Served) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "; revision={}", served.rv);
+    if let Some(age) = served.age() {
+        let _ = write!(text, "; age={:.3}", age.as_secs_f64());
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::meta::ResourceVersion;
     use crate::reads::Waited;
@@ -67,6 +77,10 @@ mod tests {
         for (plan, expected) in [
             (served(Waited::Nothing, heard), "served; revision=7; age=1.250"),
             (served(Waited::Nothing, None), "served; revision=7"),
+            (
+                Plan::Old(Served { waited: Waited::Nothing, rv: ResourceVersion(7), heard }),
+                "served; reason=away; revision=7; age=1.250",
+            ),
             (served(Waited::Sync, heard), "waited; reason=not_synced; revision=7; age=1.250"),
             (Plan::Forwarded(Some(ForwardReason::Consistent)), "forwarded; reason=consistent"),
             (Plan::Forwarded(None), "forwarded"),

@@ -131,6 +131,10 @@ impl Gzip {
     /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
     pub(super) async fn get(&self, key: Key, first: Slices, writer: Writer) -> Arc<Compressed> {
         self.metrics.gzip_responses.inc();
+        // What tells the time is for nobody else.
+        if key.tells_time() {
+            return Arc::new(Compressed::new(first, writer, None, Arc::clone(&self.metrics)));
+        }
         if let Some(kept) = self.kept.get(&key).await {
             return kept;
         }
@@ -139,7 +143,7 @@ impl Gzip {
             return shared;
         }
         making.retain(|_, compressed| compressed.strong_count() > 0);
-        let shelf = (key.clone(), self.kept.clone());
+        let shelf = Some((key.clone(), self.kept.clone()));
         let new = Arc::new(Compressed::new(first, writer, shelf, Arc::clone(&self.metrics)));
         making.insert(key, Arc::downgrade(&new));
         new
@@ -158,6 +162,12 @@ impl Key {
     pub(super) fn object(answer: &GetAnswer, indent: bool) -> Self {
         let GetAnswer { object, form, shape, .. } = answer;
         Self::Object { object: Same(Arc::clone(object)), form: Same(Arc::clone(form)), shape: *shape, indent }
+    }
+
+    fn tells_time(&self) -> bool {
+        match self {
+            Self::List { shape, .. } | Self::Object { shape, .. } => shape.tells_time(),
+        }
     }
 
     /// What it alone may keep in memory.
@@ -194,14 +204,14 @@ impl<T> Hash for Same<T> {
 // === impl Compressed ===
 
 impl Compressed {
-    fn new(first: Slices, writer: Writer, shelf: (Key, Shelf), metrics: Arc<HttpMetrics>) -> Self {
+    fn new(first: Slices, writer: Writer, shelf: Option<(Key, Shelf)>, metrics: Arc<HttpMetrics>) -> Self {
         metrics.gzip_compressions.inc();
         let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::new(LEVEL));
         let source = Source { pending: first, writer, encoder };
         Self {
             inner: Mutex::new(Inner {
                 source: Some(source),
-                shelf: Some(shelf),
+                shelf,
                 chunks: Vec::new(),
                 len: 0,
                 objects: 0,

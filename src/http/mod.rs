@@ -1,6 +1,7 @@
 //! The HTTP side: listeners, what requests ask for, and the reads said in the apiserver's words.
 
 pub mod age;
+mod away;
 pub mod body;
 mod client_certificates;
 pub mod clients;

@@ -1,13 +1,15 @@
 //! Which requests go to the read path, and what they ask of it.
 
-use http::Method;
-use http::header::UPGRADE;
+use http::header::{HeaderMap, UPGRADE};
 use http::request::Parts;
+use http::{Method, Uri};
 
 use super::handshake::Handshake;
 use super::wanted::Wanted;
 use crate::auth::{Mode, impersonates};
+use crate::codec::Shape;
 use crate::codec::negotiate::ReadKind;
+use crate::codec::table::Include;
 use crate::meta::{ListOptions, Query, RequestInfo, Verb};
 use crate::reads::{ForwardReason, ReadRequest};
 
@@ -23,6 +25,20 @@ pub enum Parsed {
 
 /// What a request asks of the read path.
 pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+    parse_with(request, info, mode, Wanted::of)
+}
+
+/// [`parse`], in the first form that the client takes and a cache has, whichever it prefers.
+pub fn parse_any_form(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+    parse_with(request, info, mode, Wanted::any)
+}
+
+fn parse_with(
+    request: &Parts,
+    info: &RequestInfo,
+    mode: Mode,
+    wanted: impl FnOnce(&HeaderMap, &Uri, ReadKind) -> Option<Wanted>,
+) -> Parsed {
     let headers = &request.headers;
     if request.method != Method::GET || !info.is_plain_read() {
         return Parsed::Other;
@@ -42,9 +58,16 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         Verb::Watch => ReadKind::Watch,
         _ => return Parsed::Other,
     };
-    let Some(wanted) = Wanted::of(headers, &request.uri, kind) else {
+    let Some(wanted) = wanted(headers, &request.uri, kind) else {
         return Parsed::Forward(ForwardReason::Encoding);
     };
+    let mut format = wanted.format;
+    if let Shape::Table(shape) = &mut format.shape {
+        match Include::parse(&query.text("includeObject").unwrap_or_default()) {
+            Some(include) => shape.include = include,
+            None => return Parsed::Forward(ForwardReason::Invalid),
+        }
+    }
     let options = match kind {
         ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
         ReadKind::Get => ListOptions::decode_get(query_text),
@@ -63,9 +86,10 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
         namespace: info.scope().map(Into::into),
         name: (!info.name.is_empty()).then(|| info.name.as_str().into()),
         options,
-        format: wanted.format,
+        format,
         legacy_watch: info.legacy_watch,
         local: false,
+        stale: false,
     };
     Parsed::Read(Box::new(request), wanted)
 }
@@ -96,7 +120,8 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::codec::{Format, Shape};
+    use crate::codec::Format;
+    use crate::codec::table::TableShape;
     use crate::meta::Encoding;
 
     fn parsed(target: &str, headers: &[(&str, &str)]) -> Parsed {
@@ -138,10 +163,7 @@ mod tests {
         ] {
             assert_eq!(parsed(target, &[]), Parsed::Forward(reason), "{target}");
         }
-        for header in [
-            ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
-            ("accept", "application/yaml"),
-        ] {
+        for header in [("accept", "application/yaml"), ("accept", "application/cbor")] {
             assert_eq!(parsed("/api/v1/pods", &[header]), Parsed::Forward(ForwardReason::Encoding), "{header:?}");
         }
         let twice = [("accept", "application/json"), ("accept", "*/*")];
@@ -176,6 +198,16 @@ mod tests {
             read("/api/v1/pods", &[("accept", metadata)]).unwrap().format,
             Format::json(Shape::PartialObjectMetadata)
         );
+        let tables = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+        for (target, include) in
+            [("/api/v1/pods", Include::Metadata), ("/api/v1/pods?includeObject=None", Include::None)]
+        {
+            let format = read(target, &[tables]).unwrap().format;
+            let shape = Shape::Table(TableShape { include, ..TableShape::default() });
+            assert_eq!(format, Format { encoding: Encoding::Table, shape, json_fallback: None });
+        }
+        let bad = parsed("/api/v1/pods?includeObject=bad", &[tables]);
+        assert_eq!(bad, Parsed::Forward(ForwardReason::Invalid));
         let protobuf = read("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).unwrap().format;
         assert_eq!(protobuf, Format { encoding: Encoding::Protobuf, shape: Shape::Full, json_fallback: None });
     }

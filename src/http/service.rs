@@ -37,7 +37,7 @@ use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardBody, Tunnel};
+use crate::passthrough::{Forward, ForwardBody, ForwardError, Tunnel, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 
 /// Answers every request of the listeners.
@@ -46,11 +46,11 @@ pub struct Service {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     guard: Guard,
     access: Access,
     audit: Audit,
-    reads: Reads,
+    pub(super) reads: Reads,
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
@@ -162,7 +162,7 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
-        let (answered, plan) = match read::parse(&head, &info, connection.listener.mode()) {
+        let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
@@ -185,7 +185,20 @@ impl Inner {
         };
         let mut response = match answered {
             Some(response) => response,
-            None => self.forward(Request::from_parts(head, body), &info, connection, audit_id).await,
+            None => {
+                let again = self.in_case(&head, &info);
+                let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
+                match self.forward(Request::from_parts(head, body), &info, connection, &audit_id).await {
+                    Ok(response) => response,
+                    Err(error) => match self.while_away(&error, again, &info, connection, &audit_id).await {
+                        Some((response, otherwise)) => {
+                            plan = otherwise;
+                            response
+                        }
+                        None => self.refuse(&Status::from(&error), status_form, audit_id),
+                    },
+                }
+            }
         };
         spans::planned(span, &plan);
         if let Plan::Forwarded(Some(reason)) = plan {
@@ -201,7 +214,7 @@ impl Inner {
     }
 
     /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
-    async fn authorize(
+    pub(super) async fn authorize(
         &self,
         head: &Parts,
         info: &RequestInfo,
@@ -240,7 +253,7 @@ impl Inner {
     }
 
     /// The read path's answer, none where the request is to be forwarded, and how it came about.
-    async fn read(
+    pub(super) async fn read(
         &self,
         mut request: ReadRequest,
         verb: Verb,
@@ -251,7 +264,7 @@ impl Inner {
     ) -> (Option<Response<Body>>, Plan) {
         let gvr = request.gvr.clone();
         request.local = !grant.may_forward();
-        let local = request.local;
+        let (local, stale) = (request.local, request.stale);
         let outcome = match verb {
             Verb::Get => self.reads.get(&request).await.then(|answer| self.bodies.object(answer, taken)).await,
             Verb::List => self.reads.list(&request).await.then(|answer| self.bodies.list(answer, taken)).await,
@@ -266,7 +279,7 @@ impl Inner {
         };
         let (mut response, plan) = match outcome {
             // It will be answered soon, and could be nowhere else.
-            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local => {
+            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local && !stale => {
                 let message = format!(
                     "informerd cannot answer yet ({}), and cannot forward a client certificate",
                     reason.as_str()
@@ -295,7 +308,10 @@ impl Inner {
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
-                (response, Plan::Served(served))
+                if stale {
+                    warn(headers, served.age().unwrap_or_default());
+                }
+                (response, if stale { Plan::Old(served) } else { Plan::Served(served) })
             }
         };
         for warning in &*self.reads.warnings(&gvr) {
@@ -323,8 +339,8 @@ impl Inner {
         request: Request<Incoming>,
         info: &RequestInfo,
         connection: &Arc<Connection>,
-        audit_id: HeaderValue,
-    ) -> Response<Body> {
+        audit_id: &HeaderValue,
+    ) -> Result<Response<Body>, ForwardError> {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let forwarded = match connection.listener.mode() {
@@ -332,7 +348,7 @@ impl Inner {
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 if let Err(status) = self.access.pass(&caller).await {
-                    return self.refuse(&status, status_form, audit_id);
+                    return Ok(self.refuse(&status, status_form, audit_id.clone()));
                 }
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
@@ -342,16 +358,12 @@ impl Inner {
                 self.forward.forward_as_client(request, info).await
             }
         };
-        match forwarded {
-            Ok(answer) => {
-                self.metrics.requests_forwarded.inc();
-                if let Some(tunnel) = answer.tunnel {
-                    self.run(tunnel, Arc::clone(connection), term.take());
-                }
-                self.relayed(answer.response, info, term)
-            }
-            Err(error) => self.refuse(&Status::from(&error), status_form, audit_id),
+        let answer = forwarded?;
+        self.metrics.requests_forwarded.inc();
+        if let Some(tunnel) = answer.tunnel {
+            self.run(tunnel, Arc::clone(connection), term.take());
         }
+        Ok(self.relayed(answer.response, info, term))
     }
 
     fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo, term: Option<Term>) -> Response<Body> {
@@ -400,7 +412,7 @@ impl Inner {
         });
     }
 
-    fn refuse(&self, status: &Status, form: StatusForm, audit_id: HeaderValue) -> Response<Body> {
+    pub(super) fn refuse(&self, status: &Status, form: StatusForm, audit_id: HeaderValue) -> Response<Body> {
         self.metrics.requests_refused.inc();
         let mut response = respond(status, form);
         response.headers_mut().insert(AUDIT_ID, audit_id);

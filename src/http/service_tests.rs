@@ -71,7 +71,14 @@ impl Cached {
         }
         let [get, list, watch] = [ConsistentReads::Cache; 3];
         let config = ReadsConfig {
-            modes: Modes { get, list, watch, max_age: Duration::ZERO, protobuf: ProtobufReads::Serve },
+            modes: Modes {
+                get,
+                list,
+                watch,
+                max_age: Duration::ZERO,
+                protobuf: ProtobufReads::Serve,
+                while_away: false,
+            },
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),

@@ -3,8 +3,8 @@
 use http::Uri;
 use http::header::{ACCEPT, HeaderMap, USER_AGENT};
 
-use crate::codec::Format;
 use crate::codec::negotiate::{self, Negotiated, ReadKind, StatusForm};
+use crate::codec::{Format, Shape};
 use crate::meta::{Encoding, Query};
 
 /// How a read is to be answered.
@@ -21,15 +21,31 @@ pub struct Wanted {
 impl Wanted {
     /// `None` for what is never answered here.
     pub fn of(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
-        let (format, pretty_param) = match negotiate::accept(accept(headers)?, kind) {
-            Negotiated::Json { shape, pretty_param } => (Format::json(shape), pretty_param),
-            Negotiated::Protobuf { shape, json_fallback, pretty_param } => {
-                (Format { encoding: Encoding::Protobuf, shape, json_fallback }, pretty_param)
-            }
-            Negotiated::Other => return None,
-        };
+        let (format, pretty_param) = form(accept(headers)?, kind)?;
         let indent = pretty_param || is_pretty(headers, uri);
         Some(Self { format, indent, status: status(headers, uri)? })
+    }
+
+    /// The first form that the client takes and that is of the objects themselves, whichever it prefers.
+    pub fn any(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
+        let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
+        let mut forms = accept.split(',').filter_map(|clause| form(clause.trim(), kind));
+        let (format, pretty_param) = forms.find(|(format, _)| format.encoding != Encoding::Table)?;
+        let indent = pretty_param || is_pretty(headers, uri);
+        Some(Self { format, indent, status: status(headers, uri).unwrap_or_default() })
+    }
+}
+
+fn form(accept: &str, kind: ReadKind) -> Option<(Format, bool)> {
+    match negotiate::accept(accept, kind) {
+        Negotiated::Json { shape: shape @ Shape::Table(_), pretty_param } => {
+            Some((Format { encoding: Encoding::Table, shape, json_fallback: None }, pretty_param))
+        }
+        Negotiated::Json { shape, pretty_param } => Some((Format::json(shape), pretty_param)),
+        Negotiated::Protobuf { shape, json_fallback, pretty_param } => {
+            Some((Format { encoding: Encoding::Protobuf, shape, json_fallback }, pretty_param))
+        }
+        Negotiated::Other => None,
     }
 }
 

@@ -83,7 +83,7 @@ impl WatchBody {
         }
     }
 
-    fn write(&self, item: &WatcherEvent, source: &WatchSource) -> Slices {
+    fn write(&mut self, item: &WatcherEvent, source: &WatchSource) -> Slices {
         let mut event = self.event(item, source);
         if !self.messages {
             return event;
@@ -101,12 +101,14 @@ impl WatchBody {
         message
     }
 
-    fn event(&self, item: &WatcherEvent, source: &WatchSource) -> Slices {
+    fn event(&mut self, item: &WatcherEvent, source: &WatchSource) -> Slices {
+        let shape = self.shape.as_of_now();
+        self.shape = self.shape.after_first();
         match item {
-            WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, self.shape),
+            WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, shape),
             WatcherEvent::Bookmark { rv, initial_end } => {
                 let template = source.bookmark_template();
-                self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, self.shape).into()
+                self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, shape).into()
             }
             WatcherEvent::Error(status) => self.form.error_frame(status).into(),
         }

@@ -59,7 +59,8 @@ impl Bodies {
         Self { gzip: Gzip::new(gzip, Arc::clone(metrics)), leashes, metrics: Arc::clone(metrics) }
     }
 
-    pub(super) async fn object(&self, answer: GetAnswer, taken: &Taken) -> Answered {
+    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Answered {
+        answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
         let writer = Writer::object(form.object_body(object, *shape), indent);
@@ -67,7 +68,8 @@ impl Bodies {
         Answered::new(form, written, *served)
     }
 
-    pub(super) async fn list(&self, answer: ListAnswer, taken: &Taken) -> Answered {
+    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
+        answer.shape = answer.shape.as_of_now();
         let (form, served) = (Arc::clone(&answer.form), answer.served);
         let indent = taken.indents(&form);
         let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent));

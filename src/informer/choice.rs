@@ -55,7 +55,7 @@ pub enum Then {
 
 /// Beyond this, a digest is megabytes, and takes the apiserver longer than a client should wait.
 pub const MOST: usize = 5000;
-/// Up to this, everything is compared although one namespace would do: readers of other namespaces share it.
+/// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;
 /// From these odds on a revision is asked for first. A miss costs its reader a second question, which one read in a hundred
 /// may have to bear; but each miss lowers the odds, so misses do not follow each other.
@@ -82,21 +82,16 @@ impl Situation {
 
     /// What is done where a revision is not enough.
     pub fn then(&self) -> Then {
-        match self.digest() {
-            Some((extent, cost)) if !self.may_forward || cost <= self.forwarding() => Then::Digest(extent),
+        // A watch goes on from the state of everything.
+        let namespace = self.namespace.filter(|_| self.verb != Verb::Watch);
+        let shared = if namespace.is_some() { self.most.min(SHARED) } else { self.most };
+        let is_worth = |objects: usize| !self.may_forward || in_objects(objects) * METADATA <= self.forwarding();
+        match namespace {
+            _ if self.all <= shared && is_worth(self.all) => Then::Digest(Extent::Everything),
+            Some(objects) if objects <= self.most && is_worth(objects) => Then::Digest(Extent::Namespace),
             _ if self.may_forward => Then::Forward,
             _ => Then::Watch,
         }
-    }
-
-    /// The digest that would prove it, and its cost in objects; `None` where it would be too large.
-    fn digest(&self) -> Option<(Extent, f32)> {
-        let (extent, objects) = match self.namespace {
-            // A watch goes on from the state of everything.
-            Some(namespace) if self.all > SHARED && self.verb != Verb::Watch => (Extent::Namespace, namespace),
-            _ => (Extent::Everything, self.all),
-        };
-        (objects <= self.most).then(|| (extent, in_objects(objects) * METADATA))
     }
 
     /// What forwarding costs, in objects, for all who would share the digest.
@@ -146,6 +141,12 @@ mod tests {
             (
                 "a namespace of a large one",
                 Situation { namespace: Some(40), answer: 40, ..large(LIST) },
+                First::Digest(Namespace),
+                Then::Digest(Namespace),
+            ),
+            (
+                "a small namespace of a small one",
+                Situation { namespace: Some(10), answer: 10, ..LIST },
                 First::Digest(Namespace),
                 Then::Digest(Namespace),
             ),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
@@ -18,9 +19,10 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
-use crate::upstream::reflector::{Reflector, ReflectorConfig};
+use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, UpstreamError};
 
+use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::{Informer, InformerKey, InformerScope, Rules};
 
 /// Settings of the factory.
@@ -51,6 +53,8 @@ struct Inner {
     /// Reads answered from caches, by resource (`deployments.apps`): informers come and go, counters stay. As many as there
     /// are resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
+    /// Tables that were forwarded.
+    ledger: Mutex<Ledger>,
 }
 
 /// Whether a request lies inside an informer's scope.
@@ -74,6 +78,25 @@ pub enum NoCoverage {
     TooMany,
     /// The memory of the caches has no room for it.
     Memory,
+    /// Its tables are read too seldom for an informer of their own.
+    Seldom,
+    /// Its tables have cells that cannot be printed anew here.
+    Cells,
+}
+
+// === impl Coverage ===
+
+impl Coverage {
+    /// Not one whose state the apiserver or our memory refuses us.
+    pub(super) fn usable(self) -> Self {
+        match self {
+            Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
+            Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
+                Self::None(NoCoverage::Memory)
+            }
+            coverage => coverage,
+        }
+    }
 }
 
 // === impl Factory ===
@@ -86,8 +109,8 @@ impl Factory {
         fatal: Fatal,
         drain: DrainWatch,
     ) -> Self {
-        let inner =
-            Inner { config, upstream, discovery, fatal, drain, informers: Mutex::default(), served: Mutex::default() };
+        let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, ledger };
         Self { inner: Arc::new(inner) }
     }
 
@@ -131,20 +154,14 @@ impl Factory {
         self.covered(resource, predicate, encoding, look).ok()
     }
 
-    fn covered<E>(
+    pub(super) fn covered<E>(
         &self,
         resource: &Arc<Resource>,
         predicate: &Predicate,
         encoding: Encoding,
         open: impl Fn(InformerScope) -> Result<Coverage, E>,
     ) -> Result<Coverage, E> {
-        Ok(match self.find(resource, predicate, encoding, open)? {
-            Coverage::By(informer) if informer.reflector.is_unacceptable() => Coverage::None(NoCoverage::Encoding),
-            Coverage::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
-                Coverage::None(NoCoverage::Memory)
-            }
-            coverage => coverage,
-        })
+        Ok(self.find(resource, predicate, encoding, open)?.usable())
     }
 
     /// `open` gives the informer of a scope.
@@ -171,25 +188,25 @@ impl Factory {
             }
             return Ok(Coverage::None(NoCoverage::OutOfScope));
         }
-        let everywhere = match open(InformerScope::default())? {
-            Coverage::By(informer) if informer.reflector.is_forbidden() || !informer.cache.is_ready() => informer,
-            other => return Ok(other),
-        };
-        let forbidden = everywhere.reflector.is_forbidden();
-        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
-        let Some(namespace) = namespace else {
-            return Ok(if forbidden { Coverage::None(NoCoverage::Forbidden) } else { Coverage::By(everywhere) });
-        };
-        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
-        if !forbidden {
-            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
-            return Ok(Coverage::By(self.running_and_ready(resource, scope, encoding).unwrap_or(everywhere)));
-        }
-        // Not allowed everywhere: perhaps in the request's own namespace.
-        Ok(match open(scope)? {
+        let permitted = |coverage| match coverage {
             Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
             other => other,
-        })
+        };
+        let everywhere = permitted(open(InformerScope::default())?);
+        let is_narrower = match &everywhere {
+            Coverage::By(informer) if !informer.cache.is_ready() => false,
+            // Not everywhere: perhaps in the request's own namespace.
+            Coverage::None(NoCoverage::Forbidden | NoCoverage::Seldom) => true,
+            _ => return Ok(everywhere),
+        };
+        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
+        let Some(namespace) = namespace else { return Ok(everywhere) };
+        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
+        if !is_narrower {
+            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
+            return Ok(self.running_and_ready(resource, scope, encoding).map_or(everywhere, Coverage::By));
+        }
+        Ok(permitted(open(scope)?))
     }
 
     /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
@@ -199,6 +216,8 @@ impl Factory {
         let mut ready = informers
             .values()
             .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
+            // Tables are nobody's objects.
+            .filter(|informer| informer.key.encoding != Encoding::Table)
             .filter(|informer| covers(&informer.key.scope))
             .map(|informer| informer.key.encoding)
             .peekable();
@@ -322,7 +341,20 @@ impl Factory {
         }
     }
 
-    fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
+    pub(super) fn ledger(&self) -> &Mutex<Ledger> {
+        &self.inner.ledger
+    }
+
+    fn refuse_tables(&self, gvr: &Gvr, during: Duration) {
+        let now = Instant::now();
+        self.ledger().lock().refuse(gvr, now + during, now);
+    }
+
+    pub(super) fn running(&self, key: &InformerKey) -> Option<Arc<Informer>> {
+        self.inner.informers.lock().get(key).cloned()
+    }
+
+    pub(super) fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
         let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
@@ -355,6 +387,7 @@ impl Factory {
             label_selector: key.scope.label_selector.to_string(),
             table,
             encoding: key.encoding,
+            columns: Arc::default(),
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
         let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender());
@@ -378,8 +411,12 @@ impl Factory {
             let end = tokio::select! { end = reflector.run() => end, () = stop.cancelled() => return };
             if let Some(informer) = ended.upgrade() {
                 tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
-                // Discovery may have told of it longer than it was served.
-                factory.inner.discovery.mark_stale();
+                match end {
+                    // Discovery may have told of it longer than it was served.
+                    ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
+                    ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
+                    ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
+                }
                 factory.remove(&informer);
             }
         };
@@ -404,6 +441,10 @@ impl Factory {
     }
 
     fn stop_idle(&self) {
+        for informer in self.dear_tables() {
+            tracing::info!(informer = %informer.key, "stopping informer of tables that are read too seldom");
+            self.remove(&informer);
+        }
         for informer in self.informers() {
             if !informer.pinned && informer.idle_for() >= self.inner.config.idle_timeout {
                 tracing::info!(informer = %informer.key, "stopping idle informer");

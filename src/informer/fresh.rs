@@ -1,7 +1,6 @@
 //! How a cache is shown to be as fresh as a read asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -65,18 +64,6 @@ pub enum NotFresh {
     /// The store is behind what it has shown: it was restored from a backup.
     Rewound { now: ResourceVersion },
 }
-
-/// Counts who waits for a proof, and how long the last proofs took.
-#[derive(Debug, Default)]
-pub(super) struct Waits {
-    now: AtomicUsize,
-    /// Microseconds that a word of the store took, as a moving average.
-    took: AtomicU64,
-    /// A word is being asked for ahead of its readers.
-    ahead: AtomicUsize,
-}
-
-struct Waiting<'a>(&'a AtomicUsize);
 
 /// What is on its way on the stream arrives within a moment as a rule.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -168,7 +155,7 @@ impl Informer {
             all,
             namespace,
             answer,
-            waiting: self.waits.now.load(Ordering::Relaxed).max(1),
+            waiting: self.waits.now().max(1),
             most: if need.max_age.is_zero() { choice::MOST } else { MOST_AHEAD },
         }
     }
@@ -295,7 +282,7 @@ impl Informer {
     fn keep_warm(self: &Arc<Self>, need: &Need<'_>, word: &Word) {
         let lead = self.waits.lead().min(need.max_age / 4);
         let due = word.asked + need.max_age - lead;
-        if need.max_age.is_zero() || Instant::now() < due || self.waits.ahead.swap(1, Ordering::AcqRel) != 0 {
+        if need.max_age.is_zero() || Instant::now() < due || !self.waits.begin_ahead() {
             return;
         }
         let (informer, first, since) = (self.clone(), self.situation(need).first(), word.asked);
@@ -312,7 +299,7 @@ impl Informer {
                 First::Forward => false,
             };
             tracing::trace!(informer = %informer.key, asked, "asked ahead");
-            informer.waits.ahead.store(0, Ordering::Release);
+            informer.waits.end_ahead();
         });
     }
 }
@@ -339,30 +326,5 @@ impl Extent {
             Self::Everything => None,
             Self::Namespace => need.predicate.scope.namespace.as_ref(),
         }
-    }
-}
-
-// === impl Waits ===
-
-impl Waits {
-    fn enter(&self) -> Waiting<'_> {
-        self.now.fetch_add(1, Ordering::Relaxed);
-        Waiting(&self.now)
-    }
-
-    fn took(&self, took: Duration) {
-        let (before, now) = (self.took.load(Ordering::Relaxed), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        self.took.store(if before == 0 { now } else { (before * 3 + now) / 4 }, Ordering::Relaxed);
-    }
-
-    /// How long before it is needed a word is to be asked for.
-    fn lead(&self) -> Duration {
-        Duration::from_micros(self.took.load(Ordering::Relaxed)) * 2 + Duration::from_millis(1)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

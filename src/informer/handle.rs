@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::fresh::Waits;
+use super::waits::Waits;
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;
@@ -54,6 +54,8 @@ pub struct Informer {
     shown: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
+    /// Events that had come by then.
+    events_used: AtomicU64,
     started: Instant,
 }
 
@@ -96,6 +98,7 @@ impl Informer {
             advancing: AtomicBool::new(false),
             shown: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
+            events_used: AtomicU64::new(0),
             started: Instant::now(),
         }
     }
@@ -109,10 +112,12 @@ impl Informer {
     pub fn touch(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_used.fetch_max(now, Ordering::Relaxed);
+        self.events_used.fetch_max(self.reflector.events(), Ordering::Relaxed);
     }
 
     /// A read is answered from the cache.
     pub fn serves(&self) {
+        self.touch();
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -187,6 +192,11 @@ impl Informer {
         self.pinned
     }
 
+    /// Events that have come since somebody asked for anything.
+    pub(super) fn events_unused(&self) -> u64 {
+        self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed))
+    }
+
     /// How long nobody has asked for anything. Zero while a watch is open.
     pub(super) fn idle_for(&self) -> Duration {
         if self.cache.stats().watchers > 0 {
@@ -215,6 +225,9 @@ impl fmt::Display for InformerKey {
             }
         }
         // JSON goes without saying.
-        if self.encoding == Encoding::Protobuf { f.write_str(" (protobuf)") } else { Ok(()) }
+        match self.encoding {
+            Encoding::Json => Ok(()),
+            other => write!(f, " ({})", other.as_str()),
+        }
     }
 }

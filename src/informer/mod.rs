@@ -1,11 +1,15 @@
 //! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
 
 mod choice;
+mod demand;
 mod factory;
 mod fresh;
 mod handle;
 mod rules;
+mod tables;
+mod waits;
 
+pub use demand::Use;
 pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};

@@ -18,6 +18,7 @@ impl Factory {
             field_selector: String::new(),
             label_selector: String::new(),
             encoding: Encoding::Json,
+            columns: std::sync::Arc::default(),
         };
         let (config, (unused, _)) = (&inner.config.reflector, cache::new(CacheConfig::new(gvr.clone())));
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), unused, config.clone());

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
-use super::{Encoding, ObjectKey, ResourceVersion};
+use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 
 /// An object at rest. Immutable: a change is a new object.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub struct Object {
     pub rv: ResourceVersion,
     pub attributes: Attributes,
     raw: Raw,
+    /// What the apiserver printed of it; in caches of tables only.
+    row: Option<Box<Row>>,
 }
 
 /// uid, labels and selectable field values in one allocation of text and one of offsets: a pod with ten labels costs
@@ -56,12 +59,29 @@ pub struct Raw {
 
 impl Object {
     pub fn new(key: ObjectKey, rv: ResourceVersion, attributes: Attributes, raw: Raw) -> Self {
-        Self { key, rv, attributes, raw }
+        Self { key, rv, attributes, raw, row: None }
     }
 
     /// The only way to an object's bytes; their form at rest may change behind it.
     pub fn raw(&self) -> &Raw {
         &self.raw
+    }
+
+    /// The same in this row of a table.
+    pub fn with_row(mut self, row: Row) -> Self {
+        self.row = Some(Box::new(row));
+        self
+    }
+
+    /// Where its row tells times relative to now.
+    pub fn set_holes(&mut self, holes: SmallVec<[Hole; 2]>) {
+        if let Some(row) = &mut self.row {
+            row.holes = holes;
+        }
+    }
+
+    pub fn row(&self) -> Option<&Row> {
+        self.row.as_deref()
     }
 
     /// Bytes this object holds in memory, its share of the tree aside.
@@ -71,6 +91,7 @@ impl Object {
             + self.attributes.ends.len() * 4
             + self.key.as_str().len()
             + std::mem::size_of::<Self>()
+            + self.row.as_ref().map_or(0, |row| row.size())
     }
 }
 

@@ -20,11 +20,13 @@ pub struct Gvk {
 }
 
 /// The wire encoding a cache holds its objects in. Each needs a reflector of its own: transcoding would lose fields
-/// that no schema here knows.
+/// that no schema here knows, and only the apiserver can print the rows of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
     Json,
     Protobuf,
+    /// JSON, each object within the row that the apiserver printed for it.
+    Table,
 }
 
 /// What discovery says may be done with a resource; only the verbs of the read path matter here.
@@ -38,6 +40,15 @@ pub struct Verbs {
 /// One `selectableFields` entry of a CRD version: the field label a request names, without the leading dot.
 pub type SelectableField = Arc<str>;
 
+/// One `additionalPrinterColumns` entry of a CRD version: a column of its tables after the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrinterColumn {
+    pub name: Arc<str>,
+    /// `integer`, `number`, `string`, `boolean` or `date`.
+    pub kind: Arc<str>,
+    pub json_path: Arc<str>,
+}
+
 /// Who serves a resource; it decides which field labels a selector may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -46,6 +57,7 @@ pub enum Origin {
     /// A CustomResourceDefinition, with what it says of this version.
     Custom {
         selectable: Arc<[SelectableField]>,
+        columns: Arc<[PrinterColumn]>,
         /// Names one state of the whole definition's spec. Only to notice that it changes: the apiserver then ends
         /// every watch of every version and begins anew, whatever the change was.
         definition: Arc<str>,
@@ -72,6 +84,7 @@ impl Encoding {
         match self {
             Self::Json => "json",
             Self::Protobuf => "protobuf",
+            Self::Table => "table",
         }
     }
 }

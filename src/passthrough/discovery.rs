@@ -4,12 +4,15 @@
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, RANGE,
 };
 use http::request::Parts;
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use super::away::warn;
 use super::headers::has_prefixed;
 use crate::upstream::client::Identity;
 
@@ -32,9 +35,12 @@ pub struct DocumentKey {
 /// A document as it was last confirmed.
 #[derive(Debug)]
 pub struct Document {
-    pub etag: HeaderValue,
+    /// `None`: it cannot be confirmed, and is kept for the time when nobody could read it anew.
+    pub etag: Option<HeaderValue>,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// When the apiserver last said that it is so.
+    confirmed: Mutex<Instant>,
 }
 
 // === impl DocumentKey ===
@@ -90,6 +96,24 @@ fn is_document(path: &str) -> bool {
 // === impl Document ===
 
 impl Document {
+    pub fn new(etag: Option<HeaderValue>, headers: HeaderMap, body: Bytes) -> Self {
+        Self { etag, headers, body, confirmed: Mutex::new(Instant::now()) }
+    }
+
+    /// The apiserver has just said that it is still so.
+    pub fn confirm(&self) {
+        *self.confirmed.lock() = Instant::now();
+    }
+
+    /// The head of an answer that nobody confirms, and whether the body goes with it.
+    pub fn old(&self, asked: Option<&HeaderValue>) -> (StatusCode, HeaderMap, bool) {
+        let (status, mut headers, with_body) = self.answer(asked, &HeaderMap::new());
+        headers.remove(DATE);
+        headers.remove(AUDIT_ID);
+        warn(&mut headers, self.confirmed.lock().elapsed());
+        (status, headers, with_body)
+    }
+
     /// The head that a client is answered with whose `If-None-Match` was this, and whether the body goes with it.
     /// `confirmed` is the apiserver's own answer to this request.
     pub fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
@@ -97,7 +121,7 @@ impl Document {
         if let Some(id) = confirmed.get(AUDIT_ID) {
             headers.insert(AUDIT_ID, id.clone());
         }
-        if asked.is_some_and(|asked| matches(asked, &self.etag)) {
+        if asked.zip(self.etag.as_ref()).is_some_and(|(asked, etag)| matches(asked, etag)) {
             for name in [http::header::CONTENT_LENGTH, http::header::CONTENT_TYPE, http::header::CONTENT_ENCODING] {
                 headers.remove(name);
             }
@@ -128,7 +152,9 @@ fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
 
 /// Asks whether the kept document is still the apiserver's.
 pub fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
-    headers.insert(IF_NONE_MATCH, kept.etag.clone());
+    if let Some(etag) = &kept.etag {
+        headers.insert(IF_NONE_MATCH, etag.clone());
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct ForwardConfig {
     pub share_budget: usize,
     /// Bytes of discovery and OpenAPI documents that are kept. Default 64 MiB.
     pub documents: u64,
+    /// Whether trusted clients are told the documents as they were last seen while the apiserver does not answer.
+    pub old_documents: bool,
 }
 
 /// Counters since start.
@@ -52,6 +54,8 @@ pub struct ForwardMetrics {
     pub documents_confirmed: AtomicU64,
     /// Documents read anew.
     pub documents_read: AtomicU64,
+    /// Documents told as they were last seen.
+    pub documents_old: AtomicU64,
     pub upgrades: AtomicU64,
 }
 
@@ -86,11 +90,11 @@ impl Forward {
         let weight = |key: &DocumentKey, document: &Arc<Document>| {
             u32::try_from(key.size() + document.size()).unwrap_or(u32::MAX)
         };
-        let documents = Cache::builder()
-            .max_capacity(config.documents)
-            .weigher(weight)
-            .time_to_idle(Duration::from_secs(3600))
-            .build();
+        let mut documents = Cache::builder().max_capacity(config.documents).weigher(weight);
+        if !config.old_documents {
+            documents = documents.time_to_idle(Duration::from_secs(3600));
+        }
+        let documents = documents.build();
         Self {
             inner: Arc::new(Inner {
                 upstream,
@@ -149,6 +153,7 @@ impl Forward {
         }
         let upgrade = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
+        let may_be_old = identity.is_none() && self.inner.config.old_documents;
         let identity = match identity {
             Some(identity) => identity,
             None => identity::choose(self.inner.config.lend, info, &head)?,
@@ -168,7 +173,7 @@ impl Forward {
         let response = if !body.is_end_stream() {
             self.inner.fetch(head, boxed(body), identity, info).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
-            self.inner.document(key, head, identity, info).await
+            self.inner.document(key, head, identity, info, may_be_old).await
         } else if let Some(key) = ReadKey::of(&head, info, identity) {
             self.shared(key, head, identity, info).await
         } else {
@@ -299,26 +304,33 @@ impl Inner {
         mut head: Parts,
         identity: Identity,
         info: &RequestInfo,
+        may_be_old: bool,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let asked = head.headers.get(IF_NONE_MATCH).cloned();
         let kept = self.documents.get(&key).await;
         if let Some(kept) = &kept {
             discovery::ask_for_change(&mut head.headers, kept);
         }
-        let response = self.fetch(head, client::empty(), identity, info).await?;
+        let response = match (self.fetch(head, client::empty(), identity, info).await, &kept) {
+            (Ok(response), _) => response,
+            (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
+                self.metrics.documents_old.fetch_add(1, Ordering::Relaxed);
+                return Ok(Self::say(kept, kept.old(asked.as_ref())));
+            }
+            (Err(error), _) => return Err(error),
+        };
         let document = match (response.status(), kept) {
             (StatusCode::NOT_MODIFIED, Some(kept)) => {
                 self.metrics.documents_confirmed.fetch_add(1, Ordering::Relaxed);
-                return Ok(Self::say(&kept, asked.as_ref(), response.headers()));
+                kept.confirm();
+                return Ok(Self::say(&kept, kept.answer(asked.as_ref(), response.headers())));
             }
             (status, _) => match discovery::tag_of(status, response.headers()) {
-                None => return Ok(response),
-                Some(etag) => {
+                None if status != StatusCode::OK || !may_be_old => return Ok(response),
+                etag => {
                     self.metrics.documents_read.fetch_add(1, Ordering::Relaxed);
                     match collect(response, MAX_DOCUMENT, &self.shared_bytes).await {
-                        Ok(Buffered::Whole(whole)) => {
-                            Document { etag, headers: whole.headers().clone(), body: whole.bytes() }
-                        }
+                        Ok(Buffered::Whole(whole)) => Document::new(etag, whole.headers().clone(), whole.bytes()),
                         Ok(Buffered::TooLarge(response)) => return Ok(response),
                         Err(error) => return Err(self.broken(&error)),
                     }
@@ -327,11 +339,10 @@ impl Inner {
         };
         let document = Arc::new(document);
         self.documents.insert(key, Arc::clone(&document)).await;
-        Ok(Self::say(&document, asked.as_ref(), &document.headers))
+        Ok(Self::say(&document, document.answer(asked.as_ref(), &document.headers)))
     }
 
-    fn say(document: &Document, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> Response<ForwardBody> {
-        let (status, headers, with_body) = document.answer(asked, confirmed);
+    fn say(document: &Document, (status, headers, with_body): (StatusCode, HeaderMap, bool)) -> Response<ForwardBody> {
         let body = if with_body { full(document.body.clone()) } else { empty() };
         answer(status, headers, body)
     }
@@ -403,6 +414,7 @@ impl Default for ForwardConfig {
             share_limit: 32 << 20,
             share_budget: 256 << 20,
             documents: 64 << 20,
+            old_documents: false,
         }
     }
 }

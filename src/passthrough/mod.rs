@@ -1,6 +1,7 @@
 //! The reverse proxy for everything that is not served from a cache: bodies stream through both ways, equal reads share
 //! one upstream read, discovery is confirmed instead of read again, and upgrades become tunnels.
 
+mod away;
 mod coalesce;
 mod discovery;
 mod error;
@@ -19,6 +20,7 @@ use std::error::Error;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
+pub use away::warn;
 pub use error::ForwardError;
 pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics};
 pub use headers::wants_upgrade;

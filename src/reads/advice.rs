@@ -9,7 +9,9 @@ impl ForwardReason {
     /// What about the read, the resource or the cache is the cause.
     pub fn cause(self) -> &'static str {
         match self {
-            Self::Consistent => "it asks for the newest state, which `consistentReads` leaves to the apiserver",
+            Self::Consistent => {
+                "it asks for the newest state, which `consistentReads` leaves to the apiserver for such a read"
+            }
             Self::OutsideWindow => "it asks for a revision that the window does not hold, or no longer",
             Self::Invalid => "its path, options or selectors are ones that the apiserver refuses",
             Self::Encoding => "no cache holds the form in which the client takes the answer",
@@ -20,10 +22,14 @@ impl ForwardReason {
             }
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
             Self::Memory => "the memory of the caches has no room for the resource",
+            Self::Seldom => {
+                "it is a table, and tables of the resource are read too seldom for an informer of their own"
+            }
+            Self::TableCells => "it is a table with cells that tell times in a way that is not known here",
             Self::NotSynced => "the informer of the resource has not got its first list yet",
             Self::NotFresh => "the cache could not be proved to be fresh enough in time",
             Self::Unsupported => {
-                "it uses what informerd does not evaluate: impersonation, an upgrade, or an unusual parameter"
+                "it uses what informerd does not evaluate: impersonation of a trusted client, an upgrade, or an unusual parameter"
             }
             Self::Unauthorized => "only the apiserver can tell whether the client may read it",
         }
@@ -33,7 +39,7 @@ impl ForwardReason {
     pub fn change(self) -> &'static str {
         match self {
             Self::Consistent => {
-                "set `consistentReads` for its verb to `probe`, or have the client send `resourceVersion=0`"
+                "set `consistentReads` for its verb to `bounded` or `probe`, or have the client send `resourceVersion=0`"
             }
             Self::OutsideWindow => {
                 "raise `window.minAge`, `window.maxEvents` or `window.maxBytes`; have clients page faster"
@@ -49,6 +55,8 @@ impl ForwardReason {
             }
             Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` tells what it may do",
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
+            Self::Seldom => "nothing: read again and again, the tables are served",
+            Self::TableCells => "nothing; the log says which column it is",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log tells what fails",
             Self::NotFresh => "raise `consistentReads.timeout`; look for an apiserver or a stream that lags",
             Self::Unsupported => "have the client leave it out, where it can",

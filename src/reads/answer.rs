@@ -41,6 +41,10 @@ pub enum ForwardReason {
     Forbidden,
     /// The memory of the caches has no room for the resource.
     Memory,
+    /// A table of a resource whose tables are read too seldom for an informer of their own.
+    Seldom,
+    /// A table with cells that only the apiserver can print.
+    TableCells,
     /// The informer is not synced, and was not within the wait.
     NotSynced,
     /// The cache could not be proved to be fresh enough in time.
@@ -123,7 +127,7 @@ impl<T> Outcome<T> {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
@@ -133,6 +137,8 @@ impl ForwardReason {
         Self::OutOfScope,
         Self::Forbidden,
         Self::Memory,
+        Self::Seldom,
+        Self::TableCells,
         Self::NotSynced,
         Self::NotFresh,
         Self::Unsupported,
@@ -150,6 +156,8 @@ impl ForwardReason {
             Self::OutOfScope => "out_of_scope",
             Self::Forbidden => "forbidden",
             Self::Memory => "memory",
+            Self::Seldom => "seldom",
+            Self::TableCells => "table_cells",
             Self::NotSynced => "not_synced",
             Self::NotFresh => "not_fresh",
             Self::Unsupported => "unsupported",
@@ -168,7 +176,7 @@ impl ListItems {
     pub(super) async fn measure(&self, form: &Form, shape: Shape) -> u64 {
         let len = |object: &Arc<Object>| form.item_len(object, shape);
         match self {
-            _ if form.encoding() == Encoding::Json => 0,
+            _ if form.encoding() != Encoding::Protobuf => 0,
             Self::Page(objects) => objects.iter().map(len).sum(),
             Self::Matching { predicate, .. } if predicate.matches_nothing() => 0,
             Self::Matching { snapshot, predicate, after } => {

@@ -3,7 +3,7 @@
 
 use crate::cache::{SnapshotError, WatchCache};
 use crate::informer::{Coverage, NoCoverage};
-use crate::meta::{ObjectKey, Verb};
+use crate::meta::{Encoding, ObjectKey, Verb};
 
 use super::floors::Floor;
 use super::list::{is_narrowed, is_uncached};
@@ -64,18 +64,29 @@ impl Reads {
         if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness)) {
             return forwarded(ForwardReason::Consistent);
         }
+        if let Need::State(freshness) | Need::List(ListState::Latest(freshness)) = need {
+            read.hurry(verb, freshness);
+        }
         loop {
-            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
+            let covered = match read.encoding {
+                Encoding::Table => Some(self.factory.would_cover_table(&read.resource, &read.predicate)),
+                encoding => self.factory.would_cover(&read.resource, &read.predicate, encoding),
+            };
+            let informer = match covered {
                 Some(Coverage::By(informer)) => informer,
                 Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
-                    read.encoding = crate::meta::Encoding::Json;
+                    read.encoding = Encoding::Json;
                     continue;
                 }
                 Some(Coverage::None(reason)) => return forwarded(reason.into()),
+                None if read.patience.is_zero() => return forwarded(ForwardReason::NotSynced),
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
             let name = Some(informer.key.to_string());
+            if !informer.cache.is_ready() && read.patience.is_zero() {
+                return Forecast { fate: Fate::Forwarded(ForwardReason::NotSynced), informer: name };
+            }
             if !informer.cache.is_ready() {
                 return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
             }

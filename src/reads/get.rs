@@ -16,11 +16,12 @@ impl Reads {
         let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
         let result = self.try_get(request).instrument(span.clone()).await;
         spans::end(&span, &result, |answer| answer.served);
-        self.outcome(result, |answer| answer.served.waited)
+        self.outcome(request.stale, result, |answer| answer.served.waited)
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
-        let freshness = plan::get(&request.options, self.modes(&request.gvr).get.of(request.local))?;
+        let mode = self.modes(&request.gvr).get.of(request.local);
+        let freshness = plan::get(&request.options, if request.stale { ConsistentReads::Cache } else { mode })?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
         self.gets.count(&request.gvr, Instant::now());

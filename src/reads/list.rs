@@ -26,7 +26,7 @@ impl Reads {
         let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
         let result = self.try_list(request).instrument(span.clone()).await;
         spans::end(&span, &result, |answer| answer.served);
-        self.outcome(result, |answer| answer.served.waited)
+        self.outcome(request.stale, result, |answer| answer.served.waited)
     }
 
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {

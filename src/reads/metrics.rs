@@ -10,6 +10,8 @@ pub struct ReadMetrics {
     served: [AtomicU64; Waited::ALL.len()],
     refused: [AtomicU64; REFUSALS.len()],
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
+    /// Forwarded in vain, and then answered with an old state.
+    old: AtomicU64,
 }
 
 const NOT_FOUND: &str = "not_found";
@@ -32,6 +34,10 @@ impl ReadMetrics {
         count(&self.forwarded, &ForwardReason::ALL, &reason);
     }
 
+    pub(super) fn old(&self) {
+        self.old.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// `(plan, reason, count)` for every series.
     pub fn series(&self) -> Vec<(&'static str, &'static str, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -39,7 +45,8 @@ impl ReadMetrics {
         let refused = REFUSALS.into_iter().zip(&self.refused).map(|(reason, n)| ("refuse", reason, load(n)));
         let forwarded =
             ForwardReason::ALL.iter().zip(&self.forwarded).map(|(reason, n)| ("forward", reason.as_str(), load(n)));
-        served.chain(refused).chain(forwarded).collect()
+        let old = std::iter::once(("serve", "away", load(&self.old)));
+        served.chain(old).chain(refused).chain(forwarded).collect()
     }
 
     /// Reads that a cache had the answer to, which may be that there is no such object.
@@ -65,7 +72,7 @@ mod tests {
     use super::*;
 
     /// Dashboards and alerts know these by name: they are changed here first, on purpose.
-    const SERIES: &str = "serve: wait:not_synced wait:not_fresh refuse:not_found refuse:not_synced refuse:other \
+    const SERIES: &str = "serve: wait:not_synced wait:not_fresh serve:away refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
         forward:excluded forward:out_of_scope forward:forbidden forward:memory forward:not_synced forward:not_fresh \
         forward:unsupported \

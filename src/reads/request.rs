@@ -20,4 +20,6 @@ pub struct ReadRequest {
     pub legacy_watch: bool,
     /// It cannot be forwarded: its client is known by a certificate, which nobody else can show.
     pub local: bool,
+    /// The apiserver does not answer: the newest state that is here will do, whatever else the settings ask for.
+    pub stale: bool,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::{Format, Shape};
+use crate::informer::Use;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
 use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
 
@@ -86,9 +87,11 @@ impl Reads {
             json_fallback: None,
             converted,
             predicate,
+            rows: Use::default(),
             floor,
             modes,
             local: true,
+            stale: false,
             patience: std::time::Duration::MAX,
         })
     }

@@ -1,5 +1,7 @@
 //! How a read was answered, for whoever wants to know: the metrics, and the header that explains an answer.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::meta::{ResourceVersion, Status};
@@ -31,6 +33,15 @@ pub fn refusal(status: &Status) -> &'static str {
         404 => "not_found",
         429 => "not_synced",
         _ => "other",
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// How long the apiserver has said nothing about the resource; `None` if it never has.
+    pub fn age(&self) -> Option<Duration> {
+        self.heard.map(|heard| Instant::now().saturating_duration_since(heard))
     }
 }
 

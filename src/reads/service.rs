@@ -7,8 +7,8 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::cache::Snapshot;
-use crate::codec::{Form, Format, Shape};
-use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh};
+use crate::codec::{Form, Format, Shape, table};
+use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -53,6 +53,8 @@ pub struct Modes {
     /// How old the proof may be that a read in the mode `bounded` relies on.
     pub max_age: Duration,
     pub protobuf: ProtobufReads,
+    /// Whether reads are answered with an old state while the apiserver does not answer.
+    pub while_away: bool,
 }
 
 /// What a read does whose informer is not synced.
@@ -103,10 +105,14 @@ pub(super) struct Resolved {
     /// The metadata of objects that are kept in JSON is to be written in protobuf.
     pub(super) converted: bool,
     pub(super) predicate: Predicate,
+    /// What of a table is read.
+    pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
     /// It cannot be forwarded.
     pub(super) local: bool,
+    /// An old state will do.
+    pub(super) stale: bool,
     /// How long it waits at most for its informer to be synced.
     pub(super) patience: Duration,
 }
@@ -143,7 +149,7 @@ impl Resolved {
     }
 
     pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
-        self.modes.of(verb).of(self.local)
+        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb).of(self.local) }
     }
 }
 
@@ -232,10 +238,12 @@ impl Reads {
             json_fallback,
             converted,
             predicate,
+            rows: rows(request),
             floor,
             modes,
             local: request.local,
-            patience: Duration::MAX,
+            stale: request.stale,
+            patience: if request.stale { Duration::ZERO } else { Duration::MAX },
         })
     }
 
@@ -244,7 +252,7 @@ impl Reads {
         let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
         let mut waited = Waited::Nothing;
         loop {
-            let informer = match self.factory.covering(&read.resource, &read.predicate, read.encoding) {
+            let informer = match self.covering(read) {
                 Coverage::By(informer) => informer,
                 Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
@@ -272,6 +280,13 @@ impl Reads {
                 _ = informer.cache.wait_ready(deadline) => {}
                 () = informer.reflector.refused() => {}
             }
+        }
+    }
+
+    fn covering(&self, read: &Resolved) -> Coverage {
+        match read.encoding {
+            Encoding::Table => self.factory.covering_table(&read.resource, &read.predicate, read.rows),
+            encoding => self.factory.covering(&read.resource, &read.predicate, encoding),
         }
     }
 
@@ -310,8 +325,10 @@ impl Reads {
         let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
         Need {
             freshness,
-            shown: read.floor.get(),
-            unknown: read.floor.uncovered().is_some(),
+            // An old state is told with its age: it may be older than what was shown.
+            shown: if read.stale { ResourceVersion::ZERO } else { read.floor.get() },
+            // What was written at an unknown revision is not known to be missing from an old state, either.
+            unknown: read.floor.uncovered().is_some() && !read.stale,
             verb,
             predicate: &read.predicate,
             may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
@@ -323,6 +340,10 @@ impl Reads {
     /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
     /// watch that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
+        // Tables only for those that would be served.
+        if read.encoding == Encoding::Table {
+            return;
+        }
         if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, read.encoding) {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
             tokio::select! {
@@ -332,9 +353,25 @@ impl Reads {
         }
     }
 
-    /// Counts an outcome on its way out.
-    pub(super) fn outcome<T>(&self, result: Result<T, Unserved>, waited: impl FnOnce(&T) -> Waited) -> Outcome<T> {
+    /// Whether reads of this resource are answered with an old state while the apiserver does not answer.
+    pub fn serves_while_away(&self, gvr: &Gvr) -> bool {
+        self.modes(gvr).while_away
+    }
+
+    /// Counts an outcome on its way out. A read that is `stale` has been counted before, as one that is forwarded.
+    pub(super) fn outcome<T>(
+        &self,
+        stale: bool,
+        result: Result<T, Unserved>,
+        waited: impl FnOnce(&T) -> Waited,
+    ) -> Outcome<T> {
         match result {
+            Ok(answer) if stale => {
+                self.metrics.old();
+                Outcome::Serve(answer)
+            }
+            // That an old state has no such object says little.
+            Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
             Ok(answer) => {
                 self.metrics.served(waited(&answer));
                 Outcome::Serve(answer)
@@ -363,6 +400,10 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
     let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
         (Encoding::Json, ..) => Some(format),
+        // How an aggregated server prints its tables, nobody knows.
+        (Encoding::Table, _, Origin::Unknown) => None,
+        (Encoding::Table, ..) if table::is_sorted(&resource.gvr) => None,
+        (Encoding::Table, ..) => Some(format),
         (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
         (Encoding::Protobuf, ProtobufReads::Json, _) => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::BuiltIn | Origin::Unknown) => Some(format),
@@ -374,6 +415,16 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
         }
     };
     answered.map(|answered| (answered, converted))
+}
+
+/// What the apiserver would print for the request.
+fn rows(request: &ReadRequest) -> Use {
+    let options = &request.options;
+    Use {
+        named: request.name.is_some(),
+        selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
+        limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
+    }
 }
 
 /// What an answer from this informer's cache is of, which counts.
@@ -413,6 +464,8 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
             NoCoverage::Forbidden => Self::Forbidden,
             NoCoverage::Memory => Self::Memory,
+            NoCoverage::Seldom => Self::Seldom,
+            NoCoverage::Cells => Self::TableCells,
         }
     }
 }

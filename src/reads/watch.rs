@@ -26,7 +26,7 @@ impl Reads {
         let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
         let result = self.try_watch(request).instrument(span.clone()).await;
         spans::end(&span, &result, |answer| answer.served);
-        self.outcome(result, |answer| answer.served.waited)
+        self.outcome(request.stale, result, |answer| answer.served.waited)
     }
 
     async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {
@@ -77,6 +77,11 @@ impl Reads {
                 WatchStart::After(self.fresh(&informer, &read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
+        // What a bookmark of a table looks like, only one of the apiserver's tells.
+        let is_table = matches!(read.shape, Shape::Table(_));
+        if is_table && options.allow_watch_bookmarks && informer.cache.bookmark_template().is_none() {
+            return Err(ForwardReason::NotSynced.into());
+        }
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
         let spec = WatchSpec {
             predicate: read.predicate,

@@ -21,7 +21,13 @@ pub(super) fn pods() -> Resource {
 
 fn widgets(namespaced: bool) -> Resource {
     let selectable = ["spec.color".into(), "spec.size".into()].into();
-    resource("example.com", "v1", "widgets", namespaced, Origin::Custom { selectable, definition: "".into() })
+    resource(
+        "example.com",
+        "v1",
+        "widgets",
+        namespaced,
+        Origin::Custom { selectable, columns: [].into(), definition: "".into() },
+    )
 }
 
 fn compile(resource: &Resource, text: &str) -> Result<CompiledFields, String> {

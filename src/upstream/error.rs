@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::table::Unprintable;
 use crate::meta::Status;
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -45,6 +46,9 @@ pub enum UpstreamError {
     /// The apiserver refused.
     #[error("apiserver answered {}: {}", .0.code, .0.message)]
     Status(Box<Status>),
+    /// A table whose cells cannot be printed anew here.
+    #[error("tables: {0}")]
+    Table(Unprintable),
     /// The answer is not what the protocol says.
     #[error("unexpected answer: {0}")]
     Decode(Cause),
@@ -125,6 +129,7 @@ impl UpstreamError {
             Self::Body(_) => "body",
             Self::Busy => "busy",
             Self::Status(_) => "status",
+            Self::Table(_) => "table",
             Self::Decode(_) => "decode",
         }
     }

@@ -34,6 +34,7 @@ async fn world() -> World {
         label_selector: String::new(),
         table: FieldTable::default(),
         encoding: Encoding::Json,
+        columns: Arc::default(),
     };
     let (sender, claims) = mpsc::channel(4);
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));

@@ -1,10 +1,12 @@
 //! What an informer lists and watches.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::client::{CallOptions, RequestVerb};
+use crate::codec::Format;
+use crate::codec::table::{self, Columns};
 use crate::meta::{Encoding, FieldTable, ObjectKey, Resource, ResourceVersion};
 
 /// A collection of the apiserver, and the part of it that is wanted.
@@ -20,6 +22,8 @@ pub struct ListerWatcher {
     pub table: FieldTable,
     /// In which encoding the objects are asked for, and kept.
     pub encoding: Encoding,
+    /// Of tables: their columns, once they are known. Shared by all who read the same.
+    pub columns: Arc<OnceLock<Arc<Columns>>>,
 }
 
 /// All that a query value may hold unescaped.
@@ -44,6 +48,23 @@ impl ListerWatcher {
         path
     }
 
+    /// The same where the objects themselves are asked for, in the rows of tables too.
+    fn rows(&self, parameters: &str) -> String {
+        if self.encoding != Encoding::Table {
+            return self.query(parameters);
+        }
+        let and = if parameters.is_empty() { "" } else { "&" };
+        self.query(&format!("{parameters}{and}includeObject=Object"))
+    }
+
+    /// What the objects are asked for as.
+    pub(super) fn accept(&self) -> &'static str {
+        match self.encoding {
+            Encoding::Table => table::ACCEPT,
+            other => Format::media_type(other, false),
+        }
+    }
+
     /// A page of the current state; `limit` 0 for all of it.
     pub(super) fn list_path(&self, limit: u32, token: &str) -> String {
         let mut parameters = Vec::new();
@@ -53,12 +74,12 @@ impl ListerWatcher {
         if !token.is_empty() {
             parameters.push(format!("continue={}", utf8_percent_encode(token, KEPT)));
         }
-        self.query(&parameters.join("&"))
+        self.rows(&parameters.join("&"))
     }
 
     /// The first page of the state as of `rv`.
     pub(super) fn exact_path(&self, rv: ResourceVersion, limit: u32) -> String {
-        self.query(&format!("limit={limit}&resourceVersion={rv}&resourceVersionMatch=Exact"))
+        self.rows(&format!("limit={limit}&resourceVersion={rv}&resourceVersionMatch=Exact"))
     }
 
     /// The same of one object; `None` where its name cannot be said in a field selector.
@@ -75,7 +96,7 @@ impl ListerWatcher {
 
     /// A watch that begins with the whole current state and a bookmark at its end (KEP-3157).
     pub(super) fn watch_list_path(&self, timeout_seconds: u64) -> String {
-        self.query(&format!(
+        self.rows(&format!(
             "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
              &timeoutSeconds={timeout_seconds}"
         ))
@@ -83,9 +104,7 @@ impl ListerWatcher {
 
     /// A watch of what happens after `rv`.
     pub(super) fn watch_path(&self, rv: ResourceVersion, timeout_seconds: u64) -> String {
-        self.query(&format!(
-            "watch=true&allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds={timeout_seconds}"
-        ))
+        self.rows(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds={timeout_seconds}"))
     }
 
     /// Whether objects expire. The apiserver gives events a time to live and attaches many to one lease of etcd, which
@@ -121,6 +140,7 @@ mod tests {
             label_selector: String::new(),
             table: FieldTable::default(),
             encoding: Encoding::Json,
+            columns: Arc::default(),
         };
         assert_eq!(source.query("limit=1"), "/api/v1/pods?limit=1");
         source.namespace = Some("a".into());

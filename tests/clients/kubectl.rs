@@ -346,6 +346,24 @@ impl Kubectl {
         kubectl
     }
 
+    /// Runs a command that has to succeed.
+    pub async fn prints(&self, command: &str) {
+        let printed = self.run(&words(command), "").await;
+        assert_eq!(printed.code, Some(0), "kubectl {command}: {printed:?}");
+    }
+
+    /// Whether `other` prints the same for the command.
+    pub async fn prints_the_same(&self, other: &Self, command: &str) -> Result<(), String> {
+        self.same(other, &words(command)).await
+    }
+
+    /// A command that goes on; what it prints is dropped.
+    pub async fn start(&self, command: &str) -> tokio::process::Child {
+        let mut started = self.command(&words(command)).await;
+        started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        started.spawn().expect("kubectl starts")
+    }
+
     async fn command(&self, words: &[String]) -> Command {
         let mut command = process::command("kubectl", &self.kubeconfig).await;
         command.env("HOME", &self.home).env("KUBECACHEDIR", self.home.join("cache")).env("KUBERC", "off");

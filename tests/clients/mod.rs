@@ -8,3 +8,4 @@ pub mod matrix;
 pub mod raw;
 pub mod scene;
 pub mod sharing;
+pub mod tables;

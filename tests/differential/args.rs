@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 pub const USAGE: &str = "\
 cargo test --test differential -- [flags]
-  --phase NAME       curated, generated, scripts, watches, pages or proof; may be repeated; all without it
+  --phase NAME       curated, generated, scripts, watches, pages, tables or proof; may be repeated; all without it
   --seed N           the first seed (1)
   --seeds N          so many seeds, consecutive (1)
   --requests N       generated requests for each seed (2000)
@@ -28,6 +28,7 @@ pub enum Phase {
     Scripts,
     Watches,
     Pages,
+    Tables,
     Proof,
 }
 
@@ -64,7 +65,8 @@ pub struct Args {
 // === impl Phase ===
 
 impl Phase {
-    pub const ALL: [Self; 6] = [Self::Curated, Self::Generated, Self::Scripts, Self::Watches, Self::Pages, Self::Proof];
+    pub const ALL: [Self; 7] =
+        [Self::Curated, Self::Generated, Self::Scripts, Self::Watches, Self::Pages, Self::Tables, Self::Proof];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -73,6 +75,7 @@ impl Phase {
             Self::Scripts => "scripts",
             Self::Watches => "watches",
             Self::Pages => "pages",
+            Self::Tables => "tables",
             Self::Proof => "proof",
         }
     }

@@ -24,7 +24,8 @@ pub const TOLERATED: &[Tolerance] = &[
     Tolerance { what: "header x-kubernetes-pf-prioritylevel-uid", why: "as the one before" },
     Tolerance {
         what: "ages in the cells of a Table",
-        why: "they are reckoned from the time of the answer, so two answers to one client differ too (see without_ages)",
+        why: "they are reckoned from the time of the answer, so two answers to one client differ too (see without_ages); \
+              in the phase of tables they are compared, between answers of the same second",
     },
     Tolerance {
         what: "Date of an answer to an upgrade and of a target that is none, and the framing of its refusal",
@@ -65,6 +66,10 @@ pub enum Difference {
     Body {
         at: usize,
         lengths: (usize, usize),
+    },
+    /// Only what is reckoned from the time of the answer differs.
+    Ages {
+        at: usize,
     },
     /// One side gave no answer.
     Broken(String, String),
@@ -245,6 +250,7 @@ impl fmt::Display for Difference {
             Self::Framing(a, b) => write!(f, "framing: {a:?} / {b:?}"),
             Self::End(a, b) => write!(f, "end of the body: {a:?} / {b:?}"),
             Self::Body { at, lengths } => write!(f, "bodies of {} / {} bytes, from byte {at}", lengths.0, lengths.1),
+            Self::Ages { at } => write!(f, "ages in the cells, from byte {at}"),
             Self::Broken(a, b) => write!(f, "no answer: {a} / {b}"),
             Self::Unexpected(what) => write!(f, "both say what is known to be wrong: {what}"),
         }

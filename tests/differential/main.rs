@@ -28,6 +28,7 @@ mod starts;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
 mod watches;
 mod wire;
 mod world;
@@ -165,6 +166,7 @@ async fn phases(
                     pages::run(&world, seed, pages::WALKS, report).await;
                 }
             }
+            Phase::Tables => tables::run(&world, report).await,
             Phase::Proof => proof::run(&world, report).await,
         }
         if still && let Err(error) = world.settle().await {

@@ -85,7 +85,7 @@ impl Report {
         }
         for (side, answer) in ["direct: ", "through:"].iter().zip(said) {
             let at = found.iter().find_map(|difference| match difference {
-                Difference::Body { at, .. } => Some(*at),
+                Difference::Body { at, .. } | Difference::Ages { at } => Some(*at),
                 _ => None,
             });
             let _ = writeln!(more, "  {side} {} {} {}", answer.status, answer.reason, excerpt(&answer.body, at));

@@ -150,8 +150,9 @@ function clients(all) {
 function forwards(all) {
 	return all.map(({ count, reason, address, user, program, cause, change }) => {
 		const row = element('tr');
-		const texts = [reason, address || '–', user || '–', program, cause, change];
-		row.append(element('td', grouped(count), 'n'), ...texts.map((text) => element('td', text)));
+		const words = [reason, address || '–', user || '–', program].map((text) => element('td', text));
+		const texts = [cause, change].map((text) => element('td', text, 'text'));
+		row.append(element('td', grouped(count), 'n'), ...words, ...texts);
 		return row;
 	});
 }

@@ -23,18 +23,42 @@ pub fn bookmark_frame(
     initial_events_end: bool,
     shape: Shape,
 ) -> Bytes {
+    let mut out = String::from("{\"type\":\"BOOKMARK\",\"object\":");
+    push_object_of(&mut out, form, template, rv, initial_events_end, shape);
+    out.push_str("}\n");
+    out.into()
+}
+
+/// The object of a BOOKMARK alone.
+pub fn bookmark_object(
+    form: &Form,
+    template: Option<&Bytes>,
+    rv: ResourceVersion,
+    initial_events_end: bool,
+    shape: Shape,
+) -> Bytes {
+    let mut out = String::new();
+    push_object_of(&mut out, form, template, rv, initial_events_end, shape);
+    out.into()
+}
+
+fn push_object_of(
+    out: &mut String,
+    form: &Form,
+    template: Option<&Bytes>,
+    rv: ResourceVersion,
+    initial_events_end: bool,
+    shape: Shape,
+) {
     // Maps are sorted, structs are not; partial objects are structs.
     let sorted = form.style == Style::Inline && shape == Shape::Full;
     let change = Change { rv, initial_events_end, sorted, unshown: form.unshown };
-    let mut out = String::from("{\"type\":\"BOOKMARK\",\"object\":");
     let start = out.len();
-    let done = template.is_some_and(|template| from_template(&mut out, template, &change, shape).is_ok());
+    let done = template.is_some_and(|template| from_template(out, template, &change, shape).is_ok());
     if !done {
         out.truncate(start);
-        minimal(&mut out, form, &change, shape);
+        minimal(out, form, &change, shape);
     }
-    out.push_str("}\n");
-    out.into()
 }
 
 /// What is rewritten, and how members of maps are ordered.

@@ -117,7 +117,7 @@ impl Shape {
     /// The apiVersion of the partial shapes; `None` for the full one.
     pub(super) fn partial_api_version(self) -> Option<&'static str> {
         match self {
-            Self::Full => None,
+            Self::Full | Self::Table(_) => None,
             Self::PartialObjectMetadata => Some("meta.k8s.io/v1"),
             Self::PartialObjectMetadataV1beta1 => Some("meta.k8s.io/v1beta1"),
         }

@@ -26,21 +26,28 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
     push_string(&mut out, kind);
     out.push_str(",\"apiVersion\":");
     push_string(&mut out, api_version);
-    out.push_str(",\"metadata\":{\"resourceVersion\":\"");
+    out.push_str(",\"metadata\":");
+    push_list_meta(&mut out, meta);
+    out.push_str(",\"items\":");
+    // The slice of a partial list is made by appending to nothing: without items it stays nil.
+    out.push_str(if empty && shape != Shape::Full { "null" } else { "[" });
+    out.into()
+}
+
+/// The metadata of a list as Go writes the struct.
+pub fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
+    out.push_str("{\"resourceVersion\":\"");
     out.push_str(&meta.rv.to_string());
     out.push('"');
     if let Some(token) = &meta.continue_token {
         out.push_str(",\"continue\":");
-        push_string(&mut out, token);
+        push_string(out, token);
     }
     if let Some(remaining) = meta.remaining {
         out.push_str(",\"remainingItemCount\":");
         out.push_str(&remaining.to_string());
     }
-    out.push_str("},\"items\":");
-    // The slice of a partial list is made by appending to nothing: without items it stays nil.
-    out.push_str(if empty && shape != Shape::Full { "null" } else { "[" });
-    out.into()
+    out.push('}');
 }
 
 /// One item, with the comma after it unless it is the last one.

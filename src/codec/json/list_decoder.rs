@@ -9,7 +9,7 @@ use crate::meta::{FieldTable, Object, ResourceVersion};
 
 use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
-use super::item::{parse_item, scan_item};
+use super::items::Items;
 use super::scan::{Result, Scanner};
 
 /// What a list says besides its items.
@@ -23,6 +23,8 @@ pub struct ListMeta {
     pub api_version: Arc<str>,
     /// Of the first item, and of the list itself when it has none.
     pub style: Style,
+    /// The columns of a table.
+    pub columns: Option<Bytes>,
 }
 
 /// Takes a list body apart as it arrives. Members may come in any order. After an error every call gives that error.
@@ -30,6 +32,7 @@ pub struct ListMeta {
 pub struct ListDecoder {
     /// Begins with what is expected next.
     buf: BytesMut,
+    items: Items,
     table: FieldTable,
     max_item: usize,
     state: State,
@@ -61,6 +64,7 @@ enum Member {
     ApiVersion,
     Metadata,
     Items,
+    Columns,
     Other,
 }
 
@@ -70,6 +74,7 @@ struct Head {
     list_kind: Option<Arc<str>>,
     api_version: Option<Arc<str>>,
     metadata: Option<ListMetadata>,
+    columns: Option<Bytes>,
     items: bool,
     /// The first member is `kind`: written from a typed list.
     kind_first: bool,
@@ -91,6 +96,7 @@ impl ListDecoder {
     pub fn new(max_item: usize, table: FieldTable) -> Self {
         Self {
             buf: BytesMut::new(),
+            items: Items::Objects,
             table,
             max_item,
             state: State::Start,
@@ -98,6 +104,11 @@ impl ListDecoder {
             head: Head::default(),
             failed: None,
         }
+    }
+
+    /// The same for the rows of a table.
+    pub fn of_rows(max_item: usize, table: FieldTable) -> Self {
+        Self { items: Items::Rows, ..Self::new(max_item, table) }
     }
 
     /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
@@ -124,7 +135,7 @@ impl ListDecoder {
             return Err(CodecError::Truncated);
         }
         if !self.head.items {
-            return Err(CodecError::Missing("items"));
+            return Err(CodecError::Missing(self.items.member()));
         }
         let metadata = self.head.metadata.ok_or(CodecError::Missing("metadata"))?;
         let style = if self.head.kind_first { Style::Stripped } else { Style::Inline };
@@ -135,6 +146,7 @@ impl ListDecoder {
             list_kind: self.head.list_kind.ok_or(CodecError::Missing("kind"))?,
             api_version: self.head.api_version.ok_or(CodecError::Missing("apiVersion"))?,
             style: self.head.item_style.unwrap_or(style),
+            columns: self.head.columns,
         })
     }
 
@@ -150,7 +162,7 @@ impl ListDecoder {
                 (State::FirstKey, b'}') | (State::AfterValue, b'}') => self.step(State::End),
                 (State::FirstKey | State::Key, b'"') => {
                     let Some(len) = self.find_end()? else { return Ok(None) };
-                    let member = Member::of(&self.buf[..len])?;
+                    let member = Member::of(&self.buf[..len], self.items)?;
                     self.head.kind_first |= self.state == State::FirstKey && member == Member::Kind;
                     self.buf.advance(len);
                     State::Colon(member)
@@ -204,7 +216,7 @@ impl ListDecoder {
         // word is the same for every chunking.
         if self.end.is_none() {
             let mut scanner = Scanner::new(&self.buf);
-            if let Ok(item) = scan_item(&mut scanner, &self.table)
+            if let Ok(item) = self.items.scan(&mut scanner, &self.table)
                 && scanner.position() <= self.max_item
             {
                 let len = scanner.position();
@@ -213,7 +225,7 @@ impl ListDecoder {
             }
         }
         let Some(len) = self.find_end()? else { return Ok(None) };
-        let item = parse_item(&self.buf[..len], &self.table)?;
+        let item = self.items.parse(&self.buf[..len], &self.table)?;
         self.buf.advance(len);
         Ok(Some(item))
     }
@@ -226,7 +238,7 @@ fn malformed<T>(what: &'static str) -> Result<T> {
 // === impl Member ===
 
 impl Member {
-    fn of(key: &[u8]) -> Result<Self> {
+    fn of(key: &[u8], items: Items) -> Result<Self> {
         let mut scanner = Scanner::new(key);
         let key = scanner.string()?;
         scanner.end()?;
@@ -234,7 +246,8 @@ impl Member {
             ("kind", Self::Kind),
             ("apiVersion", Self::ApiVersion),
             ("metadata", Self::Metadata),
-            ("items", Self::Items),
+            (items.member(), Self::Items),
+            ("columnDefinitions", Self::Columns),
         ];
         key.get()?;
         Ok(known.iter().find(|(name, _)| key.is(name)).map_or(Self::Other, |(_, member)| *member))
@@ -262,6 +275,10 @@ impl Head {
                 // Go writes an empty list of some types so.
                 scanner.literal(b"null")?;
                 self.items()?;
+            }
+            Member::Columns => {
+                scanner.skip_value()?;
+                self.columns = Some(Bytes::copy_from_slice(value)).filter(|value| value.first() == Some(&b'['));
             }
             Member::Other => scanner.skip_value()?,
         }

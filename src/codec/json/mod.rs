@@ -7,6 +7,7 @@ mod form;
 mod framing;
 mod indent;
 mod item;
+mod items;
 mod list;
 mod list_decoder;
 mod metadata;
@@ -19,16 +20,20 @@ mod text;
 mod watch_decoder;
 mod write;
 
-pub use bookmark::bookmark_frame;
+pub use bookmark::{bookmark_frame, bookmark_object};
 pub use form::{Form, Style, TypeMeta};
 pub use indent::Indenter;
 pub use item::parse_item;
+pub(in crate::codec) use item::{compact, scan_item};
+pub(in crate::codec) use list::push_list_meta;
 pub use list::{list_head, list_item, list_tail};
 pub use list_decoder::{ListDecoder, ListMeta};
 pub use owners::has_owner;
 pub use prune::Prune;
+pub(in crate::codec) use scan::Scanner;
 pub use status::{error_frame, status_body};
 pub use watch_decoder::{DEFAULT_MAX_FRAME, WatchDecoder, WatchFrame};
+pub(in crate::codec) use write::inline_prefix;
 pub use write::{event_frame, object_body, object_bytes};
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
-use crate::codec::{CodecError, INITIAL_EVENTS_END};
+use crate::codec::{CodecError, INITIAL_EVENTS_END, table};
 use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status};
 
 use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
-use super::item::{compact, scan_item};
+use super::item::compact;
+use super::items::Items;
 use super::scan::{Result, Scanner};
 
 /// No frame of the apiserver comes near: etcd refuses requests over 1.5 MiB.
@@ -45,8 +46,11 @@ pub enum WatchFrame {
 pub struct WatchDecoder {
     /// Begins with the current frame, or with the spaces before it.
     buf: BytesMut,
+    items: Items,
     table: FieldTable,
     max_frame: usize,
+    /// The columns that the last frame named.
+    columns: Option<Bytes>,
     /// The search for the end of the current frame, once it is under way.
     end: Option<ValueEnd>,
     failed: Option<CodecError>,
@@ -58,7 +62,12 @@ impl WatchDecoder {
     /// `max_frame` bounds one frame, in bytes; at most that much plus one chunk is buffered. `table` says which field
     /// values to take from the objects.
     pub fn new(max_frame: usize, table: FieldTable) -> Self {
-        Self { buf: BytesMut::new(), table, max_frame, end: None, failed: None }
+        Self { buf: BytesMut::new(), items: Items::Objects, table, max_frame, columns: None, end: None, failed: None }
+    }
+
+    /// The same for tables of one row each.
+    pub fn of_rows(max_frame: usize, table: FieldTable) -> Self {
+        Self { items: Items::Rows, ..Self::new(max_frame, table) }
     }
 
     /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
@@ -74,6 +83,11 @@ impl WatchDecoder {
             return Err(error.clone());
         }
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// The columns of a table that a frame named since the last call: the first of a stream does.
+    pub fn take_columns(&mut self) -> Option<Bytes> {
+        self.columns.take()
     }
 
     /// Bytes of an unfinished frame are there: a stream that ends now was cut.
@@ -94,7 +108,7 @@ impl WatchDecoder {
             // below, whose word is the same for every chunking.
             if let Some(newline) = memchr(b'\n', &self.buf)
                 && newline <= self.max_frame
-                && let Ok(frame) = parse_frame(&self.buf[..newline], &self.table)
+                && let Ok(frame) = parse_frame(&self.buf[..newline], self.items, &self.table, &mut self.columns)
             {
                 self.consume(newline + 1);
                 return Ok(Some(frame));
@@ -105,7 +119,7 @@ impl WatchDecoder {
             self.end = Some(end);
             return Ok(None);
         };
-        let frame = parse_frame(&self.buf[..len], &self.table)?;
+        let frame = parse_frame(&self.buf[..len], self.items, &self.table, &mut self.columns)?;
         self.consume(len);
         Ok(Some(frame))
     }
@@ -126,7 +140,7 @@ enum FrameType {
     Error,
 }
 
-fn parse_frame(bytes: &[u8], table: &FieldTable) -> Result<WatchFrame> {
+fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Option<Bytes>) -> Result<WatchFrame> {
     let mut scanner = Scanner::new(bytes);
     let mut kind = None;
     let mut object = None;
@@ -148,8 +162,8 @@ fn parse_frame(bytes: &[u8], table: &FieldTable) -> Result<WatchFrame> {
         }
         let start = scanner.position();
         // The apiserver writes the type first, so that the object is walked once.
-        if let Some(FrameType::Event(_)) = kind {
-            event = Some(scan_item(scanner, table)?);
+        if let (Some(FrameType::Event(_)), Items::Objects) = (kind, items) {
+            event = Some(items.scan(scanner, fields)?);
         } else {
             scanner.skip_value()?;
         }
@@ -159,15 +173,21 @@ fn parse_frame(bytes: &[u8], table: &FieldTable) -> Result<WatchFrame> {
     scanner.end()?;
     std::str::from_utf8(bytes).map_err(|_| CodecError::NotUtf8)?;
     let kind = kind.ok_or(CodecError::Missing("type"))?;
-    let object = object.ok_or(CodecError::Missing("object"))?;
+    let mut object = object.ok_or(CodecError::Missing("object"))?;
+    if items == Items::Rows && !matches!(kind, FrameType::Error) {
+        let (named, row) = table::only_row(object)?;
+        *columns = named.map(Bytes::copy_from_slice).or(columns.take());
+        object = row;
+    }
     match kind {
         FrameType::Event(kind) => {
             let (object, type_meta) = match event {
                 Some(event) => event,
-                None => scan_item(&mut Scanner::new(object), table)?,
+                None => items.parse(object, fields)?,
             };
             Ok(WatchFrame::Event { kind, object, type_meta })
         }
+        FrameType::Bookmark if items == Items::Rows => row_bookmark(object),
         FrameType::Bookmark => parse_bookmark(object),
         FrameType::Error => match serde_json::from_slice(object) {
             Ok(status) => Ok(WatchFrame::Error(status)),
@@ -185,6 +205,17 @@ fn frame_type(text: &str) -> Result<FrameType> {
         "ERROR" => FrameType::Error,
         _ => return Err(CodecError::UnknownEventType(text.chars().take(64).collect())),
     })
+}
+
+/// Of a table the whole row is kept.
+fn row_bookmark(row: &[u8]) -> Result<WatchFrame> {
+    let whole = Bytes::copy_from_slice(row);
+    let (_, object, _) = table::split(&whole)?;
+    let mut frame = parse_bookmark(&object)?;
+    if let WatchFrame::Bookmark { object, .. } = &mut frame {
+        *object = whole;
+    }
+    Ok(frame)
 }
 
 fn parse_bookmark(object: &[u8]) -> Result<WatchFrame> {

@@ -70,7 +70,7 @@ impl Leads {
     fn of(&self, shape: Shape) -> &Lead {
         let [full, v1, v1beta1] = &self.0;
         match shape {
-            Shape::Full => full,
+            Shape::Full | Shape::Table(_) => full,
             Shape::PartialObjectMetadata => v1,
             Shape::PartialObjectMetadataV1beta1 => v1beta1,
         }

@@ -93,6 +93,7 @@ impl ListDecoder {
         }
         let metadata = self.head.metadata.ok_or(CodecError::Missing("metadata"))?;
         Ok(ListMeta {
+            columns: None,
             rv: metadata.rv.ok_or(CodecError::Missing("metadata.resourceVersion"))?,
             continue_token: metadata.continue_token,
             remaining_item_count: metadata.remaining_item_count,

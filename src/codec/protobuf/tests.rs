@@ -38,7 +38,7 @@ fn object(pod: &oracle::Pod) -> Object {
 fn shaped(pod: &oracle::Pod, shape: Shape) -> Vec<u8> {
     let partial = oracle::Partial { metadata: pod.metadata.clone() };
     match shape {
-        Shape::Full => envelope("v1", "Pod", pod),
+        Shape::Full | Shape::Table(_) => envelope("v1", "Pod", pod),
         Shape::PartialObjectMetadata => envelope("meta.k8s.io/v1", PARTIAL, &partial),
         Shape::PartialObjectMetadataV1beta1 => envelope("meta.k8s.io/v1beta1", PARTIAL, &partial),
     }
@@ -48,7 +48,7 @@ fn listed(pods: &[oracle::Pod], metadata: oracle::ListMeta, shape: Shape) -> Vec
     let metadata = Some(metadata);
     let items = pods.iter().map(|pod| oracle::Partial { metadata: pod.metadata.clone() }).collect();
     match shape {
-        Shape::Full => envelope("v1", "PodList", &oracle::PodList { metadata, items: pods.to_vec() }),
+        Shape::Full | Shape::Table(_) => envelope("v1", "PodList", &oracle::PodList { metadata, items: pods.to_vec() }),
         Shape::PartialObjectMetadata => {
             envelope("meta.k8s.io/v1", "PartialObjectMetadataList", &oracle::PartialList { metadata, items })
         }

@@ -24,7 +24,7 @@ use self::parse::{Document, LegacyVersion};
 use super::client::{CallOptions, RequestVerb, Upstream, UpstreamError};
 use super::reader::{HEAD_TIMEOUT, get_json};
 use crate::lifecycle;
-use crate::meta::{Gvr, Origin, Resource};
+use crate::meta::{Gvr, Origin, PrinterColumn, Resource};
 
 /// The resources of the cluster, read when needed and again when they change. Cloning shares them.
 #[derive(Clone)]
@@ -108,11 +108,23 @@ struct DefinitionSpec {
 struct DefinitionVersion {
     name: String,
     selectable_fields: Vec<SelectableField>,
+    additional_printer_columns: Vec<Column>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SelectableField {
+    json_path: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Column {
+    #[serde(default)]
+    name: String,
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
     json_path: String,
 }
 
@@ -445,8 +457,17 @@ impl DefinitionVersion {
         let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
         Origin::Custom {
             selectable: self.selectable_fields.into_iter().map(path).collect(),
+            columns: self.additional_printer_columns.into_iter().map(PrinterColumn::from).collect(),
             definition: format!("{}/{}", definition.uid, definition.generation).into(),
         }
+    }
+}
+
+// === impl Column ===
+
+impl From<Column> for PrinterColumn {
+    fn from(column: Column) -> Self {
+        Self { name: column.name.into(), kind: column.kind.into(), json_path: column.json_path.into() }
     }
 }
 

@@ -181,6 +181,11 @@ impl Handle {
         self.heard(now);
     }
 
+    /// Events that have come so far.
+    pub fn events(&self) -> u64 {
+        self.shared.events.load(Ordering::Relaxed)
+    }
+
     /// The apiserver has answered.
     pub(super) fn heard(&self, now: Instant) {
         self.shared.last_heard.set(now);

@@ -106,6 +106,10 @@ pub(super) enum Failure {
         retry_after: Option<Duration>,
     },
     /// Everything else, from a broken connection to an answer that makes no sense.
+    /// The columns of tables are others than before.
+    Changed,
+    /// A cell of a table cannot be printed anew.
+    Unprintable,
     Other,
 }
 
@@ -306,6 +310,8 @@ impl Machine {
                 self.wait(then, None, now)
             }
             Failure::Forbidden => State::Wait { until: now + jittered(FORBIDDEN), then },
+            Failure::Changed => State::Ended(ReflectorEnd::Changed),
+            Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
             Failure::Unavailable { retry_after } => self.wait(then, retry_after, now),
             Failure::Refused | Failure::Expired | Failure::Unauthorized | Failure::Other => self.wait(then, None, now),
         }

@@ -36,8 +36,9 @@ use super::error::Cause;
 use super::progress::{self, Progress};
 use crate::cache::{ReplaceError, Writer};
 use crate::codec::Form;
-use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
-use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
+use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
+use crate::codec::table::{Columns, Unprintable};
+use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
 
 /// Settings of a reflector.
 #[derive(Clone, Debug)]
@@ -64,6 +65,10 @@ pub struct ReflectorConfig {
 pub enum ReflectorEnd {
     /// The resource does not exist (any more).
     Gone,
+    /// The columns of its tables have changed: it is to be started anew.
+    Changed,
+    /// Its tables hold what cannot be printed anew here.
+    Unprintable,
 }
 
 /// Feeds a cache. Its writer, and with it the cache's readiness, ends with it.
@@ -173,18 +178,41 @@ impl Reflector {
         let path = self.lister.list_path(1, "");
         let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
         match page {
-            Ok(Some(meta)) => {
-                self.learned(&meta);
-                self.expect(&meta).err().unwrap_or(Outcome::Learned)
-            }
+            Ok(Some(meta)) => match self.learn_columns(&meta) {
+                Ok(()) => {
+                    self.learned(&meta);
+                    self.expect(&meta).err().unwrap_or(Outcome::Learned)
+                }
+                Err(error) => self.failed(&UpstreamError::Table(error)),
+            },
             Ok(None) => Outcome::Failed(Failure::Other),
             Err(error) => self.failed(&error),
         }
     }
 
+    /// The columns of tables stay what they are as long as this runs.
+    fn learn_columns(&mut self, meta: &ListMeta) -> Result<(), Unprintable> {
+        if self.lister.encoding != Encoding::Table {
+            return Ok(());
+        }
+        let definitions = meta.columns.clone().ok_or(Unprintable::Definition)?;
+        let columns = Columns::new(&self.lister.resource, &definitions)?;
+        let known = self.lister.columns.get_or_init(|| Arc::new(columns.clone()));
+        if **known == columns { Ok(()) } else { Err(Unprintable::Changed) }
+    }
+
     fn learned(&mut self, meta: &ListMeta) {
         let kind = &self.lister.resource.kind;
-        let form = Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind);
+        let form = match self.lister.columns.get() {
+            // A table says nothing of its objects but in its rows.
+            Some(columns) => {
+                let custom = matches!(self.lister.resource.origin, Origin::Custom { .. });
+                let style = if custom { Style::Inline } else { Style::Stripped };
+                let api_version = self.lister.resource.gvr.api_version();
+                Form::new(Encoding::Table, style, &api_version, kind, "").with_columns(Arc::clone(columns))
+            }
+            None => Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind),
+        };
         if self.form.as_ref() != Some(&form) {
             self.writer.set_form(form.clone());
             self.form = Some(form);
@@ -195,6 +223,7 @@ impl Reflector {
     fn seen(&mut self, type_meta: &TypeMeta) {
         if let Some(form) = &self.form
             && form.style() != type_meta.style
+            && form.columns().is_none()
         {
             let (api_version, kind, list_kind) = (form.api_version(), form.kind(), form.list_kind());
             let form = Form::new(self.lister.encoding, type_meta.style, api_version, kind, list_kind);

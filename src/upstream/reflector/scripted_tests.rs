@@ -169,6 +169,7 @@ async fn the_scope_is_part_of_every_request() {
         field_selector: "metadata.name=x".into(),
         table: FieldTable::default(),
         encoding: Encoding::Json,
+        columns: Arc::default(),
     };
     let reflector = Reflector::new(upstream, lister, writer, config());
     let handle = reflector.handle();

@@ -10,11 +10,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{ReflectorConfig, decode_error};
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
+use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
-use crate::meta::{Encoding, Object, ObjectKey, ResourceVersion, Status};
+use crate::meta::{Encoding, Moment, Object, ObjectKey, ResourceVersion, Status};
 use crate::upstream::client::{CallOptions, Upstream, UpstreamError, UpstreamMetrics};
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
+
+/// Seconds that an event may have taken to us.
+const LATE: i64 = 30;
 
 /// An open watch.
 pub(in crate::upstream) struct EventStream {
@@ -27,6 +31,9 @@ pub(in crate::upstream) struct EventStream {
     pub(super) last: ResourceVersion,
     /// The object of its last event.
     pub(super) last_key: Option<ObjectKey>,
+    /// Of tables.
+    columns: Option<Arc<Columns>>,
+    asked: Moment,
 }
 
 // === impl EventStream ===
@@ -41,7 +48,7 @@ impl EventStream {
         options: CallOptions,
     ) -> Result<Self, UpstreamError> {
         let options = options.header_timeout(HEAD_TIMEOUT);
-        let accept = Format::media_type(lister.encoding, false);
+        let (accept, asked) = (lister.accept(), Moment::now());
         let (head, chunks) = get(upstream, path, accept, Compression::Identity, &options).await?;
         check_encoding(lister.encoding, head.headers())?;
         upstream.warnings().learn(&lister.resource.gvr, head.headers());
@@ -52,6 +59,8 @@ impl EventStream {
             deadline: Instant::now() + lifetime + config.grace,
             last: ResourceVersion::ZERO,
             last_key: None,
+            columns: lister.columns.get().cloned(),
+            asked,
         })
     }
 
@@ -61,8 +70,9 @@ impl EventStream {
     /// When the stream breaks, is garbage, or says nothing until `until`.
     pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
         loop {
-            if let Some(frame) = self.decoder.next().map_err(decode_error)? {
+            if let Some(mut frame) = self.decoder.next().map_err(decode_error)? {
                 self.metrics.received_events.fetch_add(1, Ordering::Relaxed);
+                self.resolve(&mut frame).map_err(UpstreamError::Table)?;
                 return Ok(Some(frame));
             }
             let asked = Instant::now();
@@ -79,11 +89,27 @@ impl EventStream {
     }
 }
 
+// === impl EventStream, of tables ===
+
+impl EventStream {
+    fn resolve(&mut self, frame: &mut WatchFrame) -> Result<(), Unprintable> {
+        let Some(columns) = &self.columns else { return Ok(()) };
+        if self.decoder.take_columns().is_some_and(|named| named != *columns.definitions()) {
+            return Err(Unprintable::Changed);
+        }
+        let WatchFrame::Event { object, .. } = frame else { return Ok(()) };
+        // An event is printed when it is sent, and the state that a watch begins with while it is. What waits longer than
+        // this in between waits for us.
+        let lately = Moment::now().plus(-LATE);
+        columns.resolve(object, Printed::after(self.asked.max(lately)))
+    }
+}
+
 /// A server that does not know protobuf may answer in JSON instead of refusing.
 fn check_encoding(asked: Encoding, headers: &HeaderMap) -> Result<(), UpstreamError> {
     let prefix = Format::media_type(Encoding::Protobuf, false).as_bytes();
     let protobuf = headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(prefix));
-    if asked == Encoding::Json || protobuf {
+    if asked != Encoding::Protobuf || protobuf {
         return Ok(());
     }
     let status = Status::failure(406, "NotAcceptable", "the server answered in another encoding than protobuf");
@@ -100,14 +126,17 @@ pub(in crate::upstream) async fn read_page(
     mut take: impl FnMut(Object, TypeMeta) -> bool,
 ) -> Result<Option<ListMeta>, UpstreamError> {
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
-    let accept = Format::media_type(lister.encoding, false);
+    let (accept, asked) = (lister.accept(), Moment::now());
     let (head, mut chunks) = get(upstream, path, accept, Compression::Gzip, &options).await?;
     check_encoding(lister.encoding, head.headers())?;
     upstream.warnings().learn(&lister.resource.gvr, head.headers());
     let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
-        while let Some((object, type_meta)) = decoder.next().map_err(decode_error)? {
+        while let Some((mut object, type_meta)) = decoder.next().map_err(decode_error)? {
+            if let Some(columns) = lister.columns.get() {
+                columns.resolve(&mut object, Printed::after(asked)).map_err(UpstreamError::Table)?;
+            }
             if !take(object, type_meta) {
                 return Ok(None);
             }
@@ -115,5 +144,10 @@ pub(in crate::upstream) async fn read_page(
         // A whole list decodes for seconds; others want this thread too.
         tokio::task::consume_budget().await;
     }
-    decoder.finish().map(Some).map_err(decode_error)
+    let meta = decoder.finish().map_err(decode_error)?;
+    let known = lister.columns.get().map(|columns| columns.definitions());
+    if known.is_some() && known != meta.columns.as_ref() {
+        return Err(UpstreamError::Table(Unprintable::Changed));
+    }
+    Ok(Some(meta))
 }

@@ -62,6 +62,7 @@ pub(super) fn reflect_into(
         field_selector: String::new(),
         table: FieldTable::default(),
         encoding: Encoding::Json,
+        columns: Arc::default(),
     };
     let reflector = Reflector::new(upstream.clone(), lister, writer, config);
     let (handle, claims) = (reflector.handle(), reflector.progress_sender());

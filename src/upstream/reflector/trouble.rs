@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
 use super::machine::{Failure, Outcome};
+use crate::codec::table::Unprintable;
 use crate::upstream::client::UpstreamError;
 use crate::upstream::progress::Progress;
 
@@ -51,6 +52,9 @@ impl Reflector {
 
     /// The stream broke, or what came by it was no event.
     pub(super) fn broken(&mut self, error: &UpstreamError) -> Outcome {
+        if let UpstreamError::Table(_) = error {
+            return self.failed(error);
+        }
         if matches!(error, UpstreamError::Decode(_)) {
             self.handle.garbage();
         }
@@ -61,6 +65,11 @@ impl Reflector {
     pub(super) fn failed(&mut self, error: &UpstreamError) -> Outcome {
         let code = error.code().unwrap_or(0);
         self.note(&error.to_string(), code);
+        if let UpstreamError::Table(Unprintable::Changed | Unprintable::Definition) = error {
+            return Outcome::Failed(Failure::Changed);
+        } else if let UpstreamError::Table(_) = error {
+            return Outcome::Failed(Failure::Unprintable);
+        }
         let failure = match code {
             401 => Failure::Unauthorized,
             // Neither is over soon.

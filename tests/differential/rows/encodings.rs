@@ -129,6 +129,18 @@ pub const ROWS: &[Row] = &[
     ),
     ("I10", "/api/v1/pods?{exact} | Accept: application/json;as=Table;v=v1;g=wrong", 406, &[]),
     (
+        "I10",
+        "/api/v1/pods?{exact}&pretty=1 | Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        200,
+        &["{\n  \"kind\": \"Table\""],
+    ),
+    (
+        "I10",
+        "/api/v1/namespaces/diff-a/pods/one?resourceVersion=0 | User-Agent: curl/8 | Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        200,
+        &["{\n  \"kind\": \"Table\""],
+    ),
+    (
         "I11",
         "/api/v1/pods?{exact}&includeObject=bad | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
         400,

@@ -1,0 +1,291 @@
+//! The columns of one resource's tables, and what their cells tell.
+//!
+//! The apiserver prints every row. Cells that say how long ago something was are right only at the moment at which they
+//! were printed, so they are printed anew whenever a row is served. Which they are is known for the built-in types, and
+//! said by the definitions of custom resources. It is checked with every row: the cell that came must be what we would
+//! have printed, and no cell of a column that nobody knows may look like one of these.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use smallvec::SmallVec;
+
+use crate::codec::json::Scanner;
+use crate::meta::{Gvr, Hole, Moment, Object, Origin, PrinterColumn, Resource};
+
+use super::human::{looks_relative, push_human};
+use super::path::Path;
+use super::times::{Time, Told, is_static};
+
+/// The columns of one resource.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    /// The whole member `columnDefinitions` as the apiserver writes it.
+    definitions: Bytes,
+    columns: Vec<Column>,
+    /// A table without rows has none, rather than an empty array of them.
+    null_when_empty: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    name: Box<str>,
+    cell: Cell,
+}
+
+/// What the cells of one column hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cell {
+    /// Nothing that depends on now.
+    Static,
+    /// Nobody here knows the column.
+    Unknown,
+    Time(Time),
+}
+
+/// Within which time something was printed, by our clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Printed {
+    pub earliest: Moment,
+    pub latest: Moment,
+}
+
+/// A cell, or the columns themselves, that cannot be printed here as the apiserver prints them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unprintable {
+    #[error("column {column} of {object} says {cell}, which nobody here can print anew")]
+    Cell { column: String, object: String, cell: String },
+    #[error("the columns are not those of the definition")]
+    Definition,
+    #[error("the columns have changed")]
+    Changed,
+    #[error("not a row of {0} cells")]
+    Row(usize),
+}
+
+#[derive(Deserialize)]
+struct Definition<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+/// Seconds that are tried one by one for the moment at which a cell was printed.
+const TRIED: i64 = 900;
+
+// === impl Columns ===
+
+impl Columns {
+    /// `definitions` is the member of a table.
+    ///
+    /// # Errors
+    /// When they are none, or not the ones that the resource's definition asks for, or it asks for a column of times
+    /// by a path that is not understood here.
+    pub fn new(resource: &Resource, definitions: &Bytes) -> Result<Self, Unprintable> {
+        let columns: Vec<Definition<'_>> = serde_json::from_slice(definitions).map_err(|_| Unprintable::Definition)?;
+        let default = matches!(&*columns, [name, created] if name.name == "Name" && created.name == "Created At");
+        let (cells, null_when_empty) = match &resource.origin {
+            Origin::Custom { columns: asked, .. } => (custom(asked, &columns)?, false),
+            Origin::BuiltIn => {
+                let cell = |column: &Definition<'_>| match Time::of(&resource.gvr, &column.name) {
+                    Some(time) => Cell::Time(time),
+                    None if is_static(&column.name) => Cell::Static,
+                    None => Cell::Unknown,
+                };
+                (columns.iter().map(cell).collect::<Vec<_>>(), default)
+            }
+            Origin::Unknown => return Err(Unprintable::Definition),
+        };
+        let named = columns.iter().zip(cells).map(|(column, cell)| Column { name: (&*column.name).into(), cell });
+        let mut named: Vec<_> = named.collect();
+        if is_missing_age(&resource.gvr, &named) {
+            named.push(Column { name: "Age".into(), cell: Cell::Time(Time::Creation) });
+        }
+        Ok(Self { columns: named, null_when_empty, definitions: definitions.clone() })
+    }
+
+    pub fn definitions(&self) -> &Bytes {
+        &self.definitions
+    }
+
+    /// How a table without rows says so.
+    pub fn null_when_empty(&self) -> bool {
+        self.null_when_empty
+    }
+
+    /// Finds what a row that was just received tells relative to now.
+    ///
+    /// # Errors
+    /// When a cell says something else than we would have said when it was printed.
+    pub fn resolve(&self, object: &mut Object, printed: Printed) -> Result<(), Unprintable> {
+        let holes = match object.row() {
+            Some(row) => {
+                let (start, end) = (row.cells.start as usize, row.cells.end as usize);
+                let cells = row.head.get(start..end).unwrap_or_default();
+                self.holes(object, cells, row.cells.start, printed)?
+            }
+            None => return Err(Unprintable::Row(self.columns.len())),
+        };
+        object.set_holes(holes);
+        Ok(())
+    }
+
+    /// `offset` is where the cells begin in the row.
+    fn holes(
+        &self,
+        object: &Object,
+        cells: &[u8],
+        offset: u32,
+        printed: Printed,
+    ) -> Result<SmallVec<[Hole; 2]>, Unprintable> {
+        let mut holes = SmallVec::new();
+        let mut whole: Option<Value> = None;
+        let (mut seen, mut unprintable) = (0, None);
+        let scanned = Scanner::new(cells).array(|scanner, index| {
+            let start = scanner.position();
+            scanner.skip_value()?;
+            let text = scanner.since(start);
+            seen = index + 1;
+            let Some(Column { name, cell: kind }) = self.columns.get(index) else { return Ok(()) };
+            if *kind == Cell::Static || unprintable.is_some() || text.first() != Some(&b'"') {
+                return Ok(());
+            }
+            let cell = serde_json::from_slice::<String>(text).unwrap_or_default();
+            let (told, part) = match kind {
+                Cell::Static | Cell::Unknown => (Told::Nothing, None),
+                Cell::Time(time) => match time.part(&cell) {
+                    None => (Told::Nothing, None),
+                    part if time.is_of_metadata() => (creation(object), part),
+                    part => (time.find(whole.get_or_insert_with(|| parsed(object))), part),
+                },
+            };
+            // What a definition's column says of a value that is no time.
+            let no_time = cell == "<invalid>" && matches!(kind, Cell::Time(Time::At(_)));
+            match (told, part) {
+                (Told::At(moment), Some(part)) if printed.says(part, moment) => {
+                    // Nothing but `<invalid>` has escapes, and that is all of its cell.
+                    let within = if part == cell { 1..text.len() - 1 } else { place(&cell, part) };
+                    let at = |place: usize| u32::try_from(start + place).unwrap_or(u32::MAX).saturating_add(offset);
+                    holes.push(Hole { at: at(within.start)..at(within.end), moment });
+                }
+                (Told::Over, _) => {}
+                (Told::Nothing, _) if no_time || !looks_relative(&cell) => {}
+                (Told::At(_) | Told::Nothing, _) => {
+                    let (column, object) = (name.to_string(), object.key.as_str().to_owned());
+                    unprintable = Some(Unprintable::Cell { column, object, cell });
+                }
+            }
+            Ok(())
+        });
+        match (scanned, unprintable) {
+            (Ok(()), None) if seen == self.columns.len() => Ok(holes),
+            (_, Some(unprintable)) => Err(unprintable),
+            _ => Err(Unprintable::Row(self.columns.len())),
+        }
+    }
+}
+
+impl PartialEq for Columns {
+    /// All else follows from the definitions, for one resource.
+    fn eq(&self, other: &Self) -> bool {
+        self.definitions == other.definitions
+    }
+}
+
+impl Eq for Columns {}
+
+/// The apiserver prints the age of IPAddresses, and forgets the column of it.
+fn is_missing_age(gvr: &Gvr, columns: &[Column]) -> bool {
+    let is_age = |column: &Column| column.cell == Cell::Time(Time::Creation);
+    (&*gvr.group, &*gvr.resource) == ("networking.k8s.io", "ipaddresses") && !columns.iter().any(is_age)
+}
+
+/// The name comes first; then what the definition asks for, the age without it.
+fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cell>, Unprintable> {
+    let age;
+    let asked = if asked.is_empty() {
+        age = [PrinterColumn {
+            name: "Age".into(),
+            kind: "date".into(),
+            json_path: Arc::from(".metadata.creationTimestamp"),
+        }];
+        &age
+    } else {
+        asked
+    };
+    if columns.len() != asked.len() + 1 {
+        return Err(Unprintable::Definition);
+    }
+    let mut cells = vec![Cell::Static];
+    for (asked, column) in asked.iter().zip(columns.iter().skip(1)) {
+        if *asked.name != *column.name || *asked.kind != *column.kind {
+            return Err(Unprintable::Definition);
+        }
+        cells.push(match (&*asked.kind, &*asked.json_path) {
+            ("date", ".metadata.creationTimestamp") => Cell::Time(Time::Creation),
+            ("date", path) => Cell::Time(Time::At(Path::parse(path).ok_or(Unprintable::Definition)?)),
+            // Whatever they say is in the object.
+            _ => Cell::Static,
+        });
+    }
+    Ok(cells)
+}
+
+fn creation(object: &Object) -> Told {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        creation_timestamp: Option<Cow<'a, str>>,
+    }
+    let metadata = object.raw().metadata();
+    let metadata = serde_json::from_slice::<Metadata<'_>>(&metadata).ok();
+    let text = metadata.and_then(|metadata| metadata.creation_timestamp);
+    text.and_then(|text| Moment::parse(&text)).filter(|moment| !moment.is_zero()).map_or(Told::Nothing, Told::At)
+}
+
+fn parsed(object: &Object) -> Value {
+    serde_json::from_slice(&object.raw().item()).unwrap_or_default()
+}
+
+/// Where a part stands in the JSON of a cell that has no escapes.
+fn place(cell: &str, part: &str) -> std::ops::Range<usize> {
+    let start = part.as_ptr() as usize - cell.as_ptr() as usize;
+    start + 1..start + 1 + part.len()
+}
+
+// === impl Printed ===
+
+impl Printed {
+    /// Something that came now and was asked for, or was sent, no earlier than `asked`. A clock that is two seconds off
+    /// is not worse than what the apiserver itself tolerates.
+    pub fn after(asked: Moment) -> Self {
+        Self { earliest: asked.plus(-2), latest: Moment::now().plus(2) }
+    }
+
+    /// Whether this is what was said of the moment at any time in between.
+    fn says(self, part: &str, moment: Moment) -> bool {
+        let (mut said, wanted) = (String::new(), part.replace('<', "\\u003c").replace('>', "\\u003e"));
+        let mut at = self.latest;
+        for _ in 0..TRIED {
+            said.clear();
+            push_human(&mut said, at.since(moment));
+            if said == wanted {
+                return true;
+            }
+            if at < self.earliest {
+                return false;
+            }
+            at = at.plus(-1);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+#[path = "columns_tests.rs"]
+mod tests;

@@ -1,0 +1,62 @@
+//! That kubectl's tables come from the cache once they are asked for repeatedly, and are the server's.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "test code")]
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::daemon::Daemon;
+use super::kubectl::Kubectl;
+
+/// Lists, each three times before it counts.
+const LISTS: [&str; 4] = ["get pods -A", "get pods -A -o wide", "get widgets -A", "get nodes --show-labels"];
+
+/// `direct` prints what is right.
+pub async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon) {
+    for command in LISTS.into_iter().flat_map(|command| [command; 3]) {
+        through.prints(command).await;
+    }
+    let before = reads(daemon).await;
+    for command in LISTS {
+        direct.prints_the_same(through, command).await.unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    let after = reads(daemon).await;
+    let (forwarded, local) = (after.forwarded - before.forwarded, after.local - before.local);
+    assert!(forwarded == 0 && local >= LISTS.len() as u64, "{forwarded} forwarded, {local} from caches");
+
+    // A watch of tables goes on from the list that comes before it.
+    let mut watch = through.start("get pods -A -w").await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while watchers(daemon).await == 0 {
+        assert!(Instant::now() < deadline, "no watch of the cache:\n{}", daemon.admin("/metrics").await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(reads(daemon).await.forwarded, after.forwarded, "neither the list nor the watch is forwarded");
+    watch.kill().await.expect("kubectl ends");
+}
+
+struct Reads {
+    local: u64,
+    /// For what is said of tables, or of anything that no cache holds.
+    forwarded: u64,
+}
+
+async fn reads(daemon: &Daemon) -> Reads {
+    let metrics = daemon.admin("/metrics").await;
+    let count = |is: &dyn Fn(&str) -> bool| {
+        let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_reads_total{")?.split_once("} "));
+        series.filter(|(labels, _)| is(labels)).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+    };
+    Reads {
+        local: count(&|labels| labels.contains("plan=\"serve\"") || labels.contains("plan=\"wait\"")),
+        forwarded: count(&|labels| labels.contains("plan=\"forward\"")),
+    }
+}
+
+async fn watchers(daemon: &Daemon) -> u64 {
+    let metrics = daemon.admin("/metrics").await;
+    let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_watchers{")?.split_once("} "));
+    let of_tables = series.filter(|(labels, _)| labels.contains("encoding=\"table\""));
+    of_tables.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+}

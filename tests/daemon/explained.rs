@@ -1,0 +1,130 @@
+//! `informerd explain` foretells what happens, and does nothing.
+
+use http::Method;
+use informerd::sim::Server;
+use serde_json::Value;
+
+use super::fixtures::pod;
+use crate::support::client::Client;
+use crate::support::{Through, eventually};
+
+const CONFIG: &str = "explainHeader: true\nconsistentReads: {get: upstream, list: probe, watch: probe}\n";
+
+/// `forwarded; reason=encoding`.
+async fn foretold(through: &Through, target: &str, headers: &[(&str, &str)]) -> String {
+    let admin = Client::new(&format!("http://{}", through.daemon.admin));
+    let answer = admin.request(Method::GET, &format!("/explain{target}"), headers, "").await;
+    assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+    let answer = answer.json();
+    let text = |key: &str| answer[key].as_str().unwrap_or_else(|| panic!("{key}: {answer}")).to_owned();
+    assert!(!text("cause").is_empty(), "{answer}");
+    match text("reason").as_str() {
+        "" => text("plan"),
+        reason => format!("{}; reason={reason}", text("plan")),
+    }
+}
+
+/// The same, as the answer says it.
+async fn told(through: &Through, target: &str, headers: &[(&str, &str)]) -> String {
+    let answer = Client::new(&through.url).request(Method::GET, target, headers, "").await;
+    let plan = answer.headers["x-informerd-plan"].to_str().unwrap().to_owned();
+    plan.split("; revision=").next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_foretold_happens() {
+    let server = Server::builder().object(pod("a", "p", "n")).start().await.unwrap();
+    let through = Through::before(&server, CONFIG).await;
+    through.ready().await;
+    let json: [(&str, &str); 1] = [("accept", "application/json")];
+    let yaml = [("accept", "application/yaml")];
+
+    // Not even an informer that would be needed is started.
+    let first = "/api/v1/pods?resourceVersion=0";
+    let (requests, served) = (server.requests().len(), through.daemon.reads.metrics().answered());
+    assert_eq!(foretold(&through, first, &json).await, "waited; reason=not_synced");
+    let asked = server.requests().split_off(requests);
+    assert!(asked.iter().all(|request| ["/api", "/apis"].contains(&request.target.as_str())), "{asked:?}");
+    assert!(through.daemon.factory.informers().is_empty());
+    assert_eq!(told(&through, first, &json).await, "waited; reason=not_synced");
+
+    for (target, headers, expected) in [
+        (first, &json, "served"),
+        ("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1", &json, "served"),
+        ("/api/v1/pods", &json, "waited; reason=not_fresh"),
+        ("/api/v1/namespaces/a/pods/p", &json, "forwarded; reason=consistent"),
+        ("/api/v1/namespaces/a/pods/p?resourceVersion=0", &json, "served"),
+        ("/api/v1/namespaces/a/pods/q?resourceVersion=0", &json, "refused; reason=not_found"),
+        ("/api/v1/pods?resourceVersion=0", &yaml, "forwarded; reason=encoding"),
+        ("/api/v1/pods?limit=x", &json, "forwarded; reason=invalid"),
+        ("/api/v1/pods?labelSelector=%21%21", &json, "forwarded; reason=invalid"),
+        ("/api/v1/pods?resourceVersion=1&resourceVersionMatch=Exact", &json, "forwarded; reason=outside_window"),
+        ("/api/v1/secrets", &json, "forwarded; reason=excluded"),
+        ("/api/v1/nothings", &json, "forwarded; reason=not_readable"),
+        ("/version", &json, "forwarded"),
+    ] {
+        let reads = through.daemon.reads.metrics().series();
+        assert_eq!(foretold(&through, target, headers).await, expected, "{target}");
+        assert_eq!(through.daemon.reads.metrics().series(), reads, "{target} was counted");
+        assert_eq!(told(&through, target, headers).await, expected, "{target}");
+    }
+    assert!(through.daemon.reads.metrics().answered() > served);
+    let outside = Client::new(&format!("http://{}", through.daemon.admin)).get("/explained").await;
+    assert_eq!(outside.status, 404);
+}
+
+/// What the apiserver was spared is what clients asked for, less every request that it saw.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
+    let server = Server::builder().object(pod("a", "p", "n")).start().await.unwrap();
+    let through = Through::before(&server, "resources:\n- {resource: pods, pin: true}\n").await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    let spared = async || -> Value {
+        let admin = Client::new(&format!("http://{}", through.daemon.admin));
+        admin.get("/status.json").await.json()["spared"].clone()
+    };
+    let before = spared().await;
+    assert!(before["requests"].as_i64().unwrap() < 0, "{before}");
+    assert!(before["bytes"].as_i64().unwrap() < 0 && before["events"].as_i64().unwrap() < 0, "{before}");
+
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        watches.push(client.watch("/api/v1/pods?watch=1&resourceVersion=0").await);
+    }
+    for watch in &mut watches {
+        assert!(watch.next().await.unwrap().is_some());
+    }
+    for n in 0..10 {
+        server
+            .update(serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "a", "name": "p", "labels": {"n": n.to_string()}}}))
+            .unwrap();
+    }
+    for watch in &mut watches {
+        for _ in 0..10 {
+            assert!(watch.next().await.unwrap().is_some());
+        }
+    }
+    // One that is not there, one that is forwarded, and a write.
+    assert_eq!(client.get("/api/v1/namespaces/a/pods/q?resourceVersion=0").await.status, 404);
+    assert_eq!(client.get("/api/v1/secrets").await.status, 200);
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}"#;
+    let json = [("content-type", "application/json")];
+    assert_eq!(client.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, body).await.status, 201);
+    // A request of informerd's own may be under way.
+    let asked = || 50 + 3 - i64::try_from(server.requests().len()).unwrap();
+    eventually("requests are those of clients less those that the apiserver saw", || {
+        let text = through.context.metrics.encode();
+        let line = text.lines().find(|line| line.starts_with("informerd_spared_requests ")).unwrap();
+        line == format!("informerd_spared_requests {}", asked())
+    })
+    .await;
+    let after = spared().await;
+    assert_eq!(after["requests"].as_i64().unwrap(), asked(), "{after}");
+    // Each watch was sent the object and ten changes.
+    let received = 550 - after["events"].as_i64().unwrap();
+    assert!((10..25).contains(&received), "{after}");
+    assert!(after["bytes"].as_i64().unwrap() > 50_000, "{after}");
+    assert!(after["deliveriesPerEvent"].as_f64().unwrap() > 20.0, "{after}");
+}
