@@ -26,16 +26,17 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     parse_with(request, info, mode, format)
 }
 
-/// [`parse`], in the first form that the client takes and a cache has, whichever it prefers, and never indented.
-pub fn parse_any_form(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+/// [`parse`], in the first form that the client takes and that caches of objects have, whichever it prefers, and never
+/// indented.
+pub fn parse_plain(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     let any = |headers: &HeaderMap, _: &Query, kind| {
         let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
         accept.split(',').find_map(|clause| match negotiate::accept(clause.trim(), kind) {
+            Negotiated::Json { shape: Shape::Table(_), .. } | Negotiated::Other => None,
             Negotiated::Json { shape, .. } => Some(Format::json(shape)),
             Negotiated::Protobuf { shape, json_fallback } => {
                 Some(Format { encoding: Encoding::Protobuf, shape, json_fallback })
             }
-            Negotiated::Other => None,
         })
     };
     parse_with(request, info, mode, any)
