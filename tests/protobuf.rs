@@ -152,6 +152,7 @@ impl World {
             match informer.key.encoding {
                 Encoding::Json => counts.0 += 1,
                 Encoding::Protobuf => counts.1 += 1,
+                Encoding::Table => {}
             }
         }
         found

@@ -396,7 +396,7 @@ impl Reads {
         };
         match &outcome {
             Outcome::Serve(_) if stale => self.metrics.old(),
-            Outcome::Forward(_) if stale => {}
+            _ if stale => {}
             Outcome::Serve(answer) => self.metrics.served(served(answer).waited),
             Outcome::Forward(reason) => self.metrics.forwarded(*reason),
             Outcome::Refuse(status) => self.metrics.refused(refusal(status)),
