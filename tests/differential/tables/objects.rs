@@ -43,7 +43,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         event
     };
-    let timer = |name: &str, spec: Value, status: Value| json!({"apiVersion": "differential.example.com/v1", "kind": "Timer", "metadata": {"name": name, "labels": {"app": "x"}}, "spec": spec});
+    let timer = |name: &str, spec: Value| json!({"apiVersion": "differential.example.com/v1", "kind": "Timer", "metadata": {"name": name, "labels": {"app": "x"}}, "spec": spec});
     let mut all = pods(&containers);
     all.extend([
         ("/api/v1/nodes", json!({"metadata": {"name": "table-node"}})),
