@@ -150,7 +150,7 @@ impl World {
         for informer in self.daemon.daemon.factory.informers() {
             let counts: &mut (usize, usize) = found.entry(informer.key.gvr.group_resource()).or_default();
             match informer.key.encoding {
-                Encoding::Json => counts.0 += 1,
+                Encoding::Json | Encoding::Table => counts.0 += 1,
                 Encoding::Protobuf => counts.1 += 1,
             }
         }

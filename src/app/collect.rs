@@ -228,7 +228,7 @@ impl Collector for Rooms {
         let served = self.factory.served().into_iter();
         let served = served.map(|(resource, count)| (vec![("resource", resource.to_string())], count));
         family(encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)?;
-        let spared = spared(&self.reads, self.upstream.metrics(), &self.http, &self.grpc);
+        let spared = spared(&self.factory, &self.reads, self.upstream.metrics(), &self.http, &self.grpc);
         for (name, help, difference) in [
             ("spared_requests", "Requests the apiserver was spared since the start", spared.requests),
             ("spared_bytes", "Bytes of answers the apiserver was spared since the start", spared.bytes),

@@ -143,7 +143,7 @@ impl Live for Daemon {
         Sample {
             objects: caches.iter().map(|stats| stats.objects as u64).sum(),
             watches: u64::try_from(open).unwrap_or(0),
-            spared: spared(self.reads.metrics(), self.upstream.metrics(), &self.http, &self.grpc),
+            spared: spared(&self.factory, self.reads.metrics(), self.upstream.metrics(), &self.http, &self.grpc),
         }
     }
 }

@@ -42,8 +42,8 @@ impl Introspect for Everything {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
             server: self.upstream.authority().to_string(),
-            spared: spared(self.reads.metrics(), upstream, &self.http, &self.grpc),
-            served: self.reads.metrics().local(),
+            spared: spared(&self.factory, self.reads.metrics(), upstream, &self.http, &self.grpc),
+            served: served(&self.factory),
             own: upstream.own(),
             forwarded: self.http.requests_forwarded.get(),
             refused: self.http.requests_refused.get(),
@@ -106,6 +106,7 @@ impl grpc::Introspect for Everything {
 
 /// What the apiserver was spared: the difference between what went out to clients and what came from the apiserver.
 pub(super) fn spared(
+    factory: &Factory,
     reads: &ReadMetrics,
     upstream: &UpstreamMetrics,
     http: &HttpMetrics,
@@ -113,13 +114,18 @@ pub(super) fn spared(
 ) -> Spared {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Spared::from(Traffic {
-        answered: reads.answered() + http.requests_forwarded.get(),
+        answered: served(factory) + reads.not_found() + http.requests_forwarded.get(),
         asked: upstream.own() + upstream.forwarded(),
         sent_bytes: http.clients.sent_bytes(),
         received_bytes: load(&upstream.received_bytes),
         sent_events: http.watch_events.get() + grpc.events.get(),
         received_events: load(&upstream.received_events),
     })
+}
+
+/// Reads that were answered from caches, over HTTP and gRPC.
+fn served(factory: &Factory) -> u64 {
+    factory.served().iter().map(|(_, count)| count).sum()
 }
 
 /// Zero if never.

@@ -173,7 +173,7 @@ mod tests {
         );
         assert_eq!(asked(&plain), ["impersonate /v1 /users/ jane"]);
         let all = of(&[
-            ("impersonate-group", ""),
+            ("impersonate-group", "b"),
             ("impersonate-user", "jane"),
             ("impersonate-group", "a, c"),
             ("impersonate-uid", "7"),
@@ -181,7 +181,7 @@ mod tests {
             ("impersonate-extra-acme.com%2fscope", "y"),
         ])
         .unwrap();
-        assert_eq!(all.user.groups, ["", "a, c", "system:authenticated"]);
+        assert_eq!(all.user.groups, ["b", "a, c", "system:authenticated"]);
         assert_eq!(
             (all.user.uid.as_str(), &all.user.extra["acme.com/scope"][..]),
             ("7", &["x".to_owned(), "y".to_owned()][..])
@@ -191,7 +191,7 @@ mod tests {
             [
                 "impersonate /v1 /users/ jane",
                 "impersonate authentication.k8s.io/v1 /uids/ 7",
-                "impersonate /v1 /groups/ ",
+                "impersonate /v1 /groups/ b",
                 "impersonate /v1 /groups/ a, c",
                 "impersonate authentication.k8s.io/v1 /userextras/acme.com/scope x",
                 "impersonate authentication.k8s.io/v1 /userextras/acme.com/scope y",
@@ -230,14 +230,14 @@ mod tests {
             &[(USER, "system:node:n")],
             &[(USER, "system:serviceaccount:a")],
             &[(USER, "system:serviceaccount:a:b:c")],
-            &[(USER, "system:serviceaccount::")],
-            &[(USER, "system:serviceaccount:A:")],
+            &[(USER, "system:serviceaccount::b")],
+            &[(USER, "system:serviceaccount:A:b")],
             &[(USER, "system:serviceaccount:a:b..c")],
             &[jane, ("impersonate-extra-", "x")],
             &[jane, ("impersonate-extra-%41", "x")],
             &[jane, ("impersonate-extra-%zz", "x")],
             &[jane, ("impersonate-extra-%ff", "x")],
-            &[jane, ("impersonate-extra-a.", "x"), ("impersonate-extra-a%2eb", "y")],
+            &[jane, ("impersonate-extra-a.b", "x"), ("impersonate-extra-a%2eb", "y")],
             &[jane, ("impersonate-users", "x")],
             &many,
         ] {

@@ -36,7 +36,7 @@ impl Difference {
             }
             match held.next_if(|held| held.key == object.key) {
                 Some(held) if held.rv == object.rv && held.attributes.uid() == object.attributes.uid() => {
-                    if held.raw().framed() != object.raw().framed() {
+                    if !held.is_written_as(&object) {
                         difference.store.insert(object);
                         difference.rewritten = true;
                     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::groups::view;
+use super::walk::{LOOKS, Walk};
 use super::watcher::{EndReason, Membership};
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 
@@ -36,8 +37,6 @@ pub(super) struct Replay {
 
 /// Objects or events held at once.
 const BATCH: usize = 64;
-/// Objects or events looked at in one poll.
-const LOOKS: usize = 2048;
 
 // === impl Listing ===
 
@@ -54,24 +53,10 @@ impl Listing {
             Ok(snapshot) => snapshot,
             Err(reason) => return Step::End(reason),
         };
-        let predicate = &membership.group.predicate;
-        self.walked = true;
+        let mut walk = Walk::new(snapshot, membership.group.predicate.clone(), self.after.take());
         let mut batch = Vec::new();
-        if !predicate.matches_nothing() {
-            let after = self.after.take();
-            let objects = snapshot.range(&predicate.scope, after.as_ref().map(ObjectKey::as_str));
-            for (looked, object) in objects.enumerate() {
-                if predicate.matches(object) {
-                    batch.push(object.clone());
-                }
-                if batch.len() == BATCH || looked + 1 == LOOKS {
-                    self.after = Some(object.key.clone());
-                    self.walked = false;
-                    break;
-                }
-            }
-        }
-        drop(snapshot);
+        self.walked = !walk.step(BATCH, |object| batch.push(object.clone()));
+        self.after = walk.into_after();
         if self.walked {
             membership.group.ring.lock().pin(membership.slot, None);
         }

@@ -31,6 +31,7 @@ mod store;
 mod stress_tests;
 #[cfg(test)]
 mod testing;
+mod walk;
 mod watch_cache;
 #[cfg(test)]
 mod watch_tests;
@@ -47,6 +48,7 @@ pub use invariants::Invariant;
 pub use ready::Readiness;
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};
+pub use walk::Walk;
 pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
 pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};
 pub use writer::{ApplyError, ReplaceError, Replaced, Writer};

@@ -21,7 +21,7 @@ impl Writer {
     #[expect(clippy::result_large_err, reason = "no error: the object is given back to be kept")]
     pub fn known(&self, object: Object) -> Result<Arc<Object>, Object> {
         match self.store.get(&object.key) {
-            Some(held) if held.rv == object.rv && held.raw().framed() == object.raw().framed() => Ok(held.clone()),
+            Some(held) if held.rv == object.rv && held.is_written_as(&object) => Ok(held.clone()),
             _ => Err(object),
         }
     }

@@ -95,9 +95,9 @@ impl ObjectsService for Objects {
         let tokens =
             TokenBase::new(&self.cluster.id().await, request.selection.as_ref().unwrap_or(&Selection::default()));
         let header = ListHeader {
-            resource_version: state.rv.to_string(),
+            resource_version: state.snapshot.rv().to_string(),
             encoding: render::encoding(state.source.encoding()).into(),
-            resume_token: tokens.at(state.rv),
+            resume_token: tokens.at(state.snapshot.rv()),
         };
         let form = state.source.form.clone();
         let metrics = Arc::clone(&self.metrics);

@@ -31,20 +31,24 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> Option<(Response<Body>, Plan)> {
         let head = head.filter(|_| error.is_silence())?;
-        let parsed = read::parse_any_form(&head, info, connection.listener.mode());
-        let Parsed::Read(mut read, wanted) = parsed else { return None };
-        read.stale = true;
-        match self.authorize(&head, info, connection, audit_id).await {
-            Ok(Some((grant, entry))) => {
-                let taken = Taken::of(&head, wanted, connection);
-                let (response, plan) = self.read(*read, info.verb, grant, entry, &taken, audit_id).await;
-                response.zip(Some(plan))
-            }
-            Ok(None) => None,
-            Err(status) => {
-                let response = self.refuse(&status, wanted.status, audit_id.clone());
-                Some((response, Plan::Refused("unauthorized")))
+        // As it is asked, or in a form that the client takes as well.
+        for parse in [read::parse, read::parse_plain] {
+            let Parsed::Read(mut read, wanted) = parse(&head, info, connection.listener.mode()) else { continue };
+            read.stale = true;
+            match self.authorize(&head, info, connection, audit_id).await {
+                Ok(Some((grant, entry))) => {
+                    let taken = Taken::of(&head, wanted, connection);
+                    if let (Some(response), plan) = self.read(*read, info.verb, grant, entry, &taken, audit_id).await {
+                        return Some((response, plan));
+                    }
+                }
+                Ok(None) => return None,
+                Err(status) => {
+                    let response = self.refuse(&status, wanted.status, audit_id.clone());
+                    return Some((response, Plan::Refused("unauthorized")));
+                }
             }
         }
+        None
     }
 }

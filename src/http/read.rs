@@ -28,9 +28,9 @@ pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     parse_with(request, info, mode, Wanted::of)
 }
 
-/// [`parse`], in the first form that the client takes and a cache has, whichever it prefers.
-pub fn parse_any_form(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
-    parse_with(request, info, mode, Wanted::any)
+/// [`parse`], in the first form that the client takes and that caches of objects have, whichever it prefers.
+pub fn parse_plain(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
+    parse_with(request, info, mode, Wanted::plain)
 }
 
 fn parse_with(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cache::{self, CacheConfig, WatchCache, WatchSpec, WatchStart, Writer};
+use crate::cache::{self, CacheConfig, Walk, WatchCache, WatchSpec, WatchStart, Writer};
 use crate::codec::json::{self, Style};
 use crate::codec::{Form, ListMetaOut, Shape};
 use crate::lifecycle::spawn;
@@ -106,7 +106,7 @@ impl World {
             meta: ListMetaOut { rv: snapshot.rv(), ..ListMetaOut::default() },
             served: Served::default(),
             identity: ListIdentity { state: snapshot.id(), predicate: predicate.clone(), after: None, limit: None },
-            items: ListItems::Matching { snapshot, predicate, after: None },
+            items: ListItems::Matching(Walk::new(snapshot, predicate, None)),
         }
     }
 

@@ -27,7 +27,7 @@ impl Wanted {
     }
 
     /// The first form that the client takes and that is of the objects themselves, whichever it prefers.
-    pub fn any(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
+    pub fn plain(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
         let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
         let mut forms = accept.split(',').filter_map(|clause| form(clause.trim(), kind));
         let (format, pretty_param) = forms.find(|(format, _)| format.encoding != Encoding::Table)?;

@@ -80,6 +80,12 @@ impl Object {
         }
     }
 
+    /// Whether both have the same bytes. Another apiserver may write an object of the same revision otherwise, and print
+    /// another row of it.
+    pub fn is_written_as(&self, other: &Self) -> bool {
+        self.raw.bytes == other.raw.bytes && self.row == other.row
+    }
+
     pub fn row(&self) -> Option<&Row> {
         self.row.as_deref()
     }

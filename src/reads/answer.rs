@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::cache::{CacheWatcher, Snapshot, StateId, WatchCache, WatcherEvent};
+use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Encoding, Object, Status};
+use crate::meta::{Encoding, Object, ObjectKey, Status};
 use crate::selector::Predicate;
 
 use super::Served;
@@ -82,14 +82,14 @@ pub struct ListIdentity {
     pub state: StateId,
     pub predicate: Predicate,
     /// Where a page begins, and how many objects it may have.
-    pub after: Option<String>,
+    pub after: Option<ObjectKey>,
     pub limit: Option<usize>,
 }
 
 /// The items of a list: all of a snapshot that match, walked while they are written, or one page.
 #[derive(Debug)]
 pub enum ListItems {
-    Matching { snapshot: Snapshot, predicate: Predicate, after: Option<String> },
+    Matching(Walk),
     Page(Vec<Arc<Object>>),
 }
 
@@ -168,9 +168,6 @@ impl ForwardReason {
 
 // === impl ListItems ===
 
-/// Objects looked at in one call, found or not.
-const LOOKS: usize = 2048;
-
 impl ListItems {
     /// Bytes of all items as they are written, for [`ListMetaOut::items_len`].
     pub(super) async fn measure(&self, form: &Form, shape: Shape) -> u64 {
@@ -178,27 +175,10 @@ impl ListItems {
         match self {
             _ if form.encoding() != Encoding::Protobuf => 0,
             Self::Page(objects) => objects.iter().map(len).sum(),
-            Self::Matching { predicate, .. } if predicate.matches_nothing() => 0,
-            Self::Matching { snapshot, predicate, after } => {
+            Self::Matching(walk) => {
                 let mut sum = 0;
-                let mut after = after.clone();
-                loop {
-                    let (mut looked, mut last) = (0, None);
-                    for object in snapshot.range(&predicate.scope, after.as_deref()) {
-                        sum += if predicate.matches(object) { len(object) } else { 0 };
-                        looked += 1;
-                        if looked >= LOOKS {
-                            last = Some(object.key.as_str().to_owned());
-                            break;
-                        }
-                    }
-                    if last.is_none() {
-                        return sum;
-                    }
-                    after = last;
-                    // A large list is walked for milliseconds; others want this thread too.
-                    tokio::task::yield_now().await;
-                }
+                walk.clone().all(|object| sum += len(object)).await;
+                sum
             }
         }
     }
@@ -213,25 +193,7 @@ impl ListItems {
                 *objects = rest;
                 !objects.is_empty()
             }
-            Self::Matching { predicate, .. } if predicate.matches_nothing() => false,
-            Self::Matching { snapshot, predicate, after } => {
-                let mut last = None;
-                let (mut looked, mut found) = (0, 0);
-                for object in snapshot.range(&predicate.scope, after.as_deref()) {
-                    looked += 1;
-                    if predicate.matches(object) {
-                        into.push(object.clone());
-                        found += 1;
-                    }
-                    if found >= max || looked >= LOOKS {
-                        last = Some(object.key.as_str().to_owned());
-                        break;
-                    }
-                }
-                let more = last.is_some();
-                *after = last;
-                more
-            }
+            Self::Matching(walk) => walk.step(max, |object| into.push(object.clone())),
         }
     }
 }

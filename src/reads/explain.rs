@@ -7,8 +7,9 @@ use crate::meta::{Encoding, ObjectKey, Verb};
 
 use super::floors::Floor;
 use super::list::{is_narrowed, is_uncached};
-use super::plan::{Freshness, ListState, WatchPlan};
-use super::service::{Resolved, Unserved};
+use super::plan::{At, Freshness, WatchPlan};
+use super::service::Resolved;
+use super::unserved::Unserved;
 use super::{ForwardReason, ReadRequest, Reads, plan};
 
 /// What would become of a read, were it sent now.
@@ -46,7 +47,7 @@ pub enum Wait {
 /// What a read asks of the cache.
 enum Need {
     State(Freshness),
-    List(ListState),
+    List(At),
     History(WatchPlan),
 }
 
@@ -59,12 +60,12 @@ impl Reads {
         let (mut read, need) = match self.wanted(request, verb).await {
             Ok(wanted) => wanted,
             Err(Unserved::Forward(reason)) => return forwarded(reason),
-            Err(Unserved::Refuse(_) | Unserved::TooLarge { .. }) => return forwarded(ForwardReason::NotFresh),
+            Err(_) => return forwarded(ForwardReason::NotFresh),
         };
         if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness)) {
             return forwarded(ForwardReason::Consistent);
         }
-        if let Need::State(freshness) | Need::List(ListState::Latest(freshness)) = need {
+        if let Need::State(freshness) | Need::List(At::Latest(freshness)) = need {
             read.hurry(verb, freshness);
         }
         loop {
@@ -90,10 +91,8 @@ impl Reads {
             if !informer.cache.is_ready() {
                 return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
             }
-            let newest = matches!(
-                need,
-                Need::State(Freshness::Consistent) | Need::List(ListState::Latest(Freshness::Consistent))
-            );
+            let newest =
+                matches!(need, Need::State(Freshness::Consistent) | Need::List(At::Latest(Freshness::Consistent)));
             if newest && informer.would_forward(&self.need(&read, Freshness::Consistent, verb)) {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::Consistent), informer: name };
             }
@@ -134,8 +133,8 @@ impl Reads {
             Freshness::NotOlderThan(rv) => (newest < rv.max(floor.get())).then_some(Wait::Revision),
         };
         let wait = match *need {
-            Need::State(freshness) | Need::List(ListState::Latest(freshness)) => fresh(freshness),
-            Need::List(ListState::Exact(rv)) => match cache.snapshot_at(rv) {
+            Need::State(freshness) | Need::List(At::Latest(freshness)) => fresh(freshness),
+            Need::List(At::Exact(rv)) => match cache.snapshot_at(rv) {
                 Ok(_) => None,
                 Err(SnapshotError::TooNew) => Some(Wait::Revision),
                 Err(SnapshotError::NotReady) => Some(Wait::Sync),

@@ -7,7 +7,8 @@ use crate::codec::Shape;
 use crate::meta::{ObjectKey, Verb, errors};
 
 use super::plan::Freshness;
-use super::service::{Resolved, Unserved, served};
+use super::service::{Resolved, served};
+use super::unserved::Unserved;
 use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
@@ -15,8 +16,7 @@ impl Reads {
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
         let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
         let result = self.try_get(request).instrument(span.clone()).await;
-        spans::end(&span, &result, |answer| answer.served);
-        self.outcome(request.stale, result, |answer| answer.served.waited)
+        self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {

@@ -1,32 +1,21 @@
 //! Lists: complete, exact, and in pages of one snapshot.
 
-use std::sync::Arc;
-
 use tracing::Instrument as _;
 
-use crate::cache::{Snapshot, SnapshotError};
+use crate::cache::Walk;
 use crate::codec::ListMetaOut;
-use crate::informer::Informer;
-use crate::meta::{ContinueToken, Object, ObjectKey, ResourceVersion, Verb};
-use crate::selector::Predicate;
+use crate::meta::{ContinueToken, ObjectKey, ResourceVersion, Verb};
 
-use super::plan::{Freshness, ListPlan, ListState};
-use super::service::{Resolved, Unserved, served};
-use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, Waited, plan, spans};
-
-/// One page of a snapshot.
-struct Page {
-    objects: Vec<Arc<Object>>,
-    continue_after: Option<ObjectKey>,
-    remaining: Option<i64>,
-}
+use super::plan::{At, ListPlan};
+use super::service::{Resolved, served};
+use super::unserved::Unserved;
+use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
         let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
         let result = self.try_list(request).instrument(span.clone()).await;
-        spans::end(&span, &result, |answer| answer.served);
-        self.outcome(request.stale, result, |answer| answer.served.waited)
+        self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {
@@ -45,11 +34,12 @@ impl Reads {
         if is_narrowed(&read, request, &plan) {
             return Err(ForwardReason::Unsupported.into());
         }
-        if let ListState::Latest(freshness) = plan.state {
+        if let At::Latest(freshness) = plan.state {
             read.hurry(Verb::List, freshness);
         }
         let (informer, form, waited) = self.synced(&mut read).await?;
-        let (snapshot, rv, waited_fresh) = self.state(&informer, &read, &plan).await?;
+        let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
+        let rv = snapshot.rv();
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
         let identity = ListIdentity {
             state: snapshot.id(),
@@ -57,6 +47,7 @@ impl Reads {
             after: after.clone(),
             limit: plan.limit,
         };
+        let walk = Walk::new(snapshot, read.predicate, after);
         let mut answer = ListAnswer {
             form,
             shape: read.shape,
@@ -66,81 +57,48 @@ impl Reads {
             identity,
         };
         match plan.limit {
-            None => answer.items = ListItems::Matching { snapshot, predicate: read.predicate, after },
-            Some(limit) => {
-                let unselected = request.options.label_selector.is_empty() && request.options.field_selector.is_empty();
-                let page = page(&snapshot, &read.predicate, after.as_deref(), limit, unselected);
-                answer.meta.continue_token = page.continue_after.map(|key| token(request, rv, &key));
-                answer.meta.remaining = page.remaining;
-                answer.items = ListItems::Page(page.objects);
-            }
+            None => answer.items = ListItems::Matching(walk),
+            Some(limit) => self.page(request, walk, limit, &mut answer).await,
         }
         answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await;
         Ok(answer)
     }
 
-    /// The snapshot a plan reads, and the revision the answer carries.
-    async fn state(
-        &self,
-        informer: &Arc<Informer>,
-        read: &Resolved,
-        plan: &ListPlan,
-    ) -> Result<(Snapshot, ResourceVersion, Waited), Unserved> {
-        match plan.state {
-            ListState::Latest(freshness) => {
-                let (snapshot, waited) = self.fresh(informer, read, freshness, Verb::List).await?;
-                let rv = snapshot.rv();
-                read.floor.raise(rv);
-                Ok((snapshot, rv, waited))
-            }
-            ListState::Exact(rv) => {
-                let (_, waited) = self.fresh(informer, read, Freshness::NotOlderThan(rv), Verb::List).await?;
-                match informer.cache.snapshot_at(rv) {
-                    Ok(snapshot) => Ok((snapshot, rv, waited)),
-                    Err(SnapshotError::NotReady) => Err(ForwardReason::NotSynced.into()),
-                    Err(SnapshotError::TooOld | SnapshotError::TooNew) => Err(ForwardReason::OutsideWindow.into()),
-                }
+    /// Fills in a page as the apiserver cuts it: it stops after `limit` objects, and goes on iff any object follows,
+    /// selected or not.
+    async fn page(&self, request: &ReadRequest, mut walk: Walk, limit: usize, answer: &mut ListAnswer) {
+        let all = walk.clone();
+        let mut page = Vec::with_capacity(limit.min(1024));
+        let mut more = true;
+        while more && page.len() < limit {
+            more = walk.step(limit - page.len(), |object| page.push(object.clone()));
+            if more && page.len() < limit {
+                tokio::task::yield_now().await;
             }
         }
+        if let (true, Some(last)) = (more, walk.into_after()) {
+            answer.meta.continue_token = Some(token(request, answer.meta.rv, &last));
+            if request.options.label_selector.is_empty() && request.options.field_selector.is_empty() {
+                // What is left is counted once, and then handed on from page to page.
+                let whole = ListIdentity { limit: None, ..answer.identity.clone() };
+                let rest = self.counts.get_with(whole.clone(), all.count()).await - page.len() as u64;
+                self.counts.insert(ListIdentity { after: Some(last), ..whole }, rest).await;
+                answer.meta.remaining = i64::try_from(rest).ok();
+            }
+        }
+        answer.items = ListItems::Page(page);
     }
 }
 
 /// The apiserver reads single keys and narrowed namespaces at old revisions from etcd, with other tokens.
 pub(super) fn is_narrowed(read: &Resolved, request: &ReadRequest, plan: &ListPlan) -> bool {
     let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
-    narrowed && (matches!(plan.state, ListState::Exact(_)) || plan.limit.is_some())
+    narrowed && (matches!(plan.state, At::Exact(_)) || plan.limit.is_some())
 }
 
 /// The resources the kube-apiserver keeps no watch cache for.
 pub(super) fn is_uncached(request: &ReadRequest) -> bool {
     &*request.gvr.resource == "events" && matches!(&*request.gvr.group, "" | "events.k8s.io")
-}
-
-/// A page as the apiserver cuts it: it stops after `limit` matches, and goes on iff any object follows, matching or not.
-fn page(snapshot: &Snapshot, predicate: &Predicate, after: Option<&str>, limit: usize, unselected: bool) -> Page {
-    let mut page = Page { objects: Vec::with_capacity(limit.min(1024)), continue_after: None, remaining: None };
-    if predicate.matches_nothing() {
-        return page;
-    }
-    let mut items = snapshot.range(&predicate.scope, after);
-    let mut last = None;
-    for object in items.by_ref() {
-        last = Some(object);
-        if predicate.matches(object) {
-            page.objects.push(object.clone());
-            if page.objects.len() == limit {
-                break;
-            }
-        }
-    }
-    if page.objects.len() == limit && items.next().is_some() {
-        page.continue_after = last.map(|object| object.key.clone());
-        if unselected {
-            // One was taken to see that there is more.
-            page.remaining = i64::try_from(1 + items.count()).ok();
-        }
-    }
-    page
 }
 
 /// A token in the form of the apiserver's: relative to the request's scope, with a leading slash if it is of the watch
@@ -151,11 +109,7 @@ fn token(request: &ReadRequest, rv: ResourceVersion, key: &ObjectKey) -> String 
     ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("{root}{relative}") }.encode()
 }
 
-/// The flat key a token's start names.
-fn absolute(namespace: Option<&str>, start: &str) -> String {
-    let relative = start.trim_start_matches('/');
-    match namespace {
-        Some(namespace) => format!("{namespace}/{relative}"),
-        None => relative.to_owned(),
-    }
+/// The key a token's start names.
+fn absolute(namespace: Option<&str>, start: &str) -> ObjectKey {
+    ObjectKey::new(namespace.unwrap_or_default(), start.trim_start_matches('/'))
 }

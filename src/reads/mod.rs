@@ -19,17 +19,19 @@ mod served;
 mod service;
 mod spans;
 mod typed;
+mod unserved;
 mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
 pub use explain::{Fate, Forecast, Wait};
 pub use floors::Floors;
 pub use metrics::ReadMetrics;
+pub use plan::At;
 pub use request::ReadRequest;
 pub use selection::{Filter, IndexKey, Selection, Wanted};
 pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
-pub use typed::{At, OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
+pub use typed::{OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
 
 /// What a watch yields; part of [`WatchSource`]'s interface.
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};

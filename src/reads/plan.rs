@@ -9,8 +9,8 @@ use super::{ConsistentReads, ForwardReason};
 pub use crate::informer::Freshness;
 
 /// Which state a list is read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
     /// The newest state, once it is this fresh. The answer carries the cache's revision.
     Latest(Freshness),
     /// The state at exactly this revision. The answer carries this number.
@@ -19,7 +19,7 @@ pub enum ListState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPlan {
-    pub state: ListState,
+    pub state: At,
     /// Objects of a page; `None` for a complete list.
     pub limit: Option<usize>,
     /// The last key of the page before, relative to the request's scope with its leading slash.
@@ -45,7 +45,7 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
         return Err(ForwardReason::Unsupported);
     }
     let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
-    let newest = |freshness| Ok(ListPlan { state: ListState::Latest(freshness), limit, after: None });
+    let newest = |freshness| Ok(ListPlan { state: At::Latest(freshness), limit, after: None });
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
         ListRevision::MostRecent => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
@@ -54,15 +54,15 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
         },
         ListRevision::Any if uncached => newest(Freshness::Any),
         // The apiserver's cache ignores the limit here, and clients rely on the complete answer.
-        ListRevision::Any => Ok(ListPlan { state: ListState::Latest(Freshness::Any), limit: None, after: None }),
+        ListRevision::Any => Ok(ListPlan { state: At::Latest(Freshness::Any), limit: None, after: None }),
         ListRevision::NotOlderThan(rv) => newest(Freshness::NotOlderThan(rv)),
-        ListRevision::Exact(rv) => Ok(ListPlan { state: ListState::Exact(rv), limit, after: None }),
+        ListRevision::Exact(rv) => Ok(ListPlan { state: At::Exact(rv), limit, after: None }),
         // The apiserver takes no notice of the limit then if its cache has the page, and honours it if etcd has.
         ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() && !uncached => {
             Err(ForwardReason::Unsupported)
         }
         ListRevision::Continue(token) => match u64::try_from(token.rv) {
-            Ok(rv) => Ok(ListPlan { state: ListState::Exact(ResourceVersion(rv)), limit, after: Some(token.start) }),
+            Ok(rv) => Ok(ListPlan { state: At::Exact(ResourceVersion(rv)), limit, after: Some(token.start) }),
             // The newest state from a key on.
             Err(_) => Err(ForwardReason::Consistent),
         },

@@ -15,11 +15,11 @@ fn list_of(query: &str, mode: ConsistentReads) -> Result<ListPlan, ForwardReason
 }
 
 fn latest(freshness: Freshness, limit: Option<usize>) -> Result<ListPlan, ForwardReason> {
-    Ok(ListPlan { state: ListState::Latest(freshness), limit, after: None })
+    Ok(ListPlan { state: At::Latest(freshness), limit, after: None })
 }
 
 fn exact(rv: u64, limit: Option<usize>) -> Result<ListPlan, ForwardReason> {
-    Ok(ListPlan { state: ListState::Exact(ResourceVersion(rv)), limit, after: None })
+    Ok(ListPlan { state: At::Exact(ResourceVersion(rv)), limit, after: None })
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_limit_without_match_means_exact() {
 fn tokens_name_an_exact_state() {
     let token = |rv| ContinueToken { rv, start: "/a/b".into() }.encode();
     let plan = list_of(&format!("limit=2&continue={}", token(9)), Upstream).unwrap();
-    assert_eq!(plan.state, ListState::Exact(ResourceVersion(9)));
+    assert_eq!(plan.state, At::Exact(ResourceVersion(9)));
     assert_eq!(plan.after.as_deref(), Some("/a/b"));
     assert_eq!(list_of(&format!("continue={}", token(-1)), Probe), Err(ForwardReason::Consistent));
     assert_eq!(list_of(&format!("continue={}&resourceVersion=5", token(9)), Probe), Err(ForwardReason::Invalid));
@@ -87,7 +87,7 @@ fn the_limit_always_holds_for_uncached_types() {
     let token = ContinueToken { rv: 7, start: "/a/b".into() }.encode();
     for revision in ["", "resourceVersion=0&"] {
         let plan = list_of(&format!("{revision}limit=1&continue={token}")).unwrap();
-        assert_eq!(plan.state, ListState::Exact(ResourceVersion(7)));
+        assert_eq!(plan.state, At::Exact(ResourceVersion(7)));
         assert_eq!((plan.limit, plan.after.as_deref()), (Some(1), Some("/a/b")));
     }
 }

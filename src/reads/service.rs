@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use tokio::time::Instant;
+use tracing::Span;
 
-use crate::cache::Snapshot;
+use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::{Form, Format, Shape, table};
 use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
@@ -15,8 +16,9 @@ use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 use super::allowance::Allowance;
 use super::floors::Floor;
 use super::gets::Gets;
-use super::plan::Freshness;
-use super::{Floors, ForwardReason, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
+use super::plan::{At, Freshness};
+use super::unserved::Unserved;
+use super::{Floors, ForwardReason, ListIdentity, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
 
 /// How reads that must be the newest are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +85,9 @@ pub struct ReadsConfig {
 const OLD_WATCHES: u32 = 100;
 const OLD_WATCH_EVERY: Duration = Duration::from_secs(6);
 
+/// Some hundred bytes each.
+const COUNTED_PAGES: u64 = 1024;
+
 /// The read path over the shared informers. Cloning shares it.
 #[derive(Clone)]
 pub struct Reads {
@@ -92,6 +97,8 @@ pub struct Reads {
     metrics: Arc<ReadMetrics>,
     pub(super) old_watches: Arc<Allowance>,
     pub(super) gets: Arc<Gets>,
+    /// How many objects there are from the beginning of a page on. Of so many pages; others are counted again.
+    pub(super) counts: moka::future::Cache<ListIdentity, u64>,
 }
 
 /// A request whose resource and selectors are known.
@@ -115,16 +122,6 @@ pub(super) struct Resolved {
     pub(super) stale: bool,
     /// How long it waits at most for its informer to be synced.
     pub(super) patience: Duration,
-}
-
-/// A read that ends before an answer: forwarded or refused.
-pub(super) enum Unserved {
-    Forward(ForwardReason),
-    Refuse(Box<crate::meta::Status>),
-    /// The store itself has not reached the revision asked for.
-    TooLarge {
-        want: ResourceVersion,
-    },
 }
 
 // === impl ConsistentReads ===
@@ -176,6 +173,7 @@ impl Reads {
             metrics: Arc::default(),
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
             gets: Arc::default(),
+            counts: moka::future::Cache::new(COUNTED_PAGES),
         }
     }
 
@@ -337,6 +335,31 @@ impl Reads {
         }
     }
 
+    /// The state a list is of.
+    pub(super) async fn state(
+        &self,
+        informer: &Arc<Informer>,
+        read: &Resolved,
+        at: At,
+    ) -> Result<(Snapshot, Waited), Unserved> {
+        let freshness = match at {
+            At::Latest(freshness) => freshness,
+            At::Exact(rv) => Freshness::NotOlderThan(rv),
+        };
+        let (latest, waited) = self.fresh(informer, read, freshness, Verb::List).await?;
+        let At::Exact(rv) = at else {
+            read.floor.raise(latest.rv());
+            return Ok((latest, waited));
+        };
+        match informer.cache.snapshot_at(rv) {
+            Ok(snapshot) => Ok((snapshot, waited)),
+            Err(SnapshotError::NotReady) => Err(ForwardReason::NotSynced.into()),
+            Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
+                Err(Unserved::Expired(Box::new(errors::expired_snapshot(rv.get()))))
+            }
+        }
+    }
+
     /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
     /// watch that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
@@ -361,35 +384,25 @@ impl Reads {
     /// Counts an outcome on its way out. A read that is `stale` has been counted before, as one that is forwarded.
     pub(super) fn outcome<T>(
         &self,
+        span: &Span,
         stale: bool,
         result: Result<T, Unserved>,
-        waited: impl FnOnce(&T) -> Waited,
+        served: impl Fn(&T) -> Served,
     ) -> Outcome<T> {
-        match result {
-            Ok(answer) if stale => {
-                self.metrics.old();
-                Outcome::Serve(answer)
-            }
+        let outcome = match result {
             // That an old state has no such object says little.
             Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
-            Ok(answer) => {
-                self.metrics.served(waited(&answer));
-                Outcome::Serve(answer)
-            }
-            Err(Unserved::Forward(reason)) => {
-                self.metrics.forwarded(reason);
-                Outcome::Forward(reason)
-            }
-            Err(Unserved::TooLarge { .. }) => {
-                // The apiserver waits for it as long as it thinks right, and words its own refusal.
-                self.metrics.forwarded(ForwardReason::NotFresh);
-                Outcome::Forward(ForwardReason::NotFresh)
-            }
-            Err(Unserved::Refuse(status)) => {
-                self.metrics.refused(refusal(&status));
-                Outcome::Refuse(status)
-            }
+            result => result.map_or_else(Outcome::from, Outcome::Serve),
+        };
+        match &outcome {
+            Outcome::Serve(_) if stale => self.metrics.old(),
+            _ if stale => {}
+            Outcome::Serve(answer) => self.metrics.served(served(answer).waited),
+            Outcome::Forward(reason) => self.metrics.forwarded(*reason),
+            Outcome::Refuse(status) => self.metrics.refused(refusal(status)),
         }
+        spans::end(span, &outcome, served);
+        outcome
     }
 }
 
@@ -445,27 +458,4 @@ fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> 
     let fields = FieldSelector::parse(&request.options.field_selector).ok()?.compile(resource, table).ok()?;
     let scope = Scope { namespace: request.namespace.clone(), name: request.name.clone() };
     Some(Predicate::new(scope, Arc::new(labels), Arc::new(fields)))
-}
-
-// === impl Unserved ===
-
-impl From<ForwardReason> for Unserved {
-    fn from(reason: ForwardReason) -> Self {
-        Self::Forward(reason)
-    }
-}
-
-impl From<NoCoverage> for ForwardReason {
-    fn from(reason: NoCoverage) -> Self {
-        match reason {
-            NoCoverage::Excluded => Self::Excluded,
-            NoCoverage::Encoding => Self::Encoding,
-            NoCoverage::NotReadable => Self::NotReadable,
-            NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
-            NoCoverage::Forbidden => Self::Forbidden,
-            NoCoverage::Memory => Self::Memory,
-            NoCoverage::Seldom => Self::Seldom,
-            NoCoverage::Cells => Self::TableCells,
-        }
-    }
 }

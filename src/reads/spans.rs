@@ -3,9 +3,8 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::service::Unserved;
 use super::typed::Refusal;
-use super::{ForwardReason, Served, Waited, refusal};
+use super::{Outcome, Served, Waited, refusal};
 use crate::informer::Informer;
 use crate::meta::{Gvr, ResourceVersion};
 use crate::telemetry::trace::{self, SPANS};
@@ -43,18 +42,17 @@ pub(super) fn informer(informer: &Informer) {
 }
 
 /// Says how a read of the REST side was answered.
-pub(super) fn end<T>(span: &Span, result: &Result<T, Unserved>, served: impl FnOnce(&T) -> Served) {
+pub(super) fn end<T>(span: &Span, outcome: &Outcome<T>, served: impl FnOnce(&T) -> Served) {
     if span.is_disabled() {
         return;
     }
-    let (plan, reason) = match result {
-        Ok(answer) => {
+    let (plan, reason) = match outcome {
+        Outcome::Serve(answer) => {
             let served = served(answer);
             return serve(span, served.waited, served.rv);
         }
-        Err(Unserved::Forward(reason)) => ("forward", reason.as_str()),
-        Err(Unserved::TooLarge { .. }) => ("forward", ForwardReason::NotFresh.as_str()),
-        Err(Unserved::Refuse(status)) => ("refuse", refusal(status)),
+        Outcome::Forward(reason) => ("forward", reason.as_str()),
+        Outcome::Refuse(status) => ("refuse", refusal(status)),
     };
     span.record("informerd.plan", plan);
     span.record("informerd.reason", reason);

@@ -7,23 +7,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::cache::{CacheWatcher, Snapshot, SnapshotError, WatchError, WatchSpec, WatchStart};
+use crate::cache::{CacheWatcher, Snapshot, Walk, WatchSpec, WatchStart};
 use crate::codec::Form;
 use crate::informer::Informer;
 use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Status, Verb, errors};
 use crate::selector::Predicate;
 
 use super::plan::Freshness;
-use super::service::{Resolved, Unserved};
-use super::{ForwardReason, ListItems, Reads, Selection, Waited, refusal, spans};
-
-/// Which state to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    Latest(Freshness),
-    /// Exactly this revision, inside the window.
-    Exact(ResourceVersion),
-}
+use super::service::Resolved;
+use super::unserved::Unserved;
+use super::{At, ForwardReason, ListItems, Reads, Selection, Waited, refusal, spans};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +50,6 @@ pub enum Refusal {
 pub struct State {
     pub source: Source,
     pub snapshot: Snapshot,
-    pub rv: ResourceVersion,
     predicate: Predicate,
 }
 
@@ -91,7 +83,7 @@ impl Reads {
     pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<State, Refusal> {
         let span = spans::begin("list", &selection.gvr, None);
         let result = self.try_state(selection, at, stale).instrument(span.clone()).await;
-        spans::end_typed(&span, &result, |state| state.rv);
+        spans::end_typed(&span, &result, |state| state.snapshot.rv());
         self.counted(result)
     }
 
@@ -120,28 +112,9 @@ impl Reads {
     ) -> Result<(State, Waited), Refusal> {
         let mut read = self.select(selection).await?;
         let (source, waited) = self.source(&mut read, stale).await?;
-        let freshness = match at {
-            At::Latest(freshness) => freshness,
-            At::Exact(rv) => Freshness::NotOlderThan(rv),
-        };
-        let (latest, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::List).await?;
-        let waited = waited.or(waited_fresh);
-        let (snapshot, rv) = match at {
-            At::Latest(_) => {
-                let rv = latest.rv();
-                read.floor.raise(rv);
-                (latest, rv)
-            }
-            At::Exact(rv) => match source.informer.cache.snapshot_at(rv) {
-                Ok(snapshot) => (snapshot, rv),
-                Err(SnapshotError::NotReady) => return Err(ForwardReason::NotSynced.into()),
-                Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
-                    return Err(Refusal::Expired(Box::new(errors::expired_snapshot(rv.get()))));
-                }
-            },
-        };
+        let (snapshot, waited_fresh) = self.state(&source.informer, &read, at).await?;
         source.informer.serves();
-        Ok((State { source, snapshot, rv, predicate: read.predicate }, waited))
+        Ok((State { source, snapshot, predicate: read.predicate }, waited.or(waited_fresh)))
     }
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
@@ -153,7 +126,6 @@ impl Reads {
             WatchFrom::After(rv) => (WatchStart::After(rv), Freshness::NotOlderThan(rv)),
         };
         let (snapshot, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::Watch).await?;
-        let waited = waited.or(waited_fresh);
         read.floor.raise(snapshot.rv());
         if let WatchFrom::After(rv) = terms.from {
             source.informer.reach_back(rv).await;
@@ -165,17 +137,10 @@ impl Reads {
             initial_end: true,
             deadline: terms.deadline,
         };
-        match source.informer.cache.watch(spec) {
-            Ok(mut watcher) => {
-                watcher.set_bookmark_period(terms.bookmark_interval);
-                source.informer.serves();
-                Ok((OpenWatch { source, watcher }, waited))
-            }
-            Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
-            Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
-                Err(Refusal::Expired(Box::new(errors::expired_watch(rv.get(), oldest_minus_1.get()))))
-            }
-        }
+        let mut watcher = source.informer.cache.watch(spec).map_err(Unserved::from)?;
+        watcher.set_bookmark_period(terms.bookmark_interval);
+        source.informer.serves();
+        Ok((OpenWatch { source, watcher }, waited.or(waited_fresh)))
     }
 
     async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {
@@ -213,7 +178,7 @@ impl State {
 
     /// The objects, walked while they are written.
     pub fn into_items(self) -> ListItems {
-        ListItems::Matching { snapshot: self.snapshot, predicate: self.predicate, after: None }
+        ListItems::Matching(Walk::new(self.snapshot, self.predicate, None))
     }
 }
 
@@ -262,6 +227,7 @@ impl From<Unserved> for Refusal {
             Unserved::Forward(reason) => Self::NotServed(reason),
             Unserved::Refuse(status) => Self::Refused(status),
             Unserved::TooLarge { want } => Self::TooLarge(want),
+            Unserved::Expired(status) => Self::Expired(status),
         }
     }
 }

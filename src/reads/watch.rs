@@ -14,7 +14,8 @@ use crate::meta::{Status, Verb, errors};
 use super::answer::WatchSource;
 use super::list::is_uncached;
 use super::plan::{Freshness, WatchPlan};
-use super::service::{Unserved, served};
+use super::service::served;
+use super::unserved::Unserved;
 use super::{ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan, spans};
 
 /// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
@@ -25,8 +26,7 @@ impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
         let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
         let result = self.try_watch(request).instrument(span.clone()).await;
-        spans::end(&span, &result, |answer| answer.served);
-        self.outcome(request.stale, result, |answer| answer.served.waited)
+        self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 
     async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {

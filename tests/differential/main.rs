@@ -99,6 +99,9 @@ async fn run(args: &Args) -> ExitCode {
             let mut args = args.clone();
             // The proof has nothing to do with the daemon.
             args.phases.retain(|phase| n == 0 || *phase != Phase::Proof);
+            // Tables are asked for in ways that the modes do not differ in.
+            let last = n + 1 == args.modes.len();
+            args.phases.retain(|phase| last || *phase != Phase::Tables);
             own(&args, *mode, &report).await;
         }
     }

@@ -20,8 +20,8 @@ const LEAST: &[(Phase, Mode, u64)] = &[
     (Phase::Watches, Mode::Probe, 85),
     (Phase::Pages, Mode::Defaults, 85),
     (Phase::Pages, Mode::Probe, 85),
-    (Phase::Tables, Mode::Defaults, 60),
-    (Phase::Tables, Mode::Probe, 60),
+    (Phase::Tables, Mode::Defaults, 65),
+    (Phase::Tables, Mode::Probe, 65),
 ];
 
 /// The reads of a daemon of this process.

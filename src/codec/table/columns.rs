@@ -28,6 +28,8 @@ pub struct Columns {
     columns: Vec<Column>,
     /// A table without rows has none, rather than an empty array of them.
     null_when_empty: bool,
+    /// Every event of a watch names them, and not the first alone.
+    in_every_event: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -105,11 +107,17 @@ impl Columns {
         if is_missing_age(&resource.gvr, &named) {
             named.push(Column { name: "Age".into(), cell: Cell::Time(Time::Creation) });
         }
-        Ok(Self { columns: named, null_when_empty, definitions: definitions.clone() })
+        // Its printer does not look at how it is asked.
+        let in_every_event = resource.gvr.group_resource() == "apiservices.apiregistration.k8s.io";
+        Ok(Self { columns: named, null_when_empty, in_every_event, definitions: definitions.clone() })
     }
 
     pub fn definitions(&self) -> &Bytes {
         &self.definitions
+    }
+
+    pub fn in_every_event(&self) -> bool {
+        self.in_every_event
     }
 
     /// How a table without rows says so.

@@ -72,7 +72,8 @@ impl Form {
         json::push_list_meta(&mut head, meta);
         head.push_str(",\"columnDefinitions\":");
         let mut out = Slices::from(Bytes::from(head));
-        out.push(if shape.no_headers { Bytes::from_static(b"null") } else { self.columns.definitions().clone() });
+        let is_named = !shape.no_headers || self.columns.in_every_event();
+        out.push(if is_named { self.columns.definitions().clone() } else { Bytes::from_static(b"null") });
         out.push_static(if self.is_null(empty) { b",\"rows\":null" } else { b",\"rows\":[" });
         out
     }

@@ -6,7 +6,7 @@ use crate::upstream::testing::{FakeServer, answer};
 
 const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
 const AGGREGATED_APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]},{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"kind":"NodeMetrics"},"scope":"Cluster","verbs":["get","list"]}]}]}]}"#;
-const CRD: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".spec.size"}]},{"name":"v2"}]}}"#;
+const CRD: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".spec.size"}],"additionalPrinterColumns":[{"name":"When","type":"date","jsonPath":".spec.when","priority":1}]},{"name":"v2"}]}}"#;
 
 async fn discovery(server: &FakeServer, config: DiscoveryConfig) -> Discovery {
     Discovery::with_config(Upstream::from_config(server.config()).await.unwrap(), config)
@@ -33,7 +33,9 @@ async fn tells_who_serves_a_resource() {
     let pods = discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
     assert_eq!((&*pods.kind, pods.namespaced, &pods.origin), ("Pod", true, &Origin::BuiltIn));
     let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
-    let Origin::Custom { selectable, .. } = &widgets.origin else { panic!("{:?}", widgets.origin) };
+    let Origin::Custom { selectable, columns, .. } = &widgets.origin else { panic!("{:?}", widgets.origin) };
+    let column = PrinterColumn { name: "When".into(), kind: "date".into(), json_path: ".spec.when".into() };
+    assert_eq!(**columns, [column]);
     assert_eq!(selectable.iter().map(|field| &**field).collect::<Vec<_>>(), ["spec.color", "spec.size"]);
     let nodes = discovery.resolve("metrics.k8s.io", "v1", "nodes").await.unwrap().unwrap();
     assert_eq!((&nodes.origin, nodes.verbs.watch), (&Origin::Unknown, false));

@@ -195,8 +195,8 @@ impl Reflector {
         if self.lister.encoding != Encoding::Table {
             return Ok(());
         }
-        let definitions = meta.columns.clone().ok_or(Unprintable::Definition)?;
-        let columns = Columns::new(&self.lister.resource, &definitions)?;
+        let definitions = meta.columns.as_ref().ok_or(Unprintable::Definition)?;
+        let columns = Columns::new(&self.lister.resource, definitions)?;
         let known = self.lister.columns.get_or_init(|| Arc::new(columns.clone()));
         if **known == columns { Ok(()) } else { Err(Unprintable::Changed) }
     }

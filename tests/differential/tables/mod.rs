@@ -22,7 +22,7 @@ const V1BETA1: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io,applica
 
 /// Attempts to be answered within one second. The two answers are some milliseconds apart.
 const ATTEMPTS: usize = 20;
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 32;
 
 /// A resource that can be listed and watched.
 struct Listed {

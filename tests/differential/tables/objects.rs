@@ -43,7 +43,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         event
     };
-    let timer = |name: &str, spec: Value, status: Value| json!({"apiVersion": "differential.example.com/v1", "kind": "Timer", "metadata": {"name": name, "labels": {"app": "x"}}, "spec": spec});
+    let timer = |name: &str, spec: Value| json!({"apiVersion": "differential.example.com/v1", "kind": "Timer", "metadata": {"name": name, "labels": {"app": "x"}}, "spec": spec});
     let mut all = pods(&containers);
     all.extend([
         ("/api/v1/nodes", json!({"metadata": {"name": "table-node"}})),
@@ -53,7 +53,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ("/api/v1/namespaces/diff-a/resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "500"}}})),
         ("/api/v1/namespaces/diff-a/events", event("old", json!({"firstTimestamp": "2003-01-01T00:00:00Z", "lastTimestamp": "2021-06-01T00:00:00Z", "count": 3}))),
         ("/api/v1/namespaces/diff-a/events", event("never", json!({}))),
-        ("/apis/events.k8s.io/v1/namespaces/diff-a/events", json!({"metadata": {"name": "series"}, "regarding": {"kind": "Pod", "name": "p", "namespace": "diff-a"}, "eventTime": "2024-10-22T01:02:03.123456Z", "series": {"count": 3, "lastObservedTime": "2025-11-21T01:02:03.5Z"}, "reportingController": "x/y", "reportingInstance": "z", "action": "A", "reason": "R", "type": "Normal"})),
+        ("/apis/events.k8s.io/v1/namespaces/diff-a/events", json!({"metadata": {"name": "series"}, "regarding": {"kind": "Pod", "name": "p", "namespace": "diff-a"}, "eventTime": "2024-10-22T01:02:03.123456Z", "series": {"count": 3, "lastObservedTime": "2025-11-21T01:02:03.500000Z"}, "reportingController": "x/y", "reportingInstance": "z", "action": "A", "reason": "R", "type": "Normal"})),
         ("/apis/batch/v1/namespaces/diff-a/jobs", job("fresh", Value::Null)),
         ("/apis/batch/v1/namespaces/diff-a/jobs", job("running", json!({"startTime": "2024-01-01T00:00:00Z"}))),
         ("/apis/batch/v1/namespaces/diff-a/jobs", job("done", json!({"startTime": "2024-01-01T00:00:00Z", "completionTime": "2024-01-01T00:17:03Z", "succeeded": 1, "conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]}))),

@@ -1,0 +1,65 @@
+//! Why a read is not served, for either wire.
+
+use crate::cache::WatchError;
+use crate::informer::NoCoverage;
+use crate::meta::{ResourceVersion, Status, errors};
+
+use super::{ForwardReason, Outcome};
+
+/// A read that ends before an answer: forwarded or refused.
+pub(super) enum Unserved {
+    Forward(ForwardReason),
+    Refuse(Box<Status>),
+    /// The store itself has not reached the revision asked for.
+    TooLarge {
+        want: ResourceVersion,
+    },
+    /// The revision is older than the window; with what the apiserver says then.
+    Expired(Box<Status>),
+}
+
+// === impl Unserved ===
+
+impl From<ForwardReason> for Unserved {
+    fn from(reason: ForwardReason) -> Self {
+        Self::Forward(reason)
+    }
+}
+
+impl<T> From<Unserved> for Outcome<T> {
+    fn from(unserved: Unserved) -> Self {
+        match unserved {
+            Unserved::Forward(reason) => Self::Forward(reason),
+            // The apiserver waits for it as long as it thinks right, and words its own refusal.
+            Unserved::TooLarge { .. } => Self::Forward(ForwardReason::NotFresh),
+            Unserved::Expired(_) => Self::Forward(ForwardReason::OutsideWindow),
+            Unserved::Refuse(status) => Self::Refuse(status),
+        }
+    }
+}
+
+impl From<WatchError> for Unserved {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::NotReady => ForwardReason::NotSynced.into(),
+            WatchError::TooOld { rv, oldest_minus_1 } => {
+                Self::Expired(Box::new(errors::expired_watch(rv.get(), oldest_minus_1.get())))
+            }
+        }
+    }
+}
+
+impl From<NoCoverage> for ForwardReason {
+    fn from(reason: NoCoverage) -> Self {
+        match reason {
+            NoCoverage::Excluded => Self::Excluded,
+            NoCoverage::Encoding => Self::Encoding,
+            NoCoverage::NotReadable => Self::NotReadable,
+            NoCoverage::OutOfScope | NoCoverage::TooMany => Self::OutOfScope,
+            NoCoverage::Forbidden => Self::Forbidden,
+            NoCoverage::Memory => Self::Memory,
+            NoCoverage::Seldom => Self::Seldom,
+            NoCoverage::Cells => Self::TableCells,
+        }
+    }
+}
