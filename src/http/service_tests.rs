@@ -69,16 +69,9 @@ impl Cached {
             let warning = |n| (WARNING, HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap());
             upstream.warnings().learn(&Gvr::new("", "v1", resource), &[1, 2].map(warning).into_iter().collect());
         }
-        let [get, list, watch] = [ConsistentReads::Cache; 3];
+        let ([get, list, watch], protobuf) = ([ConsistentReads::Cache; 3], ProtobufReads::Serve);
         let config = ReadsConfig {
-            modes: Modes {
-                get,
-                list,
-                watch,
-                max_age: Duration::ZERO,
-                protobuf: ProtobufReads::Serve,
-                while_away: false,
-            },
+            modes: Modes { get, list, watch, max_age: Duration::ZERO, protobuf, while_away: false },
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),
