@@ -74,7 +74,8 @@ mod tests {
     /// Dashboards and alerts know these by name: they are changed here first, on purpose.
     const SERIES: &str = "serve: wait:not_synced wait:not_fresh serve:away refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
-        forward:excluded forward:out_of_scope forward:forbidden forward:memory forward:not_synced forward:not_fresh \
+        forward:excluded forward:out_of_scope forward:forbidden forward:memory forward:seldom \
+        forward:table_cells forward:not_synced forward:not_fresh \
         forward:unsupported \
         forward:unauthorized";
 
