@@ -73,7 +73,7 @@ mod tests {
             row("a 5s b 1m c", &[2..4, 7..9], later),
             row("a 5s b 1m d", &[2..4, 7..9], then),
             row("a 5s x 1m c", &[2..4, 7..9], then),
-            row("a 5s b 1m c", &[2..4], then),
+            row("a 5s b 1m c", std::slice::from_ref(&(2..4)), then),
         ] {
             assert_ne!(young, other);
         }

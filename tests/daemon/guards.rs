@@ -55,7 +55,11 @@ async fn lending(lend: &str) -> World {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(&server, directory.path(), "ours");
-    let through = Through::start(ConfigSource::kubeconfig(&path), &format!("lendIdentity: {lend}\n")).await;
+    let through = Through::start(
+        ConfigSource::kubeconfig(&path),
+        &format!("consistentReads: {{get: upstream, list: upstream}}\nlendIdentity: {lend}\n"),
+    )
+    .await;
     through.ready().await;
     let client = Client::new(&through.url);
     World { server, through, client, _directory: directory }

@@ -135,7 +135,8 @@ async fn answers_explain_themselves_where_that_is_asked_for() {
             ("/api/v1/namespaces/a/configmaps/one?resourceVersion=0".to_owned(), "served; revision="),
             (format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), "served; revision="),
             ("/api/v1/namespaces/a/configmaps/none?resourceVersion=0".to_owned(), "refused; reason=not_found"),
-            (CONFIG_MAPS.to_owned(), "forwarded; reason=consistent"),
+            (CONFIG_MAPS.to_owned(), "waited; reason=not_fresh; revision="),
+            ("/api/v1/namespaces/a/configmaps/one".to_owned(), "forwarded; reason=consistent"),
             ("/api/v1/secrets".to_owned(), "forwarded; reason=excluded"),
             ("/version".to_owned(), "forwarded"),
         ] {

@@ -98,7 +98,7 @@ async fn fifty_clients_of_five_resources_are_five_watches() {
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_consistent_reads_share_one_upstream_read() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let through = Through::before(&server, "consistentReads: {list: upstream}\n").await;
     through.ready().await;
     let client = Client::new(&through.url);
     client.json(CONFIG_MAPS).await;
