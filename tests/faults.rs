@@ -226,7 +226,8 @@ async fn readers_are_served_while_the_apiserver_is_away() {
     let tolerant = Client::new(&serving.url);
     tolerant.json(&format!("{CONFIG_MAPS}?resourceVersion={}", server.revision())).await;
     server.faults().add(Fault::always(Effect::Reset));
-    server.faults().add(Fault::once(Effect::Cut(Cut::Rst)));
+    // The streams of both daemons.
+    server.faults().add(Fault::always(Effect::Cut(Cut::Rst)).on("configmaps"));
     server.create(config_map("a", "unseen", "x", 1)).unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
