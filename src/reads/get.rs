@@ -24,7 +24,9 @@ impl Reads {
         let freshness = plan::get(&request.options, if request.stale { ConsistentReads::Cache } else { mode })?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
-        self.gets.count(&request.gvr, Instant::now());
+        if freshness == Freshness::Consistent {
+            self.gets.count(&request.gvr, Instant::now());
+        }
         if self.is_lone_get(&read, freshness) {
             return Err(ForwardReason::Consistent.into());
         }
