@@ -11,6 +11,7 @@ use crate::codec::Shape;
 use crate::codec::negotiate::ReadKind;
 use crate::codec::table::Include;
 use crate::meta::{ListOptions, Query, RequestInfo, Verb};
+use crate::passthrough::has_own_credentials;
 use crate::reads::{ForwardReason, ReadRequest};
 
 /// What a request is to the read path.
@@ -88,6 +89,7 @@ fn parse_with(
         options,
         format,
         legacy_watch: info.legacy_watch,
+        own_credentials: mode == Mode::Trust && has_own_credentials(headers),
         local: false,
         stale: false,
     };

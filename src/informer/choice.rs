@@ -57,9 +57,12 @@ pub enum Then {
 pub const MOST: usize = 5000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;
-/// From these odds on a revision is asked for first. A miss costs its reader a second question, which one read in a hundred
-/// may have to bear; but each miss lowers the odds, so misses do not follow each other.
+/// From these odds on a revision is asked for first. A miss costs its reader a second question; but each miss lowers the odds,
+/// so misses do not follow each other.
 const LIKELY: f32 = 0.9;
+/// The same where a digest has more than so many objects, and would cost the apiserver far more than a revision.
+const LIKELY_ENOUGH: f32 = 0.5;
+const SMALL: usize = 100;
 /// The metadata of an object costs the apiserver about a quarter of the whole.
 const METADATA: f32 = 0.25;
 /// What a get costs beyond its object, in objects: the apiserver reads it from etcd.
@@ -70,10 +73,16 @@ const GET: f32 = 2.0;
 impl Situation {
     /// What is asked first.
     pub fn first(&self) -> First {
-        if self.odds >= LIKELY {
+        let then = self.then();
+        let small = match then {
+            Then::Digest(Extent::Everything) => self.all <= SMALL,
+            Then::Digest(Extent::Namespace) => self.namespace.is_some_and(|objects| objects <= SMALL),
+            Then::Watch | Then::Forward => true,
+        };
+        if self.odds >= if small { LIKELY } else { LIKELY_ENOUGH } {
             return First::Revision;
         }
-        match self.then() {
+        match then {
             Then::Digest(extent) => First::Digest(extent),
             Then::Forward => First::Forward,
             Then::Watch => First::Revision,
@@ -135,6 +144,13 @@ mod tests {
         let large = |situation| Situation { all: 50_000, answer: 50_000, ..situation };
         for (what, situation, first, then) in [
             ("a still store", still(LIST), First::Revision, Then::Digest(Everything)),
+            ("now and then a change", Situation { odds: 0.5, ..LIST }, First::Revision, Then::Digest(Everything)),
+            (
+                "the same of a few objects",
+                Situation { odds: 0.5, all: 20, answer: 20, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
             ("a quiet collection", LIST, First::Digest(Everything), Then::Digest(Everything)),
             ("a large quiet collection", large(LIST), First::Forward, Then::Forward),
             ("a large still one", still(large(LIST)), First::Revision, Then::Forward),

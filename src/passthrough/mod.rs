@@ -24,7 +24,7 @@ pub use away::warn;
 pub use error::ForwardError;
 pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics};
 pub use headers::wants_upgrade;
-pub use identity::LendIdentity;
+pub use identity::{LendIdentity, has_own_credentials};
 pub use observe::RevisionObserver;
 pub use tunnel::Tunnel;
 

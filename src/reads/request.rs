@@ -18,6 +18,8 @@ pub struct ReadRequest {
     /// The watch came by the deprecated `/watch/` prefix: its options then follow the rules of a list unless the
     /// query says `watch` as well.
     pub legacy_watch: bool,
+    /// Its client has credentials of its own, and nobody here knows what they may read.
+    pub own_credentials: bool,
     /// It cannot be forwarded: its client is known by a certificate, which nobody else can show.
     pub local: bool,
     /// The apiserver does not answer: the newest state that is here will do, whatever else the settings ask for.

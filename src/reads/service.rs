@@ -127,9 +127,15 @@ pub(super) struct Resolved {
 // === impl ConsistentReads ===
 
 impl ConsistentReads {
-    /// What cannot be forwarded is proved, at the cost of a read of our own.
-    pub(super) fn of(self, local: bool) -> Self {
-        if local && matches!(self, Self::Upstream | Self::Auto) { Self::Probe } else { self }
+    /// The mode for a request. What cannot be forwarded is proved, at the cost of a read of our own. A client of a trusted
+    /// listener that shows credentials of its own is left to the apiserver, unless a mode was chosen that says otherwise:
+    /// by default nobody gets the newest state who would not get it without informerd.
+    pub(super) fn of(self, request: &ReadRequest, verb: Verb) -> Self {
+        match self {
+            Self::Upstream | Self::Auto if request.local => Self::Probe,
+            Self::Auto if request.own_credentials && verb != Verb::Watch => Self::Upstream,
+            mode => mode,
+        }
     }
 }
 
@@ -139,20 +145,29 @@ impl Resolved {
     /// A read that the apiserver may answer as well does not wait long for an informer that is only starting: a list some
     /// time, because the watch that follows it is then served, and a get none.
     pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {
-        let chooses = matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded);
-        if chooses && freshness == Freshness::Consistent {
+        if self.may_choose(verb) && freshness == Freshness::Consistent {
             self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
         }
     }
 
+    /// Whether the apiserver may be left to answer where that is cheaper.
+    fn may_choose(&self, verb: Verb) -> bool {
+        !self.local && matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded)
+    }
+
     pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
-        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb).of(self.local) }
+        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb) }
     }
 }
 
 // === impl Modes ===
 
 impl Modes {
+    fn of_request(self, request: &ReadRequest) -> Self {
+        let [get, list, watch] = [Verb::Get, Verb::List, Verb::Watch].map(|verb| self.of(verb).of(request, verb));
+        Self { get, list, watch, ..self }
+    }
+
     pub(super) fn of(&self, verb: Verb) -> ConsistentReads {
         match verb {
             Verb::Get => self.get,
@@ -226,7 +241,7 @@ impl Reads {
         let table = selector::field_table(&resource);
         let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors.of(&gvr.group, &gvr.resource);
-        let modes = self.modes(gvr);
+        let modes = self.modes(gvr).of_request(request);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
         Ok(Resolved {
@@ -320,7 +335,6 @@ impl Reads {
     /// What a read needs of a cache, from now on.
     pub(super) fn need<'r>(&self, read: &'r Resolved, freshness: Freshness, verb: Verb) -> Need<'r> {
         let mode = read.mode(verb);
-        let chooses = matches!(mode, ConsistentReads::Auto | ConsistentReads::Bounded);
         Need {
             freshness,
             // An old state is told with its age: it may be older than what was shown.
@@ -329,7 +343,7 @@ impl Reads {
             unknown: read.floor.uncovered().is_some() && !read.stale,
             verb,
             predicate: &read.predicate,
-            may_forward: chooses && freshness == Freshness::Consistent && verb != Verb::Watch,
+            may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
             deadline: Instant::now() + self.config.freshness_timeout,
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(super) struct Odds(AtomicU32);
 
 /// What one more proof counts, of all before it.
-const WEIGHT: f32 = 0.25;
+const WEIGHT: f32 = 0.5;
 
 // === impl Odds ===
 
