@@ -26,8 +26,11 @@ fn lines(path: &Path) -> Vec<Value> {
 async fn every_read_answered_here_is_told_of_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
-    let world =
-        World::start(&format!("audit: {{log: {}}}\nauthentication: {{anonymous: forward}}\n", log.display())).await;
+    let world = World::start(&format!(
+        "audit: {{log: {}}}\nauthentication: {{anonymous: forward}}\nconsistentReads: {{list: upstream}}\n",
+        log.display()
+    ))
+    .await;
     world.settled().await;
     world.warm(&["/api/v1/configmaps"]).await;
     let before = lines(&log).len();
