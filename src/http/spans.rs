@@ -65,7 +65,7 @@ pub fn planned(span: &Span, plan: &Plan) {
     }
     let (plan, reason) = match plan {
         Plan::Served(served) => (served.waited.plan(), served.waited.reason()),
-        Plan::Old(_) => ("serve", "away"),
+        Plan::Old(_) => ("old", "away"),
         Plan::Forwarded(reason) => ("forward", reason.map_or("", |reason| reason.as_str())),
         Plan::Refused(reason) => ("refuse", *reason),
     };

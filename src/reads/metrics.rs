@@ -45,7 +45,7 @@ impl ReadMetrics {
         let refused = REFUSALS.into_iter().zip(&self.refused).map(|(reason, n)| ("refuse", reason, load(n)));
         let forwarded =
             ForwardReason::ALL.iter().zip(&self.forwarded).map(|(reason, n)| ("forward", reason.as_str(), load(n)));
-        let old = std::iter::once(("serve", "away", load(&self.old)));
+        let old = std::iter::once(("old", "away", load(&self.old)));
         served.chain(old).chain(refused).chain(forwarded).collect()
     }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     /// Dashboards and alerts know these by name: they are changed here first, on purpose.
-    const SERIES: &str = "serve: wait:not_synced wait:not_fresh serve:away refuse:not_found refuse:not_synced refuse:other \
+    const SERIES: &str = "serve: wait:not_synced wait:not_fresh old:away refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
         forward:excluded forward:out_of_scope forward:forbidden forward:memory forward:seldom \
         forward:table_cells forward:not_synced forward:not_fresh \
