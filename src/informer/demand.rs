@@ -121,7 +121,8 @@ impl Use {
         if self.selected {
             asked = share(asked);
         }
-        asked = asked.min(self.limit.unwrap_or(asked));
+        // An empty table is a request all the same.
+        asked = asked.min(self.limit.unwrap_or(asked)).max(1);
         if self.named {
             asked = 1;
         }
