@@ -46,7 +46,8 @@ async fn what_is_foretold_happens() {
     let (requests, served) = (server.requests().len(), through.daemon.reads.metrics().local());
     assert_eq!(foretold(&through, first, &json).await, "waited; reason=not_synced");
     let asked = server.requests().split_off(requests);
-    assert!(asked.iter().all(|request| ["/api", "/apis"].contains(&request.target.as_str())), "{asked:?}");
+    // The daemon's own watches of definitions may only be starting.
+    assert!(asked.iter().all(|request| !request.target.contains("/pods")), "{asked:?}");
     assert!(through.daemon.factory.informers().is_empty());
     assert_eq!(told(&through, first, &json).await, "waited; reason=not_synced");
 
