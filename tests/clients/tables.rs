@@ -38,7 +38,7 @@ pub async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon) {
     // A watch of tables goes on from the list that comes before it.
     let mut watch = through.start("get pods -A -w").await;
     let deadline = Instant::now() + Duration::from_secs(30);
-    while watchers(daemon).await == 0 {
+    while watchers(daemon).await < 1.0 {
         assert!(Instant::now() < deadline, "no watch of the cache:\n{}", daemon.admin("/metrics").await);
         sleep(Duration::from_millis(50)).await;
     }
@@ -64,9 +64,9 @@ async fn reads(daemon: &Daemon) -> Reads {
     }
 }
 
-async fn watchers(daemon: &Daemon) -> u64 {
+async fn watchers(daemon: &Daemon) -> f64 {
     let metrics = daemon.admin("/metrics").await;
     let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_watchers{")?.split_once("} "));
     let of_tables = series.filter(|(labels, _)| labels.contains("encoding=\"table\""));
-    of_tables.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+    of_tables.filter_map(|(_, count)| count.parse::<f64>().ok()).sum()
 }
