@@ -257,7 +257,7 @@ async fn a_quiet_cache_follows_what_was_forwarded_and_outlives_the_apiserver() {
     server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let shown = rv(&client.json(CONFIG_MAPS).await);
     eventually("the cache is there", || {
-        through.daemon.factory.informers().iter().all(|informer| informer.cache.resource_version().get() >= shown)
+        through.daemon.factory.informers().iter().all(|informer| informer.cache().resource_version().get() >= shown)
     })
     .await;
     server.faults().add(Fault::always(Effect::Reset));
@@ -300,8 +300,8 @@ async fn a_rewound_store_starts_anew() {
     server.create(config_map("b", "after-the-restore", "x", 1)).unwrap();
     eventually("the cache follows the restored store", || {
         through.daemon.factory.informers().iter().any(|informer| {
-            informer.key.gvr.resource.as_ref() == "configmaps" && {
-                let stats = informer.cache.stats();
+            informer.key().gvr.resource.as_ref() == "configmaps" && {
+                let stats = informer.cache().stats();
                 stats.state.is_ready() && stats.objects == server.state("configmaps").len()
             }
         })

@@ -148,8 +148,8 @@ impl World {
     fn informers(&self) -> BTreeMap<String, (usize, usize)> {
         let mut found = BTreeMap::new();
         for informer in self.daemon.daemon.factory.informers() {
-            let counts: &mut (usize, usize) = found.entry(informer.key.gvr.group_resource()).or_default();
-            match informer.key.encoding {
+            let counts: &mut (usize, usize) = found.entry(informer.key().gvr.group_resource()).or_default();
+            match informer.key().encoding {
                 Encoding::Json | Encoding::Table => counts.0 += 1,
                 Encoding::Protobuf => counts.1 += 1,
             }

@@ -8,6 +8,7 @@
 
 mod answers;
 mod commands;
+mod latency;
 mod meter;
 mod programs;
 mod report;
@@ -41,7 +42,7 @@ use wire::Wire;
 
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "everyday,at-once,helm,controller,k9s")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "everyday,at-once,helm,controller,k9s,herd,latency")]
     patterns: Vec<Pattern>,
     #[arg(long, default_value_t = 2_000)]
     pods: usize,
@@ -65,6 +66,12 @@ struct Options {
     tick_ms: u64,
     #[arg(long, default_value_t = 10)]
     ticks: usize,
+    /// Clients of the herd.
+    #[arg(long, default_value_t = 50)]
+    clients: usize,
+    /// Reads of each kind whose latency is measured.
+    #[arg(long, default_value_t = 200)]
+    reads: usize,
     /// An informerd that is built already.
     #[arg(long)]
     informerd: Option<PathBuf>,
@@ -83,6 +90,10 @@ enum Pattern {
     Helm,
     Controller,
     K9s,
+    /// Many clients that begin within a second, each with five informers.
+    Herd,
+    /// Not what reads cost, but how long they take.
+    Latency,
 }
 
 #[tokio::main]
@@ -106,12 +117,14 @@ async fn main() -> anyhow::Result<()> {
     for pattern in options.patterns.iter().copied() {
         eprintln!("{pattern:?}");
         let direct = side(&relayed);
+        if pattern == Pattern::Latency {
+            let informerd = start(&options, &kubeconfig, &cluster).await?;
+            latency::measure(&direct, &informerd, &options).await?;
+            continue;
+        }
         let without = pattern.measured(&direct, &meter, &options).await?;
         let begin = meter.begin().await?;
-        let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
-        let flags: Vec<&str> = options.flag.iter().map(String::as_str).collect();
-        let informerd = Running::informerd(&binary, &kubeconfig, &cluster.dir().join("state"), false, &flags)?;
-        informerd.wait_until_ready().await?;
+        let informerd = start(&options, &kubeconfig, &cluster).await?;
         let through = side(&informerd.target);
         pattern.run(&through, &options).await.context("through informerd")?;
         let with = meter.end(begin).await?;
@@ -126,6 +139,14 @@ async fn main() -> anyhow::Result<()> {
     let unlike = report.unlike();
     ensure!(unlike.is_empty(), "answers differ:\n{}", unlike.join("\n"));
     Ok(())
+}
+
+async fn start(options: &Options, kubeconfig: &Path, cluster: &Cluster) -> anyhow::Result<Running> {
+    let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
+    let flags: Vec<&str> = options.flag.iter().map(String::as_str).collect();
+    let informerd = Running::informerd(&binary, kubeconfig, &cluster.dir().join("state"), false, &flags)?;
+    informerd.wait_until_ready().await?;
+    Ok(informerd)
 }
 
 fn side(target: &Target) -> Arc<Side> {
@@ -161,6 +182,8 @@ impl Pattern {
             Self::Helm => programs::helm(side, options).await,
             Self::Controller => programs::controller(side, options).await,
             Self::K9s => programs::k9s(side, options).await,
+            Self::Herd => programs::herd(side, options).await,
+            Self::Latency => Ok(()),
         }
     }
 }

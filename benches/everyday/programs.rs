@@ -99,3 +99,20 @@ pub(crate) async fn k9s(side: &Arc<Side>, options: &Options) -> anyhow::Result<(
     drop(streams);
     Ok(())
 }
+
+/// Clients that begin at any time within a second, each with the whole state of five resources and what follows it.
+pub(crate) async fn herd(side: &Arc<Side>, options: &Options) -> anyhow::Result<()> {
+    let informed =
+        ["/api/v1/nodes", "/api/v1/services", "/api/v1/configmaps", "/api/v1/namespaces", "/apis/apps/v1/deployments"];
+    let apart = Duration::from_secs(1) / u32::try_from(options.clients)?;
+    try_join_all((0..options.clients).map(|client| {
+        let side = side.clone();
+        async move {
+            tokio::time::sleep(apart * u32::try_from(client)?).await;
+            let session = Session::open(&side, &CONTROLLER).await?;
+            try_join_all(informed.map(|path| session.informer(path, JSON))).await
+        }
+    }))
+    .await?;
+    Ok(())
+}

@@ -93,10 +93,17 @@ impl Session {
 
     /// A read that may find nothing.
     pub(crate) async fn ask(&mut self, path: &str, accept: &'static str) -> anyhow::Result<(StatusCode, Bytes)> {
-        let (status, body) = self.exchange(Method::GET, path, accept, String::new()).await?;
+        let (status, body) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
         let question = Question { program: self.program, path: path.to_owned(), accept };
         self.side.answers.note(question, status, &body);
         Ok((status, body))
+    }
+
+    /// A read that has to succeed, and that nobody compares.
+    pub(crate) async fn read(&mut self, path: &str, accept: &'static str) -> anyhow::Result<()> {
+        let (status, body) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
+        ensure!(status.is_success(), "{path}: {status}: {}", String::from_utf8_lossy(&body));
+        Ok(())
     }
 
     /// A list by pages, as long as there are more.
@@ -110,7 +117,22 @@ impl Session {
     }
 
     pub(crate) async fn write(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<()> {
-        let (status, body) = self.exchange(method.clone(), path, JSON, body).await?;
+        self.send(method, path, &[("accept", JSON)], body).await
+    }
+
+    pub(crate) async fn patch(&mut self, path: &str, body: String) -> anyhow::Result<()> {
+        let headers = [("accept", JSON), ("content-type", "application/merge-patch+json")];
+        self.send(Method::PATCH, path, &headers, body).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> anyhow::Result<()> {
+        let (status, body) = self.exchange(method.clone(), path, headers, body).await?;
         ensure!(status.is_success(), "{method} {path}: {status}: {}", String::from_utf8_lossy(&body));
         Ok(())
     }
@@ -119,10 +141,11 @@ impl Session {
         &mut self,
         method: Method,
         path: &str,
-        accept: &str,
+        headers: &[(&str, &str)],
         body: String,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let response = self.connection.request(method, path, &self.headers(accept), body).await?;
+        let headers = [self.program.headers, headers].concat();
+        let response = self.connection.request(method, path, &headers, body).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         if head.headers.get("content-encoding").is_none() {
@@ -139,16 +162,13 @@ impl Session {
             "{path}?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=500&watch=true"
         );
         let mut session = self.another().await?;
-        let response = session.connection.request(Method::GET, &path, &session.headers(accept), String::new()).await?;
+        let headers = [session.program.headers, &[("accept", accept)]].concat();
+        let response = session.connection.request(Method::GET, &path, &headers, String::new()).await?;
         ensure!(response.status().is_success(), "{path}: {}", response.status());
         let compressed = response.headers().contains_key("content-encoding");
         let mut stream = Stream { body: response.into_body(), compressed, tail: Vec::new(), _session: session };
         stream.until(b"k8s.io/initial-events-end").await?;
         Ok(stream)
-    }
-
-    fn headers<'a>(&self, accept: &'a str) -> Vec<(&'a str, &'a str)> {
-        self.program.headers.iter().copied().chain([("accept", accept)]).collect()
     }
 }
 

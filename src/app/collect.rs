@@ -180,7 +180,7 @@ const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
 
 impl Rooms {
     fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let caches: Vec<_> = self.factory.informers().into_iter().map(|i| (labels(&i), i.cache.stats(), i)).collect();
+        let caches: Vec<_> = self.factory.informers().into_iter().map(|i| (labels(&i), i.cache().stats(), i)).collect();
         for (families, kind) in [(CACHE_GAUGES, MetricType::Gauge), (CACHE_COUNTERS, MetricType::Counter)] {
             for (name, help, value) in families {
                 let series = caches.iter().map(|(labels, stats, _)| (labels.clone(), value(stats)));
@@ -199,7 +199,7 @@ impl Rooms {
         let behind = ready().map(|(labels, stats, _)| (labels.clone(), newest - stats.rv.get()));
         let help = "Revisions between the newest that any cache has come to and the one this cache is complete up to";
         family(encoder, "cache_revisions_behind", help, MetricType::Gauge, behind)?;
-        let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache.standing())).collect();
+        let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache().standing())).collect();
         let listing = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.listing as u64));
         let help = "Open watches that still send the state they began with";
         family(encoder, "cache_watchers_listing", help, MetricType::Gauge, listing)?;
@@ -207,10 +207,10 @@ impl Rooms {
         let help = "Open watches whose client has events to take";
         family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
         let refused =
-            caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.reflector.is_too_large())));
+            caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
         let help = "Whether the state is not cached because memory has no room for it";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
-        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.reflector.status().relists));
+        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
     }
 }
@@ -282,14 +282,14 @@ impl fmt::Debug for Rooms {
 type Labels = Vec<(&'static str, String)>;
 
 fn labels(informer: &Informer) -> Labels {
-    let scope = &informer.key.scope;
+    let scope = &informer.key().scope;
     vec![
-        ("group", informer.key.gvr.group.to_string()),
-        ("version", informer.key.gvr.version.to_string()),
-        ("resource", informer.key.gvr.resource.to_string()),
+        ("group", informer.key().gvr.group.to_string()),
+        ("version", informer.key().gvr.version.to_string()),
+        ("resource", informer.key().gvr.resource.to_string()),
         ("namespace", scope.namespace.as_deref().unwrap_or("").to_owned()),
         ("selector", [&*scope.field_selector, &*scope.label_selector].join("")),
-        ("encoding", informer.key.encoding.as_str().to_owned()),
+        ("encoding", informer.key().encoding.as_str().to_owned()),
     ]
 }
 

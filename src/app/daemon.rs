@@ -237,7 +237,7 @@ async fn pinned_synced(factory: &Factory, name: &str) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let started = factory.start_pinned().await;
-        for informer in started.iter().filter(|informer| informer.key.gvr.group_resource() == name) {
+        for informer in started.iter().filter(|informer| informer.key().gvr.group_resource() == name) {
             if !synced(factory, informer).await {
                 continue 'again;
             }
@@ -250,19 +250,15 @@ async fn pinned_synced(factory: &Factory, name: &str) {
 async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
     loop {
         let soon = tokio::time::Instant::now() + Duration::from_secs(5);
-        tokio::select! {
-            _ = informer.cache.wait_ready(soon) => {}
-            () = informer.reflector.refused() => {}
-        }
-        if informer.cache.is_ready() {
+        if informer.synced(soon).await.is_some() {
             return true;
         }
-        if informer.reflector.is_too_large() {
+        if informer.is_too_large() {
             // It has been said why, and is served by forwarding: no reason to keep the pod from its clients.
             return true;
         }
-        if informer.reflector.is_forbidden() {
-            tracing::warn!(informer = %informer.key, "pinned informer is forbidden");
+        if informer.is_forbidden() {
+            tracing::warn!(informer = %informer.key(), "pinned informer is forbidden");
             return true;
         }
         if !factory.runs(informer) {

@@ -138,7 +138,7 @@ impl Drop for Demo {
 
 impl Live for Daemon {
     fn sample(&self) -> Sample {
-        let caches: Vec<_> = self.factory.informers().iter().map(|informer| informer.cache.stats()).collect();
+        let caches: Vec<_> = self.factory.informers().iter().map(|informer| informer.cache().stats()).collect();
         let open = self.http.watches_open.get() + self.grpc.watches_open.get();
         Sample {
             objects: caches.iter().map(|stats| stats.objects as u64).sum(),

@@ -13,7 +13,7 @@ use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, S
 use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
-use crate::informer::{Factory, Informer};
+use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{Encoding, ResourceVersion};
 use crate::reads::{ReadMetrics, Reads};
 use crate::upstream::client::Upstream;
@@ -95,12 +95,13 @@ impl fmt::Debug for Everything {
 
 impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
-        // Tables are for HTTP.
-        let informers = self.factory.informers().into_iter();
-        informers
-            .filter(|informer| informer.key.encoding != Encoding::Table)
-            .map(|informer| message(&informer))
-            .collect()
+        let informers = self.factory.informers();
+        // Tables are for HTTP, but for the objects they hold.
+        let doubles = |informer: &Informer| {
+            let json = InformerKey { encoding: Encoding::Json, ..informer.key().clone() };
+            informer.key().encoding == Encoding::Table && informers.iter().any(|other| *other.key() == json)
+        };
+        informers.iter().filter(|informer| !doubles(informer)).map(|informer| message(informer)).collect()
     }
 }
 
@@ -134,17 +135,17 @@ fn seconds_since(at: Option<Instant>) -> u64 {
 }
 
 fn info(informer: &Informer) -> CacheInfo {
-    let stats = informer.cache.stats();
-    let reflector = informer.reflector.status();
-    let scope = &informer.key.scope;
+    let stats = informer.cache().stats();
+    let reflector = informer.status();
+    let scope = &informer.key().scope;
     let count = |n: usize| n as u64;
     CacheInfo {
-        resource: informer.key.gvr.group_resource(),
-        api_version: informer.key.gvr.api_version(),
+        resource: informer.key().gvr.group_resource(),
+        api_version: informer.key().gvr.api_version(),
         namespace: scope.namespace.as_deref().unwrap_or("").to_owned(),
         field_selector: scope.field_selector.to_string(),
         label_selector: scope.label_selector.to_string(),
-        encoding: informer.key.encoding.as_str().to_owned(),
+        encoding: informer.key().encoding.as_str().to_owned(),
         ready: stats.state.is_ready(),
         state: reflector.state.to_string(),
         last_error: reflector.last_error.unwrap_or_default(),
@@ -166,9 +167,9 @@ fn info(informer: &Informer) -> CacheInfo {
 }
 
 fn message(informer: &Informer) -> v1::Informer {
-    let stats = informer.cache.stats();
-    let reflector = informer.reflector.status();
-    let (gvr, scope) = (&informer.key.gvr, &informer.key.scope);
+    let stats = informer.cache().stats();
+    let reflector = informer.status();
+    let (gvr, scope) = (&informer.key().gvr, &informer.key().scope);
     let count = |n: usize| n as u64;
     let silence = Instant::now().saturating_duration_since(informer.heard().unwrap_or(reflector.since));
     v1::Informer {
@@ -180,7 +181,7 @@ fn message(informer: &Informer) -> v1::Informer {
         namespace: scope.namespace.as_deref().unwrap_or("").to_owned(),
         label_selector: scope.label_selector.to_string(),
         field_selector: scope.field_selector.to_string(),
-        encoding: match informer.key.encoding {
+        encoding: match informer.key().encoding {
             Encoding::Json | Encoding::Table => v1::Encoding::Json,
             Encoding::Protobuf => v1::Encoding::KubeProtobuf,
         }

@@ -14,7 +14,7 @@ async fn confirmed() -> (Writer, WatchCache, Dispatcher) {
     let (mut writer, cache, dispatcher) = cache(|_| {});
     writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(100)).await.unwrap();
     let snapshot = cache.snapshot().unwrap();
-    assert!(cache.confirm(&snapshot, rv(110), cache.generation()));
+    assert!(cache.confirm(&snapshot, rv(110), Order::now()));
     (writer, cache, dispatcher)
 }
 
@@ -85,7 +85,7 @@ async fn no_bookmark_of_a_running_watch_names_it() {
 #[tokio::test(start_paused = true)]
 async fn it_ends_with_the_past_it_is_of() {
     let (mut writer, cache, _) = confirmed().await;
-    let (old, generation) = (cache.snapshot().unwrap(), cache.generation());
+    let (old, asked) = (cache.snapshot().unwrap(), Order::now());
     // A list is of the newest revision there is: one below what was confirmed comes from a store that was restored.
     let error = writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(105)).await.unwrap_err();
     assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(110) });
@@ -94,8 +94,8 @@ async fn it_ends_with_the_past_it_is_of() {
     writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(50)).await.unwrap();
     assert_eq!(listed(&cache).0, 50);
     let new = cache.snapshot().unwrap();
-    assert!(!cache.confirm(&old, rv(120), cache.generation()), "not the newest state any more");
-    assert!(!cache.confirm(&new, rv(120), generation), "the store was read before");
+    assert!(!cache.confirm(&old, rv(120), Order::now()), "not the newest state any more");
+    assert!(!cache.confirm(&new, rv(120), asked), "the store was read before");
     assert_eq!(listed(&cache).0, 50);
 }
 

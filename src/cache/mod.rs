@@ -17,6 +17,7 @@ mod initial;
 mod invariants;
 #[cfg(test)]
 mod model_tests;
+mod order;
 mod ready;
 #[cfg(test)]
 mod relist_tests;
@@ -45,6 +46,7 @@ pub use backfill::{Backfill, BackfillError};
 pub use budget::{Account, Budget, Full};
 pub use config::CacheConfig;
 pub use invariants::Invariant;
+pub use order::Order;
 pub use ready::Readiness;
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};

@@ -16,6 +16,7 @@ use super::config::CacheConfig;
 use super::groups::WatchGroups;
 use super::history::History;
 use super::invariants::{Invariant, violated};
+use super::order::Order;
 use super::ready::Ready;
 use super::stats::{CacheStats, Counters};
 use super::store::{Inner, Snapshot, Store};
@@ -57,6 +58,8 @@ pub(super) struct State {
     pub(super) history: History,
     /// Counts the times at which revisions may have started anew.
     pub(super) generation: u64,
+    /// When the present one began.
+    pub(super) began: Order,
     /// Events before this position stand for the gap before a relist: their revisions are no moments of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
@@ -75,8 +78,15 @@ impl Shared {
         let history = History::new(config.limits());
         let groups = WatchGroups::new(config.trigger);
         let dispatched = AtomicU64::new(history.head());
-        let state =
-            State { current: None, confirmed: None, history, generation: 0, gap_end: 0, backfilled: Vec::new() };
+        let state = State {
+            current: None,
+            confirmed: None,
+            history,
+            generation: 0,
+            began: Order::now(),
+            gap_end: 0,
+            backfilled: Vec::new(),
+        };
         Self {
             config,
             state: Mutex::new(state),
@@ -120,10 +130,10 @@ impl Shared {
     }
 
     /// As [`super::WatchCache::confirm`].
-    pub(super) fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, generation: u64) -> bool {
+    pub(super) fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
         let mut state = self.state.lock();
         let newest = self.published.load().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, &snapshot.inner()));
-        let holds = newest && state.generation == generation;
+        let holds = newest && state.began < asked;
         if holds && rv > snapshot.rv() {
             let confirmed = Snapshot::new(rv, snapshot.store().clone());
             self.published.store(Some(confirmed.inner()));
@@ -156,6 +166,7 @@ impl Shared {
     /// Ends all watchers and empties the history; the next event follows `rv`.
     pub(super) fn forget(&self, state: &mut State, rv: ResourceVersion, reason: EndReason) -> usize {
         state.generation += 1;
+        state.began = Order::now();
         state.confirmed = None;
         state.history.reset(rv);
         state.gap_end = 0;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::config::CacheConfig;
 use super::dispatcher::Dispatcher;
 use super::initial::Replay;
+use super::order::Order;
 use super::ready::Readiness;
 use super::shared::Shared;
 use super::stats::{CacheStats, Standing};
@@ -105,14 +106,19 @@ impl WatchCache {
         self.shared.state.lock().generation
     }
 
+    /// When the present generation began: what was read of the store before that says nothing of it.
+    pub fn began(&self) -> Order {
+        self.shared.state.lock().began
+    }
+
     /// Takes `snapshot` for the state at `rv` as well, because the store was seen to hold exactly its objects at that
-    /// revision. `generation` is of before the store was read. False if there is a newer state by now, or none.
+    /// revision. `asked` is of before the store was read. False if there is a newer state by now, or none.
     ///
     /// Of the events up to `rv` nothing is said: an object may have been made and deleted on the way, and its events may
     /// still come. So the state at `rv` is answered from now on, and watches may begin there, to which no event up to
     /// `rv` is sent; but running watches get theirs, and no bookmark at `rv` before the events have come so far.
-    pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, generation: u64) -> bool {
-        self.shared.confirm(snapshot, rv, generation)
+    pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
+        self.shared.confirm(snapshot, rv, asked)
     }
 
     /// Two revisions of one moment: nothing happened after the first, up to and with the second, up to which this cache

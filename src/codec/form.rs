@@ -87,7 +87,7 @@ impl Form {
     /// Rows of tables with these columns, instead of the objects alone.
     pub fn with_columns(self, columns: Arc<Columns>) -> Self {
         match self {
-            Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form { json, columns }),
+            Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form::new(json, columns)),
             Self::Protobuf(_) => self,
         }
     }
@@ -96,6 +96,14 @@ impl Form {
         match self {
             Self::Table(form) => Some(&form.columns),
             Self::Json(_) | Self::Protobuf(_) => None,
+        }
+    }
+
+    /// The form of the objects alone, where rows hold them.
+    pub fn objects(self: &Arc<Self>) -> Arc<Self> {
+        match &**self {
+            Self::Table(form) => Arc::clone(form.objects()),
+            Self::Json(_) | Self::Protobuf(_) => Arc::clone(self),
         }
     }
 

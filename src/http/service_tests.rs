@@ -76,7 +76,7 @@ impl Cached {
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),
         };
-        let cache = factory.informers().remove(0).cache.clone();
+        let cache = factory.informers().remove(0).cache().clone();
         Self { reads: Reads::new(config, factory), configmaps, cache, _endpoints: endpoints, _pods: pods }
     }
 

@@ -1,4 +1,4 @@
-//! When an informer of tables is worth its price.
+//! When one more informer is worth its price: of tables, or of objects that are held in another encoding already.
 //!
 //! A table read that is forwarded costs the apiserver the rows it prints. An informer costs it a whole list at once, and then
 //! an event for every change for as long as it runs. So it is started by repeated use: when the reads that were forwarded
@@ -24,6 +24,8 @@ pub struct Use {
     pub selected: bool,
     /// Rows of a page.
     pub limit: Option<usize>,
+    /// It goes on: the apiserver would have to serve it for as long.
+    pub lasts: bool,
 }
 
 /// How many rows there are, as far as a cache of the same objects knows.
@@ -52,8 +54,14 @@ struct Entry {
     at: Instant,
 }
 
-/// Whole lists.
-const START: f64 = 2.0;
+/// Whole lists, for the first informer of a resource's tables.
+pub const START: f64 = 2.0;
+
+/// For an informer of objects in one more encoding: reads that cost as much as its list pay for it.
+pub const ALSO: f64 = 1.0;
+
+/// What is left of a few reads of a namespace, or of a whole list after some half-lives.
+const LATELY: f64 = 0.1;
 
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
@@ -76,8 +84,9 @@ const REQUESTS: usize = 256;
 // === impl Ledger ===
 
 impl Ledger {
-    /// Counts a read that no running informer can serve. True if one is to be started for it.
-    pub fn wants(&mut self, key: &InformerKey, cost: f64, now: Instant) -> bool {
+    /// Counts a read that no running informer can serve. True if one is to be started for it: if the reads come to `start`
+    /// whole lists.
+    pub fn wants(&mut self, key: &InformerKey, cost: f64, start: f64, now: Instant) -> bool {
         if !self.entries.contains_key(key) && self.entries.len() >= ENTRIES {
             let cheapest = self.entries.iter().min_by(|(_, a), (_, b)| a.cost_at(now).total_cmp(&b.cost_at(now)));
             if let Some(cheapest) = cheapest.map(|(key, _)| key.clone()) {
@@ -86,7 +95,12 @@ impl Ledger {
         }
         let entry = self.entries.entry(key.clone()).or_insert(Entry { cost: 0.0, at: now });
         (entry.cost, entry.at) = (entry.cost_at(now) + cost, now);
-        entry.cost >= START
+        entry.cost >= start
+    }
+
+    /// Whether such reads have come lately.
+    pub fn knows(&self, key: &InformerKey, now: Instant) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.cost_at(now) >= LATELY)
     }
 
     /// The rows of a resource turned out to hold what cannot be printed anew: its tables are refused for a while.

@@ -9,7 +9,7 @@ fn key(resource: &str) -> InformerKey {
 /// At which of reads so far apart the informer is started.
 fn started_at(every: Duration, read: Use, rows: Rows) -> Option<usize> {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
-    (0..200).find(|&n| ledger.wants(&key("pods"), read.cost(rows), now + every * n)).map(|n| n as usize + 1)
+    (0..200).find(|&n| ledger.wants(&key("pods"), read.cost(rows), START, now + every * n)).map(|n| n as usize + 1)
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,22 +46,22 @@ async fn repeated_use_starts_it() {
 #[tokio::test(start_paused = true)]
 async fn each_informer_is_wanted_for_itself() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
-    assert!(!ledger.wants(&key("pods"), 1.9, now));
-    assert!(!ledger.wants(&key("nodes"), 1.9, now));
-    assert!(ledger.wants(&key("pods"), 0.1, now));
+    assert!(!ledger.wants(&key("pods"), 1.9, START, now));
+    assert!(!ledger.wants(&key("nodes"), 1.9, START, now));
+    assert!(ledger.wants(&key("pods"), 0.1, START, now));
     // What it has cost is not forgotten by the start: one that ends at once is started again.
-    assert!(ledger.wants(&key("pods"), 0.1, now));
+    assert!(ledger.wants(&key("pods"), 0.1, START, now));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_ledger_is_bounded() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
-    assert!(!ledger.wants(&key("dear"), 1.5, now));
+    assert!(!ledger.wants(&key("dear"), 1.5, START, now));
     for n in 0..2 * ENTRIES {
-        ledger.wants(&key(&format!("cheap{n}")), 1.0, now);
+        ledger.wants(&key(&format!("cheap{n}")), 1.0, START, now);
     }
     assert_eq!(ledger.entries.len(), ENTRIES);
-    assert!(ledger.wants(&key("dear"), 0.5, now), "the cheap ones are forgotten first");
+    assert!(ledger.wants(&key("dear"), 0.5, START, now), "the cheap ones are forgotten first");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! The factory: finds or starts the informer that covers a request, and stops the ones nobody needs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
-use crate::upstream::{ListerWatcher, UpstreamError};
+use crate::upstream::{ListerWatcher, Questions, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::{Informer, InformerKey, InformerScope, Rules};
@@ -78,7 +77,7 @@ pub enum NoCoverage {
     TooMany,
     /// The memory of the caches has no room for it.
     Memory,
-    /// Its tables are read too seldom for an informer of their own.
+    /// It is read too seldom in this form for an informer of its own.
     Seldom,
     /// Its tables have cells that cannot be printed anew here.
     Cells,
@@ -133,25 +132,9 @@ impl Factory {
         self.inner.config.rules.excludes(gvr)
     }
 
-    /// The informer that covers `predicate`, started if it does not run yet.
-    pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Coverage {
-        let Ok(coverage) = self.covered(resource, predicate, encoding, |scope| {
-            Ok::<_, Infallible>(self.get_or_start(resource, scope, encoding))
-        });
-        coverage
-    }
-
-    /// As [`Self::covering`], but nothing is started, and no informer notices; `None` where one would be started.
-    pub fn would_cover(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Option<Coverage> {
-        let look = |scope| {
-            let informers = self.inner.informers.lock();
-            match informers.get(&InformerKey { gvr: resource.gvr.clone(), scope, encoding }) {
-                Some(informer) => Ok(Coverage::By(informer.clone())),
-                None if informers.len() >= self.inner.config.max_informers => Ok(Coverage::None(NoCoverage::TooMany)),
-                None => Err(()),
-            }
-        };
-        self.covered(resource, predicate, encoding, look).ok()
+    /// Whether the bound on informers is reached.
+    pub(super) fn is_full(&self) -> bool {
+        self.inner.informers.lock().len() >= self.inner.config.max_informers
     }
 
     pub(super) fn covered<E>(
@@ -196,7 +179,8 @@ impl Factory {
         let is_narrower = match &everywhere {
             Coverage::By(informer) if !informer.cache.is_ready() => false,
             // Not everywhere: perhaps in the request's own namespace.
-            Coverage::None(NoCoverage::Forbidden | NoCoverage::Seldom) => true,
+            Coverage::None(NoCoverage::Forbidden) => true,
+            Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table,
             _ => return Ok(everywhere),
         };
         let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
@@ -216,8 +200,6 @@ impl Factory {
         let mut ready = informers
             .values()
             .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
-            // Tables are nobody's objects.
-            .filter(|informer| informer.key.encoding != Encoding::Table)
             .filter(|informer| covers(&informer.key.scope))
             .map(|informer| informer.key.encoding)
             .peekable();
@@ -364,13 +346,15 @@ impl Factory {
         if informers.len() >= self.inner.config.max_informers {
             return Coverage::None(NoCoverage::TooMany);
         }
-        let informer = self.start(key.clone(), resource.clone());
+        let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));
+        let questions = sibling.map_or_else(Arc::default, |sibling| sibling.probe.questions().clone());
+        let informer = self.start(key.clone(), resource.clone(), questions);
         informers.insert(key.clone(), informer.clone());
         link(&informers, &key);
         Coverage::By(informer)
     }
 
-    fn start(&self, key: InformerKey, resource: Arc<Resource>) -> Arc<Informer> {
+    fn start(&self, key: InformerKey, resource: Arc<Resource>, questions: Arc<Questions>) -> Arc<Informer> {
         let inner = &self.inner;
         let table = selector::field_table(&resource);
         let pinned = inner.config.rules.pins(&key.gvr);
@@ -390,7 +374,7 @@ impl Factory {
             columns: Arc::default(),
         };
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
-        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender());
+        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender(), questions);
         let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), inner.config.reflector.clone());
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
@@ -443,6 +427,10 @@ impl Factory {
     fn stop_idle(&self) {
         for informer in self.dear_tables() {
             tracing::info!(informer = %informer.key, "stopping informer of tables that are read too seldom");
+            self.remove(&informer);
+        }
+        for informer in self.redundant() {
+            tracing::info!(informer = %informer.key, "stopping informer whose objects are held with their tables");
             self.remove(&informer);
         }
         for informer in self.informers() {

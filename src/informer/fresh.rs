@@ -73,8 +73,8 @@ const SHORT_MOMENT: Duration = Duration::from_millis(5);
 const IN_FLIGHT: Duration = Duration::from_millis(100);
 const IN_FLIGHT_AT_MOST: Duration = Duration::from_millis(500);
 /// Words of the store are asked for no closer together than this, so that any number of readers costs the apiserver at most
-/// 200 small requests a second and resource.
-const PACE: Duration = Duration::from_millis(5);
+/// 100 small requests a second and resource.
+const PACE: Duration = Duration::from_millis(10);
 /// The same for the beginnings of watches, which come in crowds and for which a moment means nothing.
 const WATCH_PACE: Duration = Duration::from_millis(75);
 /// Objects that are looked at to estimate the size of an answer.

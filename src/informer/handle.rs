@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::waits::Waits;
 use crate::cache::WatchCache;
-use crate::meta::{Encoding, FieldTable, Gvr, Resource, ResourceVersion};
+use crate::codec::Form;
+use crate::meta::{Encoding, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
-use crate::upstream::reflector::{Handle, ListerWatcher};
+use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
 
 /// What part of a resource an informer holds: everything, or one namespace, or what one selector matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,12 +35,11 @@ pub struct InformerKey {
 
 /// A running informer: one upstream watch, one cache, any number of readers.
 pub struct Informer {
-    pub key: InformerKey,
-    pub resource: Arc<Resource>,
-    pub table: FieldTable,
-    pub cache: WatchCache,
-    pub reflector: Handle,
-    pub probe: ProgressProbe,
+    pub(super) key: InformerKey,
+    pub(super) resource: Arc<Resource>,
+    pub(super) cache: WatchCache,
+    pub(super) reflector: Handle,
+    pub(super) probe: ProgressProbe,
     backfiller: Backfiller,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
@@ -85,7 +85,6 @@ impl Informer {
         Self {
             key,
             resource: source.resource,
-            table: source.table,
             cache,
             reflector,
             probe,
@@ -106,6 +105,40 @@ impl Informer {
     /// With a counter of the reads that are answered, which others may have too.
     pub(super) fn counting(self, served: Arc<AtomicU64>) -> Self {
         Self { served, ..self }
+    }
+
+    pub fn key(&self) -> &InformerKey {
+        &self.key
+    }
+
+    pub fn cache(&self) -> &WatchCache {
+        &self.cache
+    }
+
+    /// How its objects are written, as soon as it is synced. `None` at the deadline, or once the apiserver or our memory
+    /// refuses it, or it has ended: another one may cover the read then.
+    pub async fn synced(&self, deadline: Instant) -> Option<Arc<Form>> {
+        if !self.cache.is_ready() {
+            tokio::select! {
+                _ = self.cache.wait_ready(deadline) => {}
+                () = self.reflector.refused() => {}
+            }
+        }
+        self.cache.form().filter(|_| self.cache.is_ready())
+    }
+
+    /// What it is doing towards the apiserver.
+    pub fn status(&self) -> ReflectorStatus {
+        self.reflector.status()
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        self.reflector.is_forbidden()
+    }
+
+    /// Memory has no room for its state.
+    pub fn is_too_large(&self) -> bool {
+        self.reflector.is_too_large()
     }
 
     /// A request is about to read: the idle clock starts anew.
@@ -167,7 +200,7 @@ impl Informer {
 
     /// The newest revision that the readers of these objects may have been shown by an informer of theirs in another
     /// encoding. Zero without one.
-    pub fn newest_elsewhere(&self) -> ResourceVersion {
+    pub(super) fn newest_elsewhere(&self) -> ResourceVersion {
         let siblings = self.siblings.load();
         let revisions = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
         revisions.max().unwrap_or_default()
@@ -175,7 +208,7 @@ impl Informer {
 
     /// Where another informer of these objects knows that nothing has happened for a while, this one need not find it
     /// out for itself. What has happened before is waited for.
-    pub async fn learn_from_siblings(&self, deadline: Instant) {
+    pub(super) async fn learn_from_siblings(&self, deadline: Instant) {
         let siblings: Vec<_> = self.siblings.load().iter().filter_map(Weak::upgrade).collect();
         for sibling in siblings {
             if let Some((from, to)) = sibling.cache.quiet_since()

@@ -3,6 +3,7 @@
 mod choice;
 mod demand;
 mod factory;
+mod forms;
 mod fresh;
 mod handle;
 mod rules;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::demand::{Rows, Use, is_too_dear};
+use super::demand::{Rows, START, Use, is_too_dear};
 use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage};
 use crate::meta::{Encoding, Resource, Scope};
 use crate::selector::Predicate;
@@ -15,10 +15,10 @@ use crate::selector::Predicate;
 impl Factory {
     /// The informer of tables that covers `predicate`. One that does not run is started if this read, with others before
     /// it, makes it worth that.
-    pub fn covering_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
+    pub(super) fn covering_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
         self.table(resource, predicate, |key| {
             let cost = read.cost(self.rows(resource, &key.scope, predicate));
-            if !self.ledger().lock().wants(&key, cost, Instant::now()) {
+            if !self.ledger().lock().wants(&key, cost, START, Instant::now()) {
                 return Coverage::None(NoCoverage::Seldom);
             }
             self.get_or_start(resource, key.scope, Encoding::Table)
@@ -26,7 +26,7 @@ impl Factory {
     }
 
     /// As [`Self::covering_table`], but nothing is started, and nothing is counted.
-    pub fn would_cover_table(&self, resource: &Arc<Resource>, predicate: &Predicate) -> Coverage {
+    pub(super) fn would_cover_table(&self, resource: &Arc<Resource>, predicate: &Predicate) -> Coverage {
         self.table(resource, predicate, |_| Coverage::None(NoCoverage::Seldom))
     }
 
@@ -50,12 +50,12 @@ impl Factory {
     }
 
     /// How many rows the read and the informer are of, where another cache of the objects knows it.
-    fn rows(&self, resource: &Resource, scope: &InformerScope, predicate: &Predicate) -> Rows {
+    pub(super) fn rows(&self, resource: &Resource, scope: &InformerScope, predicate: &Predicate) -> Rows {
         let narrower = scope.namespace != predicate.scope.namespace;
         let of_scope = |informer: &Arc<Informer>| {
             let key = &informer.key;
             let wider = key.scope == *scope || key.scope.is_everything();
-            key.gvr == resource.gvr && wider && key.encoding != Encoding::Table && informer.cache.is_ready()
+            key.gvr == resource.gvr && wider && informer.cache.is_ready()
         };
         let informer = self.informers().into_iter().find(of_scope);
         let Some(snapshot) = informer.and_then(|informer| informer.cache.snapshot()) else {

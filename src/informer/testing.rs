@@ -22,7 +22,8 @@ impl Factory {
         };
         let (config, (unused, _)) = (&inner.config.reflector, cache::new(CacheConfig::new(gvr.clone())));
         let reflector = Reflector::new(inner.upstream.clone(), source.clone(), unused, config.clone());
-        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender());
+        let claims = reflector.progress_sender();
+        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), claims, Arc::default());
         let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), config.clone());
         lifecycle::spawn("dispatcher", cache.run_dispatcher());
         let key = InformerKey { gvr, scope: InformerScope::default(), encoding: Encoding::Json };

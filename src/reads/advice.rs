@@ -22,9 +22,7 @@ impl ForwardReason {
             }
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
             Self::Memory => "the memory of the caches has no room for the resource",
-            Self::Seldom => {
-                "it is a table, and tables of the resource are read too seldom for an informer of their own"
-            }
+            Self::Seldom => "the resource is read too seldom in this form (tables, protobuf) for an informer of its own",
             Self::TableCells => "it is a table with cells that tell times in a way that is not known here",
             Self::NotSynced => "the informer of the resource has not got its first list yet",
             Self::NotFresh => "the cache could not be proved to be fresh enough in time",
@@ -55,7 +53,7 @@ impl ForwardReason {
             }
             Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` tells what it may do",
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
-            Self::Seldom => "nothing: read again and again, the tables are served",
+            Self::Seldom => "nothing: read again and again, it is served",
             Self::TableCells => "nothing; the log says which column it is",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log tells what fails",
             Self::NotFresh => "raise `consistentReads.timeout`; look for an apiserver or a stream that lags",

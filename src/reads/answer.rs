@@ -41,7 +41,7 @@ pub enum ForwardReason {
     Forbidden,
     /// The memory of the caches has no room for the resource.
     Memory,
-    /// A table of a resource whose tables are read too seldom for an informer of their own.
+    /// A form of a resource, such as its tables, that is read too seldom for an informer of its own.
     Seldom,
     /// A table with cells that only the apiserver can print.
     TableCells,

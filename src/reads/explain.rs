@@ -69,11 +69,7 @@ impl Reads {
             read.hurry(verb, freshness);
         }
         loop {
-            let covered = match read.encoding {
-                Encoding::Table => Some(self.factory.would_cover_table(&read.resource, &read.predicate)),
-                encoding => self.factory.would_cover(&read.resource, &read.predicate, encoding),
-            };
-            let informer = match covered {
+            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
                 Some(Coverage::By(informer)) => informer,
                 Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
@@ -84,11 +80,11 @@ impl Reads {
                 None if read.patience.is_zero() => return forwarded(ForwardReason::NotSynced),
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
-            let name = Some(informer.key.to_string());
-            if !informer.cache.is_ready() && read.patience.is_zero() {
+            let name = Some(informer.key().to_string());
+            if !informer.cache().is_ready() && read.patience.is_zero() {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::NotSynced), informer: name };
             }
-            if !informer.cache.is_ready() {
+            if !informer.cache().is_ready() {
                 return Forecast { fate: Fate::Waits(Wait::Sync), informer: name };
             }
             let newest =
@@ -96,7 +92,7 @@ impl Reads {
             if newest && informer.would_forward(&self.need(&read, Freshness::Consistent, verb)) {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::Consistent), informer: name };
             }
-            let fate = self.fate(request, &informer.cache, &read.floor, &need);
+            let fate = self.fate(request, &informer.cache(), &read.floor, &need);
             return Forecast { fate, informer: name };
         }
     }

@@ -87,7 +87,7 @@ impl Reads {
             json_fallback: None,
             converted,
             predicate,
-            rows: Use::default(),
+            rows: Use { lasts: true, ..Use::default() },
             floor,
             modes,
             local: true,

@@ -277,8 +277,13 @@ impl Reads {
             if waited == Waited::Nothing {
                 spans::informer(&informer);
             }
-            if let (true, Some(form)) = (informer.cache.is_ready(), informer.cache.form()) {
-                let form = if read.converted { form.metadata_in_protobuf() } else { form };
+            let at_once = informer.synced(Instant::now());
+            if let Some(form) = at_once.await {
+                let form = match read.encoding {
+                    _ if read.converted => form.metadata_in_protobuf(),
+                    Encoding::Table => form,
+                    Encoding::Json | Encoding::Protobuf => form.objects(),
+                };
                 return Ok((informer, form, waited));
             }
             waited = Waited::Sync;
@@ -289,18 +294,12 @@ impl Reads {
                 return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
             }
             // A refusal ends the wait: the loop then looks for a narrower informer, or for one of another encoding.
-            tokio::select! {
-                _ = informer.cache.wait_ready(deadline) => {}
-                () = informer.reflector.refused() => {}
-            }
+            informer.synced(deadline).await;
         }
     }
 
     fn covering(&self, read: &Resolved) -> Coverage {
-        match read.encoding {
-            Encoding::Table => self.factory.covering_table(&read.resource, &read.predicate, read.rows),
-            encoding => self.factory.covering(&read.resource, &read.predicate, encoding),
-        }
+        self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
     }
 
     /// Waits until the cache is as fresh as the read asks, and never older than what this daemon has shown.
@@ -365,7 +364,7 @@ impl Reads {
             read.floor.raise(latest.rv());
             return Ok((latest, waited));
         };
-        match informer.cache.snapshot_at(rv) {
+        match informer.cache().snapshot_at(rv) {
             Ok(snapshot) => Ok((snapshot, waited)),
             Err(SnapshotError::NotReady) => Err(ForwardReason::NotSynced.into()),
             Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
@@ -381,12 +380,9 @@ impl Reads {
         if read.encoding == Encoding::Table {
             return;
         }
-        if let Coverage::By(informer) = self.factory.covering(&read.resource, &read.predicate, read.encoding) {
+        if let Coverage::By(informer) = self.covering(read) {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
-            tokio::select! {
-                _ = informer.cache.wait_ready(moment) => {}
-                () = informer.reflector.refused() => {}
-            }
+            informer.synced(moment).await;
         }
     }
 
@@ -451,6 +447,7 @@ fn rows(request: &ReadRequest) -> Use {
         named: request.name.is_some(),
         selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
         limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
+        lasts: false,
     }
 }
 

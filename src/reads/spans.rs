@@ -36,8 +36,8 @@ pub(super) fn begin(verb: &'static str, gvr: &Gvr, namespace: Option<&str>) -> S
 pub(super) fn informer(informer: &Informer) {
     if trace::is_on() {
         let span = Span::current();
-        span.record("informerd.informer", informer.key.to_string());
-        span.record("informerd.informer_state", informer.reflector.status().state);
+        span.record("informerd.informer", informer.key().to_string());
+        span.record("informerd.informer_state", informer.status().state);
     }
 }
 

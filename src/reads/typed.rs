@@ -99,9 +99,9 @@ impl Reads {
     pub fn is_synced(&self, group_resource: &str) -> Option<bool> {
         let informers = self.factory.informers();
         let mut of_it =
-            informers.iter().filter(|informer| informer.key.gvr.group_resource() == group_resource).peekable();
+            informers.iter().filter(|informer| informer.key().gvr.group_resource() == group_resource).peekable();
         of_it.peek()?;
-        Some(of_it.all(|informer| informer.cache.is_ready()))
+        Some(of_it.all(|informer| informer.cache().is_ready()))
     }
 
     async fn try_state(
@@ -137,7 +137,7 @@ impl Reads {
             initial_end: true,
             deadline: terms.deadline,
         };
-        let mut watcher = source.informer.cache.watch(spec).map_err(Unserved::from)?;
+        let mut watcher = source.informer.cache().watch(spec).map_err(Unserved::from)?;
         watcher.set_bookmark_period(terms.bookmark_interval);
         source.informer.serves();
         Ok((OpenWatch { source, watcher }, waited.or(waited_fresh)))
@@ -187,7 +187,7 @@ impl State {
 impl Source {
     /// Since when nothing was heard of the apiserver.
     pub fn silence(&self) -> Duration {
-        let status = || self.informer.reflector.status().since;
+        let status = || self.informer.status().since;
         Instant::now().saturating_duration_since(self.informer.heard().unwrap_or_else(status))
     }
 
@@ -197,7 +197,7 @@ impl Source {
 
     /// The revision up to which the cache is complete.
     pub fn resource_version(&self) -> ResourceVersion {
-        self.informer.cache.resource_version()
+        self.informer.cache().resource_version()
     }
 }
 

@@ -35,6 +35,7 @@ impl Reads {
         options.validate().map_err(|_| ForwardReason::Invalid)?;
         let arrived = Instant::now();
         let mut read = self.resolve(request).await?;
+        read.rows.lasts = true;
         let plan = match plan::watch(&options, read.mode(Verb::Watch)) {
             Ok(plan) => plan,
             Err(reason) => {
@@ -56,7 +57,7 @@ impl Reads {
                 // the error is the stream's only event.
                 Err(Unserved::TooLarge { want }) => {
                     let bound = arrived + self.config.freshness_timeout;
-                    if let Err(error) = informer.cache.wait_for(want, bound).await {
+                    if let Err(error) = informer.cache().wait_for(want, bound).await {
                         let WaitError::Timeout { current } = error else { return Err(ForwardReason::NotSynced.into()) };
                         let error = errors::too_large_resource_version(want.get(), current.get());
                         return Ok(failed(read.shape, form, error, served(&informer, Waited::Freshness, current)));
@@ -79,7 +80,7 @@ impl Reads {
         };
         // What a bookmark of a table looks like, only one of the apiserver's tells.
         let is_table = matches!(read.shape, Shape::Table(_));
-        if is_table && options.allow_watch_bookmarks && informer.cache.bookmark_template().is_none() {
+        if is_table && options.allow_watch_bookmarks && informer.cache().bookmark_template().is_none() {
             return Err(ForwardReason::NotSynced.into());
         }
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
@@ -92,10 +93,10 @@ impl Reads {
             // From here on: the client's time is not for our waits.
             deadline: Instant::now() + lifetime(options.timeout_seconds),
         };
-        match informer.cache.watch(spec) {
+        match informer.cache().watch(spec) {
             Ok(watcher) => {
                 let served = served(&informer, waited, watcher.starts_after());
-                let source = WatchSource::Cache { watcher, cache: informer.cache.clone() };
+                let source = WatchSource::Cache { watcher, cache: informer.cache().clone() };
                 Ok(WatchAnswer { form, shape: read.shape, source, served })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
@@ -107,7 +108,7 @@ impl Reads {
             // The apiserver's window may reach further back than ours. Not where we had to list anew: what lies before
             // that had left its window, too.
             Err(WatchError::TooOld { .. })
-                if informer.cache.stats().replaced_total <= 1 && self.old_watches.take(Instant::now()) =>
+                if informer.cache().stats().replaced_total <= 1 && self.old_watches.take(Instant::now()) =>
             {
                 Err(ForwardReason::OutsideWindow.into())
             }

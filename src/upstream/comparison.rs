@@ -16,7 +16,7 @@ use crate::meta::{ResourceVersion, Scope};
 /// Namespaces whose digests are kept. Beyond that, those that nobody reads at the moment are let go.
 const MOST_PARTS: usize = 256;
 
-/// The digests of one informer.
+/// The digests of one collection, for all caches that hold it in whichever encoding.
 #[derive(Debug)]
 pub(super) struct Comparisons {
     whole: Compared,
@@ -96,8 +96,7 @@ impl Compared {
         let answer = self.turns.ask(pace, async { read.await.map(Arc::new) }).await?;
         let (digest, asked) = (answer.value, answer.asked);
         let mut newest = self.newest.lock();
-        let newer = |(kept, _): &(Arc<Digest>, Instant)| kept.rv < digest.rv || kept.generation < digest.generation;
-        if newest.as_ref().is_none_or(newer) {
+        if newest.as_ref().is_none_or(|(kept, _)| kept.asked < digest.asked) {
             *newest = Some((digest.clone(), asked));
         }
         Ok((digest, asked))
@@ -121,14 +120,14 @@ impl Compared {
                 return Some(snapshot);
             }
             let digest = digest.as_ref()?;
-            if digest.generation != cache.generation() || !digest.is_of(&snapshot, &self.scope) {
+            if digest.asked < cache.began() || !digest.is_of(&snapshot, &self.scope) {
                 return None;
             }
             if self.scope.namespace.is_some() {
                 return Some(snapshot.seen_at(digest.rv));
             }
             // If it is not the newest any more, the newest is looked at.
-            cache.confirm(&snapshot, digest.rv, digest.generation);
+            cache.confirm(&snapshot, digest.rv, digest.asked);
         }
     }
 }

@@ -3,18 +3,15 @@
 //! Revisions are the store's own count of changes, so an object that has the same revision is the same object, and a
 //! collection with the same keys at the same revisions is the same collection.
 
-use crate::cache::Snapshot;
+use crate::cache::{Order, Snapshot};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
-
-use super::error::UpstreamError;
-use super::metadata::MetadataList;
 
 #[derive(Debug)]
 pub(super) struct Digest {
     /// What the store was at.
     pub(super) rv: ResourceVersion,
-    /// The cache's [`crate::cache::WatchCache::generation`] before the store was read.
-    pub(super) generation: u64,
+    /// Before the store was read.
+    pub(super) asked: Order,
     /// By key; `None` if there are more objects than were asked for.
     objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
 }
@@ -22,18 +19,17 @@ pub(super) struct Digest {
 // === impl Digest ===
 
 impl Digest {
-    /// # Errors
-    /// When the list or one of its objects has no revision.
-    pub(super) fn of(list: MetadataList, generation: u64) -> Result<Self, UpstreamError> {
-        let rv = list.rv()?;
-        if !list.continue_token().is_empty() {
-            return Ok(Self { rv, generation, objects: None });
-        }
-        let object = |item: super::metadata::Metadata| Ok((ObjectKey::new(&item.namespace, &item.name), item.rv()?));
-        let mut objects = list.into_items().map(object).collect::<Result<Vec<_>, UpstreamError>>()?;
+    /// `objects` are all there are, in any order; `None` if there are more than were asked for.
+    pub(super) fn new(
+        rv: ResourceVersion,
+        asked: Order,
+        mut objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
+    ) -> Self {
         // As they are listed, but that is the server's affair.
-        objects.sort_unstable();
-        Ok(Self { rv, generation, objects: Some(objects) })
+        if let Some(objects) = &mut objects {
+            objects.sort_unstable();
+        }
+        Self { rv, asked, objects }
     }
 
     /// Whether the snapshot holds exactly these objects in the scope that was read, and so is its state at [`Self::rv`].
@@ -49,7 +45,6 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use serde_json::json;
 
     use super::*;
     use crate::cache::{self, CacheConfig};
@@ -65,15 +60,9 @@ mod tests {
         ))
     }
 
-    fn digest(objects: &[(&str, &str, u64)], token: &str) -> Digest {
-        let items: Vec<_> = objects
-            .iter()
-            .map(|(namespace, name, rv)| {
-                json!({"metadata": {"namespace": namespace, "name": name, "resourceVersion": rv.to_string()}})
-            })
-            .collect();
-        let list = json!({"metadata": {"resourceVersion": "90", "continue": token}, "items": items});
-        Digest::of(serde_json::from_value(list).unwrap(), 1).unwrap()
+    fn digest(objects: &[(&str, &str, u64)]) -> Digest {
+        let objects = objects.iter().map(|(namespace, name, rv)| (ObjectKey::new(namespace, name), ResourceVersion(*rv)));
+        Digest::new(ResourceVersion(90), Order::now(), Some(objects.collect()))
     }
 
     #[tokio::test]
@@ -84,8 +73,7 @@ mod tests {
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();
         let same = [("a", "x", 5), ("a-b", "y", 7)];
-        assert!(digest(&same, "").is_of(&snapshot, &Scope::default()));
-        assert_eq!(digest(&same, "").rv, ResourceVersion(90));
+        assert!(digest(&same).is_of(&snapshot, &Scope::default()));
         for (what, other) in [
             ("fewer", &same[..1]),
             ("more", &[same[0], same[1], ("b", "z", 8)]),
@@ -94,19 +82,14 @@ mod tests {
             ("another namespace", &[("c", "x", 5), same[1]]),
             ("twice the same", &[same[0], same[0]]),
         ] {
-            assert!(!digest(other, "").is_of(&snapshot, &Scope::default()), "{what}");
+            assert!(!digest(other).is_of(&snapshot, &Scope::default()), "{what}");
         }
-        assert!(!digest(&same, "more").is_of(&snapshot, &Scope::default()), "only a part of the collection");
+        let part = Digest::new(ResourceVersion(90), Order::now(), None);
+        assert!(!part.is_of(&snapshot, &Scope::default()), "only a part of the collection");
         let namespace = |name: &str| Scope { namespace: Some(name.into()), name: None };
-        assert!(digest(&same[..1], "").is_of(&snapshot, &namespace("a")));
-        assert!(!digest(&same[..1], "").is_of(&snapshot, &namespace("a-b")));
-        assert!(!digest(&same, "").is_of(&snapshot, &namespace("a")));
-        assert!(digest(&[], "").is_of(&snapshot, &namespace("none")));
-    }
-
-    #[test]
-    fn a_list_without_revisions_is_no_digest() {
-        let list = json!({"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "x"}}]});
-        assert!(Digest::of(serde_json::from_value(list).unwrap(), 1).is_err());
+        assert!(digest(&same[..1]).is_of(&snapshot, &namespace("a")));
+        assert!(!digest(&same[..1]).is_of(&snapshot, &namespace("a-b")));
+        assert!(!digest(&same).is_of(&snapshot, &namespace("a")));
+        assert!(digest(&[]).is_of(&snapshot, &namespace("none")));
     }
 }

@@ -20,19 +20,15 @@ use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use super::client::{ConnectionId, Upstream};
-use super::comparison::Comparisons;
-use super::digest::Digest;
+use super::client::Upstream;
 use super::error::UpstreamError;
-use super::metadata::{MetadataEvent, MetadataList, MetadataStream};
+use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
-use super::odds::Odds;
-use super::reader::{Compression, get, get_json};
+use super::questions::{Questions, Word};
+use super::reader::{Compression, get};
 use super::source::ListerWatcher;
-use super::stamp::Stamp;
-use super::turns::Turns;
 use crate::cache::{Snapshot, WaitError, WatchCache};
-use crate::meta::{ResourceVersion, Scope};
+use crate::meta::ResourceVersion;
 use crate::telemetry::trace::SPANS;
 
 /// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
@@ -41,7 +37,7 @@ const WATCH_SECONDS: u64 = 3;
 /// Beyond that, before the watch counts as dead.
 const GRACE: Duration = Duration::from_secs(3);
 /// For the head of an answer that is due at once.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long what is in flight is waited for before a watch is opened.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// So many watches in a row must give no bookmark before none is expected, for so long.
@@ -49,11 +45,6 @@ const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Watches that prove nothing are no closer together.
 const PACE: Duration = Duration::from_secs(1);
-/// Objects that may have been made since ours came.
-const ROOM: u32 = 64;
-/// One object, with room for the largest, where a server cannot give the metadata alone.
-const MAX_ANSWER: usize = 16 << 20;
-const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// A claim that a probe has proved: nothing of this selection happened after `from`, up to and with `to`. Whoever has
@@ -80,30 +71,15 @@ pub enum ProveError {
     Upstream(#[from] UpstreamError),
 }
 
-/// What the apiserver said of the store's revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
-    pub rv: ResourceVersion,
-    /// When it was asked: nothing is said of what came later.
-    pub asked: Instant,
-}
-
 /// Proves the freshness of one informer's cache. Any number of readers share its requests.
 pub struct ProgressProbe {
     upstream: Upstream,
     source: ListerWatcher,
     claims: mpsc::Sender<Progress>,
-    revisions: Turns<ResourceVersion>,
-    /// The newest that was read.
-    word: Mutex<Option<Word>>,
-    comparisons: Comparisons,
-    odds: Odds,
+    questions: Arc<Questions>,
     /// Held by the one reader whose watch is running; the others wait for what it finds.
     watching: tokio::sync::Mutex<()>,
-    /// By which the last revision came. The same apiserver is to be asked for the proof: it has just caught up.
-    connection: Mutex<Option<ConnectionId>>,
     barren: Mutex<Barren>,
-    heard: Stamp,
 }
 
 /// Watches in a row that lived their time and gave no bookmark, and until when no other is tried because of them.
@@ -124,26 +100,25 @@ struct Found {
 
 impl ProgressProbe {
     /// `claims` is where the one who feeds the cache takes what was proved; it is bounded, and a claim that finds it
-    /// full is waited for.
-    pub fn new(upstream: Upstream, source: ListerWatcher, claims: mpsc::Sender<Progress>) -> Self {
-        Self {
-            upstream,
-            source,
-            claims,
-            revisions: Turns::new(),
-            word: Mutex::default(),
-            comparisons: Comparisons::new(),
-            odds: Odds::default(),
-            watching: tokio::sync::Mutex::new(()),
-            connection: Mutex::default(),
-            barren: Mutex::default(),
-            heard: Stamp::new(Instant::now()),
-        }
+    /// full is waited for. `questions` are those of all who hold these objects.
+    pub fn new(
+        upstream: Upstream,
+        source: ListerWatcher,
+        claims: mpsc::Sender<Progress>,
+        questions: Arc<Questions>,
+    ) -> Self {
+        let (watching, barren) = (tokio::sync::Mutex::new(()), Mutex::default());
+        Self { upstream, source, claims, questions, watching, barren }
+    }
+
+    /// For one more informer of these objects.
+    pub fn questions(&self) -> &Arc<Questions> {
+        &self.questions
     }
 
     /// When the apiserver answered last.
     pub fn last_heard(&self) -> Option<Instant> {
-        self.heard.get()
+        self.questions.last_heard()
     }
 
     /// The store's revision, asked for at or after `since`. One read runs at a time; all who come while it runs share
@@ -156,22 +131,12 @@ impl ProgressProbe {
             return Ok(word);
         }
         let span = self.span("probe", "the store's revision");
-        let answer = self.revisions.ask(pace, self.read_revision()).instrument(span).await?;
-        let word = Word { rv: answer.value, asked: answer.asked };
-        self.remember(word);
-        Ok(word)
+        self.questions.revision(&self.upstream, &self.source, pace).instrument(span).await
     }
 
     /// The newest that the apiserver said of the store's revision.
     pub fn last_word(&self) -> Option<Word> {
-        *self.word.lock()
-    }
-
-    fn remember(&self, word: Word) {
-        let mut last = self.word.lock();
-        if last.is_none_or(|last| last.asked < word.asked) {
-            *last = Some(word);
-        }
+        self.questions.last_word()
     }
 
     /// Reads a digest of the collection, or of a namespace, asked for at or after `since`, as by [`Self::revision`]. The
@@ -187,32 +152,29 @@ impl ProgressProbe {
         pace: Duration,
     ) -> Result<Word, UpstreamError> {
         let span = self.span("prove", "a digest of the collection");
-        let read = self.read_digest(cache, namespace);
-        let (digest, asked) = self.comparisons.of(namespace).read(since, pace, read).instrument(span).await?;
-        let word = Word { rv: digest.rv, asked };
-        self.remember(word);
-        Ok(word)
+        let asked = self.questions.digest(&self.upstream, &self.source, cache, namespace, since, pace);
+        asked.instrument(span).await
     }
 
     /// The newest state, if it is at or past `rv`, or if the newest digest of the namespace, or of everything, shows it to
     /// be that of such a revision. The store must have reached `rv`. Takes no time and asks nobody.
     pub fn settled(&self, cache: &WatchCache, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> Option<Snapshot> {
-        self.comparisons.of(namespace).settled(cache, rv)
+        self.questions.digests(namespace).settled(cache, rv)
     }
 
     /// Whether the newest digest of the namespace, or of everything, is of a revision at or past `rv`.
     pub fn is_compared(&self, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> bool {
-        self.comparisons.of(namespace).reaches(rv)
+        self.questions.digests(namespace).reaches(rv)
     }
 
     /// How likely the stream is to bring a revision by itself; see [`Odds`].
     pub fn odds(&self) -> f32 {
-        self.odds.get()
+        self.questions.odds.get()
     }
 
     /// Whether the stream brought a revision by itself.
     pub fn learn(&self, came: bool) {
-        self.odds.learn(came);
+        self.questions.odds.learn(came);
     }
 
     /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.
@@ -308,7 +270,7 @@ impl ProgressProbe {
     async fn watch_from(&self, from: ResourceVersion, want: ResourceVersion) -> Result<Option<Found>, ProveError> {
         let path = self.source.watch_path(from, WATCH_SECONDS);
         let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
-        let options = options.on(*self.connection.lock());
+        let options = options.on(self.questions.connection());
         let (head, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
         self.upstream.warnings().learn(&self.source.resource.gvr, head.headers());
         let mut stream = MetadataStream::new(chunks);
@@ -331,44 +293,6 @@ impl ProgressProbe {
         // A bookmark that does not reach far enough is progress, as long as no event came behind it.
         Ok(best.filter(|found: &Found| found.last_event == last_event))
     }
-
-    async fn read_digest(&self, cache: &WatchCache, namespace: Option<&Arc<str>>) -> Result<Digest, UpstreamError> {
-        let scope = Scope { namespace: namespace.cloned(), name: None };
-        // As many as we have, and room for those that are on their way.
-        let ours = cache.snapshot().map_or(0, |snapshot| match namespace {
-            Some(_) => snapshot.range(&scope, None).count(),
-            None => snapshot.len(),
-        });
-        let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
-        let generation = cache.generation();
-        let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
-        let part = namespace.map(|_| ListerWatcher { namespace: scope.namespace, ..self.source.clone() });
-        let path = part.as_ref().unwrap_or(&self.source).list_path(limit, "");
-        let (head, list): (_, MetadataList) =
-            get_json(&self.upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
-        *self.connection.lock() = head.extensions().get().copied();
-        self.heard.set(Instant::now());
-        Digest::of(list, generation)
-    }
-
-    async fn read_revision(&self) -> Result<ResourceVersion, UpstreamError> {
-        let (rv, connection) = revision(&self.upstream, &self.source).await?;
-        *self.connection.lock() = connection;
-        self.heard.set(Instant::now());
-        Ok(rv)
-    }
-}
-
-/// The store's revision now, by a consistent list of one object, and the connection the answer came by.
-pub(super) async fn revision(
-    upstream: &Upstream,
-    source: &ListerWatcher,
-) -> Result<(ResourceVersion, Option<ConnectionId>), UpstreamError> {
-    let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
-    let path = source.list_path(1, "");
-    let (head, list): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_ANSWER).await?;
-    upstream.warnings().learn(&source.resource.gvr, head.headers());
-    Ok((list.rv()?, head.extensions().get().copied()))
 }
 
 impl fmt::Debug for ProgressProbe {

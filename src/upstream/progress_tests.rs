@@ -39,7 +39,7 @@ async fn world() -> World {
     let (sender, claims) = mpsc::channel(4);
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
-    let probe = Arc::new(ProgressProbe::new(upstream, source, sender));
+    let probe = Arc::new(ProgressProbe::new(upstream, source, sender, Arc::default()));
     let now = probe.revision(Instant::now(), PACE).await.unwrap().rv;
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }

@@ -148,7 +148,7 @@ async fn lag_window_and_watchers_are_told_by_informer() {
     }
     drop((watch, pods));
     eventually("nobody watches", || {
-        through.daemon.factory.informers().iter().all(|informer| informer.cache.stats().watchers == 0)
+        through.daemon.factory.informers().iter().all(|informer| informer.cache().stats().watchers == 0)
     })
     .await;
     assert_eq!(number(&through, "informerd_cache_watchers", of_maps).await, 0.0);

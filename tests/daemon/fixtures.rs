@@ -54,7 +54,7 @@ pub async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
 
 /// How many informers run, by their resource.
 pub fn informers(through: &Through) -> Vec<String> {
-    through.daemon.factory.informers().iter().map(|informer| informer.key.to_string()).collect()
+    through.daemon.factory.informers().iter().map(|informer| informer.key().to_string()).collect()
 }
 
 /// What is said of reads: the count of `(plan, reason)`.

@@ -45,7 +45,7 @@ async fn a_connection_that_takes_nothing_is_cut() {
     eventually("both watches are open", || http.watches_open.get() == 2).await;
 
     changes(&server, &mut good).await;
-    let cache = through.daemon.factory.informers()[0].cache.clone();
+    let cache = through.daemon.factory.informers()[0].cache().clone();
     assert!(cache.stats().window_bytes <= 6 << 20, "the window is bounded: {} bytes", cache.stats().window_bytes);
     eventually("the silent one is cut", || http.watches_open.get() == 1 && http.connections_open.get() == 1).await;
     assert_eq!(cache.stats().watchers, 1);
@@ -64,7 +64,7 @@ async fn a_stream_that_takes_nothing_holds_up_no_other() {
     let left_lying = client.send(http::Method::GET, &path, &[], "").await;
     assert_eq!(through.daemon.http.connections_open.get(), 1);
     changes(&server, &mut good).await;
-    let cache = through.daemon.factory.informers()[0].cache.clone();
+    let cache = through.daemon.factory.informers()[0].cache().clone();
     assert!(cache.stats().window_bytes <= 6 << 20, "{} bytes", cache.stats().window_bytes);
     // Read at last: what was on its way, whole events, and then a clean end, since the window has passed it.
     let body = tokio::time::timeout(Duration::from_secs(20), left_lying.into_body().collect()).await;

@@ -102,6 +102,8 @@ async fn run(args: &Args) -> ExitCode {
             // Tables are asked for in ways that the modes do not differ in.
             let last = n + 1 == args.modes.len();
             args.phases.retain(|phase| last || *phase != Phase::Tables);
+            // Once tables are read, the same caches answer the readers of JSON in all other phases.
+            args.phases.sort_by_key(|phase| *phase != Phase::Tables);
             own(&args, *mode, &report).await;
         }
     }

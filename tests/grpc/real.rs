@@ -198,9 +198,9 @@ async fn tells_what_http_tells_under_churn() {
         }
     }
     for informer in
-        late.daemon.factory.informers().iter().filter(|informer| &*informer.key.gvr.resource == "configmaps")
+        late.daemon.factory.informers().iter().filter(|informer| &*informer.key().gvr.resource == "configmaps")
     {
-        let stats = informer.cache.stats();
+        let stats = informer.cache().stats();
         assert_eq!((stats.backfills_total, stats.backfills_failed_total), (1, 0), "{informer:?}");
         assert!(stats.backfilled_events_total > STEPS, "{informer:?}");
     }

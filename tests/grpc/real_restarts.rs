@@ -92,7 +92,7 @@ async fn each_event_comes_once_over_restarts_under_churn() {
     let (mut filled, mut failed) = (0, 0);
     let mut count = |daemon: &Through| {
         for informer in daemon.daemon.factory.informers() {
-            let stats = informer.cache.stats();
+            let stats = informer.cache().stats();
             filled += stats.backfilled_events_total;
             failed += stats.backfills_failed_total;
         }

@@ -58,7 +58,7 @@ fn backfills(through: &Through) -> (u64, u64) {
     let informers = through.daemon.factory.informers();
     informers
         .iter()
-        .map(|informer| informer.cache.stats())
+        .map(|informer| informer.cache().stats())
         .fold((0, 0), |(tried, failed), stats| (tried + stats.backfills_total, failed + stats.backfills_failed_total))
 }
 
@@ -215,7 +215,7 @@ async fn a_pinned_part_has_its_own_edges() {
     assert_eq!(said(&missed(&server, &mut client, &selection, &token).await), wanted);
     let informers = through.daemon.factory.informers();
     let selectors: BTreeSet<_> =
-        informers.iter().map(|informer| informer.key.scope.label_selector.to_string()).collect();
+        informers.iter().map(|informer| informer.key().scope.label_selector.to_string()).collect();
     assert_eq!(selectors, BTreeSet::from(["app=x".to_owned()]), "no informer of more was started");
     assert_eq!(backfills(&through), (1, 0));
 }

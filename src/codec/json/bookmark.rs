@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{INITIAL_EVENTS_END, Shape};
+use crate::codec::{INITIAL_EVENTS_END, Shape, table};
 use crate::meta::ResourceVersion;
 
 use super::form::{Form, Style};
@@ -23,8 +23,9 @@ pub fn bookmark_frame(
     initial_events_end: bool,
     shape: Shape,
 ) -> Bytes {
+    let of_row = template.filter(|_| form.in_rows).and_then(table::object_of);
     let mut out = String::from("{\"type\":\"BOOKMARK\",\"object\":");
-    push_object_of(&mut out, form, template, rv, initial_events_end, shape);
+    push_object_of(&mut out, form, of_row.as_ref().or(template), rv, initial_events_end, shape);
     out.push_str("}\n");
     out.into()
 }

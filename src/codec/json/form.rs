@@ -45,6 +45,8 @@ pub struct Form {
     /// What stands before the members of a stripped item in a watch frame, by event type.
     frame_prefixes: [Bytes; 3],
     ordered: Ordered,
+    /// A bookmark's template is the row of a table that holds it.
+    pub(super) in_rows: bool,
     metadata_in_protobuf: Arc<codec::Form>,
 }
 
@@ -67,12 +69,18 @@ impl Form {
             frame_prefixes: [frame(EventType::Added), frame(EventType::Modified), frame(EventType::Deleted)],
             body_prefix: body.into(),
             ordered: Ordered::default(),
+            in_rows: false,
             metadata_in_protobuf: Arc::new(codec::Form::Protobuf(protobuf::Form::of_json(
                 api_version,
                 kind,
                 list_kind,
             ))),
         }
+    }
+
+    /// The same for objects that come in the rows of tables.
+    pub fn in_rows(self) -> Self {
+        Self { in_rows: true, ..self }
     }
 
     /// The form in which the metadata of these objects is written in protobuf.

@@ -38,6 +38,11 @@ pub fn split(row: &Bytes) -> Result<(Bytes, Bytes, Bytes)> {
     Ok((row.slice(..parts.object.start), row.slice(parts.object.clone()), row.slice(parts.object.end..)))
 }
 
+/// The object of a row alone.
+pub fn object_of(row: &Bytes) -> Option<Bytes> {
+    split(row).ok().map(|(_, object, _)| object)
+}
+
 /// The only row of a table, and its columns if it names them.
 pub fn only_row<'a>(table: &'a [u8]) -> Result<(Option<&'a [u8]>, &'a [u8])> {
     let mut scanner = Scanner::new(table);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::codec::json::{self, Style};
-use crate::codec::{ListMetaOut, Shape, Slices};
+use crate::codec::{self, ListMetaOut, Shape, Slices};
 use crate::meta::{EventType, Moment, Object, ResourceVersion};
 
 use super::columns::Columns;
@@ -39,11 +39,23 @@ pub struct Form {
     /// Of the objects within the rows.
     pub json: json::Form,
     pub columns: Arc<Columns>,
+    /// The same, for those who read the objects alone.
+    objects: Arc<codec::Form>,
 }
 
 // === impl Form ===
 
 impl Form {
+    pub fn new(json: json::Form, columns: Arc<Columns>) -> Self {
+        let objects = Arc::new(codec::Form::Json(json.clone().in_rows()));
+        Self { json, columns, objects }
+    }
+
+    /// The form of the objects without their rows.
+    pub fn objects(&self) -> &Arc<codec::Form> {
+        &self.objects
+    }
+
     pub fn style(&self) -> Style {
         self.json.style
     }

@@ -15,7 +15,7 @@ fn form(origin: Origin) -> Form {
     let style = if origin == Origin::BuiltIn { Style::Stripped } else { Style::Inline };
     let resource = Resource { gvr, kind: "Lease".into(), namespaced: true, verbs: Verbs::default(), origin };
     let columns = Columns::new(&resource, &COLUMNS.into()).unwrap();
-    Form::new(Encoding::Table, style, "v1", "Lease", "").with_columns(Arc::new(columns))
+    Form::new(Encoding::Table, style, "v1", "Lease", "LeaseList").with_columns(Arc::new(columns))
 }
 
 /// A row that was printed five minutes after the object was made, and knows it.
@@ -149,6 +149,30 @@ fn bookmarks_are_rows_of_nothing() {
         frame(Include::Object, true),
         format!(r#"{{"kind":"Lease","apiVersion":"v1","metadata":{marked},"spec":{{}}}}"#)
     );
+}
+
+#[test]
+fn the_objects_of_rows_are_written_as_those_of_a_list() {
+    let form = Arc::new(form(Origin::BuiltIn));
+    let (object, objects) = (row(&form, BUILTIN), form.objects());
+    let plain = Form::new(Encoding::Json, Style::Stripped, "v1", "Lease", "LeaseList");
+    let listed = json::parse_item(
+        br#"{"metadata":{"name":"l","resourceVersion":"7","creationTimestamp":"2024-01-01T00:00:00Z"},"spec":{"x":1}}"#,
+        &FieldTable::default(),
+    );
+    let listed = listed.unwrap().0;
+    let meta = ListMetaOut { rv: ResourceVersion(9), ..ListMetaOut::default() };
+    for shape in [Shape::Full, Shape::PartialObjectMetadata] {
+        assert_eq!(text(objects.list_head(shape, &meta, false)), text(plain.list_head(shape, &meta, false)));
+        assert_eq!(text(objects.list_item(&object, shape, true)), text(plain.list_item(&listed, shape, true)));
+        assert_eq!(text(objects.object_body(&object, shape)), text(plain.object_body(&listed, shape)));
+        let event = |form: &Form, object| text(form.event_frame(EventType::Added, object, None, shape));
+        assert_eq!(event(&objects, &object), event(&plain, &listed));
+        let template = br#"{"kind":"Lease","apiVersion":"v1","metadata":{"resourceVersion":"3"},"spec":{}}"#;
+        let in_row = [&b"{\"cells\":[\"\"],\"object\":"[..], template, b"}"].concat().into();
+        let bookmark = |form: &Form, template| form.bookmark_frame(Some(template), ResourceVersion(9), true, shape);
+        assert_eq!(bookmark(&objects, &in_row), bookmark(&plain, &Bytes::from_static(template)));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod path;
 mod times;
 
 pub use columns::{Columns, Printed, Unprintable};
-pub(in crate::codec) use decode::{only_row, scan_row, split};
+pub(in crate::codec) use decode::{object_of, only_row, scan_row, split};
 pub use form::{Form, Include, TableShape};
 
 use crate::meta::Gvr;

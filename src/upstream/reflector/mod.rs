@@ -33,7 +33,8 @@ use self::stream::{EventStream, read_page};
 use super::backoff::BackoffConfig;
 use super::client::{RequestVerb, Upstream, UpstreamError};
 use super::error::Cause;
-use super::progress::{self, Progress};
+use super::progress::Progress;
+use super::questions;
 use crate::cache::{ReplaceError, Writer};
 use crate::codec::Form;
 use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
@@ -209,7 +210,9 @@ impl Reflector {
                 let custom = matches!(self.lister.resource.origin, Origin::Custom { .. });
                 let style = if custom { Style::Inline } else { Style::Stripped };
                 let api_version = self.lister.resource.gvr.api_version();
-                Form::new(Encoding::Table, style, &api_version, kind, "").with_columns(Arc::clone(columns))
+                // As of every built-in type; the objects of others are not served without their rows.
+                let list_kind = format!("{kind}List");
+                Form::new(Encoding::Table, style, &api_version, kind, &list_kind).with_columns(Arc::clone(columns))
             }
             None => Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind),
         };
@@ -351,7 +354,7 @@ impl Reflector {
 
     /// The revision of the store behind the apiserver, now: a list without a resourceVersion is consistent.
     async fn current(&mut self) -> Outcome {
-        match progress::revision(&self.upstream, &self.lister).await {
+        match questions::revision(&self.upstream, &self.lister).await {
             Ok((rv, _connection)) => {
                 let ours = self.writer.newest();
                 if rv < ours {

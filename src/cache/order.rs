@@ -1,0 +1,16 @@
+//! The order of moments in this process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A moment. Of two, the earlier is less; no two are equal, which clocks do not promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Order(u64);
+
+// === impl Order ===
+
+impl Order {
+    pub fn now() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,121 @@
+//! In which form objects are held for their readers.
+//!
+//! The rows of a table hold the objects whole, as JSON. So where tables are read, one informer of tables serves those who
+//! read the objects as well, and the apiserver lists and watches them once. An informer of one more encoding is started when
+//! it is worth its list; see [`super::demand`].
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::demand::{ALSO, Use};
+use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage};
+use crate::meta::{Encoding, Origin, Resource};
+use crate::selector::Predicate;
+
+/// An informer of JSON that nobody has used for this long is stopped, if one of tables holds its objects.
+const REDUNDANT: Duration = Duration::from_secs(60);
+
+// === impl Factory ===
+
+impl Factory {
+    /// The informer that covers `predicate`, started if it does not run yet and the read makes it worth that.
+    pub fn covering(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        read: Use,
+    ) -> Coverage {
+        if encoding == Encoding::Table {
+            return self.covering_table(resource, predicate, read);
+        }
+        let Ok(coverage) = self.covered(resource, predicate, encoding, |scope| {
+            let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+            if let Some(informer) = self.holding(resource, &key) {
+                informer.touch();
+                return Ok::<_, Infallible>(Coverage::By(informer));
+            }
+            if self.is_held(&key) && !self.is_worth(resource, predicate, &key, read) {
+                return Ok(Coverage::None(NoCoverage::Seldom));
+            }
+            let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
+            let encoding = if encoding == Encoding::Json { form } else { encoding };
+            Ok(self.get_or_start(resource, key.scope, encoding))
+        });
+        coverage
+    }
+
+    /// As [`Self::covering`], but nothing is started, nothing is counted, and no informer notices; `None` where one would be
+    /// started.
+    pub fn would_cover(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Option<Coverage> {
+        if encoding == Encoding::Table {
+            return Some(self.would_cover_table(resource, predicate));
+        }
+        let look = |scope| {
+            let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+            match self.holding(resource, &key) {
+                Some(informer) => Ok(Coverage::By(informer)),
+                None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
+                None if self.is_held(&key) => Ok(Coverage::None(NoCoverage::Seldom)),
+                None => Err(()),
+            }
+        };
+        self.covered(resource, predicate, encoding, look).ok()
+    }
+
+    /// The running informer that holds the objects of `key`: that of the key, or one of tables for readers of JSON.
+    pub(super) fn holding(&self, resource: &Resource, key: &InformerKey) -> Option<Arc<Informer>> {
+        let own = self.running(key);
+        if key.encoding != Encoding::Json || !holds_objects(resource) {
+            return own;
+        }
+        let table = self.running(&InformerKey { encoding: Encoding::Table, ..key.clone() });
+        let table = table.filter(|table| !table.reflector.is_unacceptable() && !table.reflector.is_too_large());
+        match (own, table) {
+            (_, Some(table)) if table.cache.is_ready() => Some(table),
+            (Some(own), _) => Some(own),
+            (None, table) => table,
+        }
+    }
+
+    /// Whether an informer of another form holds the objects of `key` already.
+    fn is_held(&self, key: &InformerKey) -> bool {
+        let is_of_them = |informer: &Arc<Informer>| {
+            let scope = &informer.key.scope;
+            informer.key.gvr == key.gvr && (*scope == key.scope || scope.is_everything()) && informer.cache.is_ready()
+        };
+        self.informers().iter().any(is_of_them)
+    }
+
+    fn is_worth(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
+        let cost = read.cost(self.rows(resource, &key.scope, predicate));
+        read.lasts || self.ledger().lock().wants(key, cost, ALSO, Instant::now())
+    }
+
+    /// Whether tables of these objects are read, so that one informer is to hold both.
+    fn prefers_tables(&self, resource: &Resource, scope: &InformerScope) -> bool {
+        let (gvr, now) = (resource.gvr.clone(), Instant::now());
+        let key = InformerKey { gvr, scope: scope.clone(), encoding: Encoding::Table };
+        let ledger = self.ledger().lock();
+        holds_objects(resource) && ledger.knows(&key, now) && !ledger.refuses(&key.gvr, now)
+    }
+
+    /// Informers whose objects another one holds as well, for all readers they have.
+    pub(super) fn redundant(&self) -> Vec<Arc<Informer>> {
+        let is_redundant = |informer: &Arc<Informer>| {
+            let key = &informer.key;
+            let by_table = || self.holding(&informer.resource, key).is_some_and(|other| other.key != *key);
+            key.encoding == Encoding::Json && !informer.pinned && informer.idle_for() >= REDUNDANT && by_table()
+        };
+        self.informers().into_iter().filter(is_redundant).collect()
+    }
+}
+
+/// Whether the objects in the rows of a resource's tables are what a list of the objects would have. Of types that are not
+/// built in, only such a list tells how their lists are called.
+fn holds_objects(resource: &Resource) -> bool {
+    resource.origin == Origin::BuiltIn
+}

@@ -1,0 +1,213 @@
+//! What the apiserver is asked of one collection, for all informers that hold its objects.
+//!
+//! The same objects are held in several encodings, and under several versions of their type. What the store says of their
+//! keys and revisions holds for all of them, so one question is enough, whoever asks it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::client::{ConnectionId, Upstream};
+use super::comparison::{Comparisons, Part};
+use super::digest::Digest;
+use super::error::{Cause, UpstreamError};
+use super::metrics::RequestVerb;
+use super::odds::Odds;
+use super::progress::HEAD_TIMEOUT;
+use super::reader::{Compression, IDLE_TIMEOUT, get};
+use super::source::ListerWatcher;
+use super::stamp::Stamp;
+use super::turns::Turns;
+use crate::cache::{Order, WatchCache};
+use crate::codec::json::ListMeta;
+use crate::codec::{Format, ListDecoder};
+use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion, Scope};
+
+/// Objects that may have been made since ours came.
+const ROOM: u32 = 64;
+/// Bytes of an answer, also where a server cannot give the metadata alone.
+const MAX_ANSWER: usize = 64 << 20;
+const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+    application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// What the apiserver said of the store's revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub rv: ResourceVersion,
+    /// When it was asked: nothing is said of what came later.
+    pub asked: Instant,
+}
+
+/// The questions about one collection, and their answers.
+pub struct Questions {
+    revisions: Turns<ResourceVersion>,
+    /// The newest that was read.
+    word: Mutex<Option<Word>>,
+    comparisons: Comparisons,
+    pub(super) odds: Odds,
+    /// By which the last answer came. The same apiserver is to be asked for a proof: it has just caught up.
+    connection: Mutex<Option<ConnectionId>>,
+    heard: Stamp,
+}
+
+// === impl Questions ===
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self {
+            revisions: Turns::new(),
+            word: Mutex::default(),
+            comparisons: Comparisons::new(),
+            odds: Odds::default(),
+            connection: Mutex::default(),
+            heard: Stamp::new(Instant::now()),
+        }
+    }
+}
+
+impl Questions {
+    /// When the apiserver answered last.
+    pub(super) fn last_heard(&self) -> Option<Instant> {
+        self.heard.get()
+    }
+
+    pub(super) fn connection(&self) -> Option<ConnectionId> {
+        *self.connection.lock()
+    }
+
+    /// The newest that the apiserver said of the store's revision.
+    pub(super) fn last_word(&self) -> Option<Word> {
+        *self.word.lock()
+    }
+
+    /// The digests of a namespace, or of everything.
+    pub(super) fn digests(&self, namespace: Option<&Arc<str>>) -> Part<'_> {
+        self.comparisons.of(namespace)
+    }
+
+    pub(super) async fn revision(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        pace: Duration,
+    ) -> Result<Word, UpstreamError> {
+        // Most who ask share what another one reads, and need no room for reading.
+        let answer = self.revisions.ask(pace, Box::pin(self.read_revision(upstream, source))).await?;
+        Ok(self.remember(answer.value, answer.asked))
+    }
+
+    pub(super) async fn digest(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        namespace: Option<&Arc<str>>,
+        since: Instant,
+        pace: Duration,
+    ) -> Result<Word, UpstreamError> {
+        let read = Box::pin(self.read_digest(upstream, source, cache, namespace));
+        let (digest, asked) = self.digests(namespace).read(since, pace, read).await?;
+        Ok(self.remember(digest.rv, asked))
+    }
+
+    fn remember(&self, rv: ResourceVersion, asked: Instant) -> Word {
+        let word = Word { rv, asked };
+        let mut last = self.word.lock();
+        if last.is_none_or(|last| last.asked < word.asked) {
+            *last = Some(word);
+        }
+        word
+    }
+
+    fn heard_by(&self, connection: Option<ConnectionId>) {
+        *self.connection.lock() = connection;
+        self.heard.set(Instant::now());
+    }
+
+    async fn read_digest(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        namespace: Option<&Arc<str>>,
+    ) -> Result<Digest, UpstreamError> {
+        let scope = Scope { namespace: namespace.cloned(), name: None };
+        // As many as we have, and room for those that are on their way.
+        let ours = cache.snapshot().map_or(0, |snapshot| match namespace {
+            Some(_) => snapshot.range(&scope, None).count(),
+            None => snapshot.len(),
+        });
+        let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
+        let asked = Order::now();
+        let part = namespace.map(|_| ListerWatcher { namespace: scope.namespace, ..source.clone() });
+        let mut objects = Vec::with_capacity(ours);
+        let source = part.as_ref().unwrap_or(source);
+        let (meta, connection) = read_keys(upstream, source, limit, |key, rv| objects.push((key, rv))).await?;
+        self.heard_by(connection);
+        Ok(Digest::new(meta.rv, asked, meta.continue_token.is_empty().then_some(objects)))
+    }
+
+    async fn read_revision(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+    ) -> Result<ResourceVersion, UpstreamError> {
+        let (rv, connection) = revision(upstream, source).await?;
+        self.heard_by(connection);
+        Ok(rv)
+    }
+}
+
+impl fmt::Debug for Questions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Questions").field("word", &self.last_word()).finish_non_exhaustive()
+    }
+}
+
+/// The store's revision now, by a consistent list of one object, and the connection the answer came by.
+pub(super) async fn revision(
+    upstream: &Upstream,
+    source: &ListerWatcher,
+) -> Result<(ResourceVersion, Option<ConnectionId>), UpstreamError> {
+    let (meta, connection) = read_keys(upstream, source, 1, |_, _| {}).await?;
+    Ok((meta.rv, connection))
+}
+
+/// Reads the metadata of up to `limit` objects, in protobuf where the server speaks it: half of what JSON costs.
+async fn read_keys(
+    upstream: &Upstream,
+    source: &ListerWatcher,
+    limit: u32,
+    mut take: impl FnMut(ObjectKey, ResourceVersion),
+) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
+    let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+    let path = source.list_path(limit, "");
+    let (head, mut chunks) = get(upstream, &path, ACCEPT, Compression::Gzip, &options).await?;
+    upstream.warnings().learn(&source.resource.gvr, head.headers());
+    let protobuf = Format::media_type(Encoding::Protobuf, false).as_bytes();
+    let is_protobuf = head.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(protobuf));
+    let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
+    let error = |error| UpstreamError::Decode(Cause::new(error));
+    let mut decoder = ListDecoder::new(encoding, MAX_ANSWER, FieldTable::default());
+    let mut len = 0;
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        len += chunk.len();
+        if len > MAX_ANSWER {
+            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {MAX_ANSWER} bytes"))));
+        }
+        decoder.push(chunk);
+        while let Some((object, _)) = decoder.next().map_err(error)? {
+            take(object.key, object.rv);
+        }
+        tokio::task::consume_budget().await;
+    }
+    let meta = decoder.finish().map_err(error)?;
+    if meta.rv.is_zero() {
+        return Err(UpstreamError::Decode(Cause::new("a list without a resource version")));
+    }
+    Ok((meta, head.extensions().get().copied()))
+}
