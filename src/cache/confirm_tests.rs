@@ -40,6 +40,24 @@ async fn it_is_the_newest_state_and_no_progress() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pages_go_on_where_they_began() {
+    let (mut writer, cache, _) = confirmed().await;
+    for later in [120, 130] {
+        assert!(cache.confirm(&cache.snapshot().unwrap(), rv(later), Order::now()));
+    }
+    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
+    for seen in [110, 120, 130] {
+        let snapshot = cache.snapshot_at(rv(seen)).unwrap();
+        assert_eq!((snapshot.rv(), names(snapshot.range(&Scope::default(), None))), (rv(seen), vec!["a/x@10".into()]));
+    }
+    assert_eq!(cache.snapshot_at(rv(125)).unwrap_err(), SnapshotError::TooNew, "an object may have been there");
+    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
+    writer.apply(EventType::Modified, plain("a", "x", 140)).await.unwrap();
+    assert_eq!(names(cache.snapshot_at(rv(120)).unwrap().range(&Scope::default(), None)), ["a/x@10"]);
+    assert_eq!(names(cache.snapshot_at(rv(106)).unwrap().range(&Scope::default(), None)).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn readers_never_see_an_object_that_was_made_and_deleted_before_it() {
     let (mut writer, cache, mut dispatcher) = confirmed().await;
     let mut running = cache.watch(spec(WatchStart::After(rv(100)))).unwrap();

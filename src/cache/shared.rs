@@ -2,6 +2,7 @@
 //!
 //! Order of locks: `state`, then `groups`, then a group's ring. Nobody waits while holding one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -55,6 +56,8 @@ pub(super) struct State {
     pub(super) current: Option<Snapshot>,
     /// A state that the store was seen to have had at a revision that the events have not come to.
     pub(super) confirmed: Option<Snapshot>,
+    /// Earlier revisions at which it was seen, in order: pages that began there go on there. [`CONFIRMATIONS`] at most.
+    pub(super) confirmed_before: VecDeque<ResourceVersion>,
     pub(super) history: History,
     /// Counts the times at which revisions may have started anew.
     pub(super) generation: u64,
@@ -65,6 +68,25 @@ pub(super) struct State {
     pub(super) gap_end: u64,
     /// What the budget has been told of events that were filled in since the writer last counted the window.
     pub(super) backfilled: Vec<Account>,
+}
+
+/// Revisions that are remembered of one confirmed state. Older pages are forwarded.
+const CONFIRMATIONS: usize = 64;
+
+// === impl State ===
+
+impl State {
+    /// The state at a revision that the events have not come to, if it was confirmed there.
+    pub(super) fn confirmed_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
+        let confirmed = self.confirmed.as_ref()?;
+        let seen = rv == confirmed.rv() || self.confirmed_before.contains(&rv);
+        seen.then(|| Snapshot::new(rv, confirmed.store().clone()))
+    }
+
+    fn unconfirm(&mut self) {
+        self.confirmed = None;
+        self.confirmed_before.clear();
+    }
 }
 
 // === impl Shared ===
@@ -81,6 +103,7 @@ impl Shared {
         let state = State {
             current: None,
             confirmed: None,
+            confirmed_before: VecDeque::new(),
             history,
             generation: 0,
             began: Order::now(),
@@ -123,7 +146,7 @@ impl Shared {
             violated(Invariant::NeverGoesBack, &self.config.resource, detail);
         }
         if state.confirmed.as_ref().is_none_or(|confirmed| confirmed.rv() <= snapshot.rv()) {
-            state.confirmed = None;
+            state.unconfirm();
             self.published.store(Some(snapshot.inner()));
         }
         state.current = Some(snapshot);
@@ -137,7 +160,12 @@ impl Shared {
         if holds && rv > snapshot.rv() {
             let confirmed = Snapshot::new(rv, snapshot.store().clone());
             self.published.store(Some(confirmed.inner()));
-            state.confirmed = Some(confirmed);
+            if let Some(before) = state.confirmed.replace(confirmed) {
+                if state.confirmed_before.len() >= CONFIRMATIONS {
+                    state.confirmed_before.pop_front();
+                }
+                state.confirmed_before.push_back(before.rv());
+            }
             self.ready.confirmed(rv);
         }
         holds
@@ -167,7 +195,7 @@ impl Shared {
     pub(super) fn forget(&self, state: &mut State, rv: ResourceVersion, reason: EndReason) -> usize {
         state.generation += 1;
         state.began = Order::now();
-        state.confirmed = None;
+        state.unconfirm();
         state.history.reset(rv);
         state.gap_end = 0;
         state.backfilled.clear();

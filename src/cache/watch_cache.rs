@@ -148,8 +148,7 @@ impl WatchCache {
                 return Ok(current.clone());
             }
             if rv > current.rv() {
-                let confirmed = state.confirmed.as_ref().filter(|confirmed| confirmed.rv() == rv);
-                return confirmed.cloned().ok_or(SnapshotError::TooNew);
+                return state.confirmed_at(rv).ok_or(SnapshotError::TooNew);
             }
             if rv < state.history.floor() {
                 return Err(SnapshotError::TooOld);

@@ -3,7 +3,8 @@
 //! Each way costs the apiserver one request. What differs is its size, and what the client waits for:
 //!
 //! - a *revision* is the smallest, and enough where the watch stream is at it already, or a moment later;
-//! - a *digest* (keys and revisions of a collection, or of one namespace) proves the state wherever the stream is;
+//! - a *digest* (keys and revisions of a collection, of one namespace, or of what a read selects) proves the state wherever
+//!   the stream is;
 //! - *forwarding* costs what it would have cost without informerd;
 //! - a *second watch* costs next to nothing, but takes a second or two, so it is left to reads that cannot be forwarded
 //!   or would be dear for as long as they last: watches.
@@ -24,10 +25,10 @@ pub struct Situation {
     pub namespace: Option<usize>,
     /// Objects that the answer is likely to have.
     pub answer: usize,
+    /// It has selectors that the apiserver knows, too.
+    pub selective: bool,
     /// Reads of this informer that wait for a proof now, this one included.
     pub waiting: usize,
-    /// The largest collection whose digest is read.
-    pub most: usize,
 }
 
 /// What a digest is of.
@@ -35,6 +36,8 @@ pub struct Situation {
 pub enum Extent {
     Everything,
     Namespace,
+    /// What the read itself selects.
+    Selection,
 }
 
 /// What is asked first.
@@ -53,8 +56,10 @@ pub enum Then {
     Forward,
 }
 
-/// Beyond this, a digest is megabytes, and takes the apiserver longer than a client should wait.
+/// Beyond this, a digest takes the apiserver longer than a client should wait.
 pub const MOST: usize = 5000;
+/// The same for who reads most of it anyway, and would wait longer for the whole of it.
+const MOST_OF_ALL: usize = 50_000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;
 /// From these odds on a revision is asked for first. A miss costs its reader a second question; but each miss lowers the odds,
@@ -77,6 +82,7 @@ impl Situation {
         let small = match then {
             Then::Digest(Extent::Everything) => self.all <= SMALL,
             Then::Digest(Extent::Namespace) => self.namespace.is_some_and(|objects| objects <= SMALL),
+            Then::Digest(Extent::Selection) => self.answer <= SMALL,
             Then::Watch | Then::Forward => true,
         };
         if self.odds >= if small { LIKELY } else { LIKELY_ENOUGH } {
@@ -93,11 +99,17 @@ impl Situation {
     pub fn then(&self) -> Then {
         // A watch goes on from the state of everything.
         let namespace = self.namespace.filter(|_| self.verb != Verb::Watch);
-        let shared = if namespace.is_some() { self.most.min(SHARED) } else { self.most };
+        let all = match self.verb {
+            Verb::List if self.answer >= self.all / 2 => MOST_OF_ALL,
+            _ if namespace.is_some() => SHARED,
+            _ => MOST,
+        };
         let is_worth = |objects: usize| !self.may_forward || in_objects(objects) * METADATA <= self.forwarding();
         match namespace {
-            _ if self.all <= shared && is_worth(self.all) => Then::Digest(Extent::Everything),
-            Some(objects) if objects <= self.most && is_worth(objects) => Then::Digest(Extent::Namespace),
+            _ if self.all <= all && is_worth(self.all) => Then::Digest(Extent::Everything),
+            Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
+            // Of the same objects the metadata are always the smaller answer.
+            _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
             _ if self.may_forward => Then::Forward,
             _ => Then::Watch,
         }
@@ -130,18 +142,18 @@ mod tests {
         all: 300,
         namespace: None,
         answer: 300,
+        selective: false,
         waiting: 1,
-        most: MOST,
     };
     const GET: Situation = Situation { verb: Verb::Get, answer: 1, namespace: Some(50), ..LIST };
     const WATCH: Situation = Situation { verb: Verb::Watch, ..LIST };
 
     #[test]
     fn table() {
-        use Extent::{Everything, Namespace};
+        use Extent::{Everything, Namespace, Selection};
         let still = |situation| Situation { odds: 1.0, ..situation };
         let local = |situation| Situation { may_forward: false, ..situation };
-        let large = |situation| Situation { all: 50_000, answer: 50_000, ..situation };
+        let large = |situation| Situation { all: 90_000, answer: 90_000, ..situation };
         for (what, situation, first, then) in [
             ("a still store", still(LIST), First::Revision, Then::Digest(Everything)),
             ("now and then a change", Situation { odds: 0.5, ..LIST }, First::Revision, Then::Digest(Everything)),
@@ -152,7 +164,13 @@ mod tests {
                 Then::Digest(Everything),
             ),
             ("a quiet collection", LIST, First::Digest(Everything), Then::Digest(Everything)),
-            ("a large quiet collection", large(LIST), First::Forward, Then::Forward),
+            ("a huge quiet collection", large(LIST), First::Forward, Then::Forward),
+            (
+                "most of a large quiet collection",
+                Situation { all: 40_000, answer: 40_000, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
             ("a large still one", still(large(LIST)), First::Revision, Then::Forward),
             (
                 "a namespace of a large one",
@@ -172,10 +190,22 @@ mod tests {
                 First::Digest(Everything),
                 Then::Digest(Everything),
             ),
-            ("a few of many", Situation { answer: 3, ..LIST }, First::Forward, Then::Forward),
+            ("a few of many that no selector tells", Situation { answer: 3, ..LIST }, First::Forward, Then::Forward),
+            (
+                "a few of many",
+                Situation { answer: 3, selective: true, ..large(LIST) },
+                First::Digest(Selection),
+                Then::Digest(Selection),
+            ),
+            (
+                "half of a small collection is proved with the rest",
+                Situation { answer: 150, selective: true, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
             (
                 "a few of many, for a crowd",
-                Situation { answer: 3, waiting: 30, ..LIST },
+                Situation { answer: 3, waiting: 30, selective: true, ..LIST },
                 First::Digest(Everything),
                 Then::Digest(Everything),
             ),
@@ -186,7 +216,7 @@ mod tests {
             ("a watch of a large one", large(WATCH), First::Revision, Then::Watch),
             (
                 "a watch of a namespace of a large one",
-                Situation { namespace: Some(40), all: 50_000, ..WATCH },
+                Situation { namespace: Some(40), all: 90_000, ..WATCH },
                 First::Revision,
                 Then::Watch,
             ),

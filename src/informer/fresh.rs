@@ -9,7 +9,7 @@ use crate::cache::Snapshot;
 use crate::lifecycle;
 use crate::meta::{ResourceVersion, Scope, Verb};
 use crate::selector::Predicate;
-use crate::upstream::Word;
+use crate::upstream::{Part, Word};
 
 use super::Informer;
 use super::choice::{self, Extent, First, Situation, Then};
@@ -35,6 +35,10 @@ pub struct Need<'a> {
     pub unknown: bool,
     pub verb: Verb,
     pub predicate: &'a Predicate,
+    /// Its label and field selector as a request carries them, if it can be asked for by them.
+    pub selectors: Option<(&'a str, &'a str)>,
+    /// Objects of a page. What was proved of a part alone is not kept for the pages that follow.
+    pub limit: Option<usize>,
     /// The apiserver may be left to answer, where that is cheaper or faster than a proof.
     pub may_forward: bool,
     /// How old the word of the store may be that says what the newest state is. Zero: it is asked for after the read came.
@@ -148,6 +152,9 @@ impl Informer {
                 (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
             }
         };
+        // Whoever goes on by pages needs a state that is still there then.
+        let in_parts = need.limit.is_none_or(|limit| answer <= limit);
+        let namespace = namespace.filter(|_| in_parts);
         Situation {
             verb: need.verb,
             may_forward: need.may_forward,
@@ -155,8 +162,8 @@ impl Informer {
             all,
             namespace,
             answer,
+            selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
             waiting: self.waits.now().max(1),
-            most: if need.max_age.is_zero() { choice::MOST } else { MOST_AHEAD },
         }
     }
 
@@ -171,7 +178,8 @@ impl Informer {
                 First::Forward => None,
                 First::Revision => self.probe.revision(since, pace(need.verb)).await.ok(),
                 First::Digest(extent) => {
-                    self.probe.digest(&self.cache, extent.of(need), since, pace(need.verb)).await.ok()
+                    let part = extent.of(need);
+                    self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb)).await.ok()
                 }
             }
         };
@@ -202,7 +210,7 @@ impl Informer {
             First::Revision | First::Forward => Extent::Everything,
         };
         let came = self.cache.resource_version() >= want;
-        if let Some(snapshot) = self.probe.settled(&self.cache, extent.of(need), want) {
+        if let Some(snapshot) = self.probe.settled(&self.cache, extent.of(need).as_ref(), want) {
             learn(came);
             return Ok(snapshot);
         }
@@ -241,16 +249,17 @@ impl Informer {
 
     /// The state, once a digest shows that nothing is missing; waits a moment for events that are on their way.
     async fn compare(&self, need: &Need<'_>, extent: Extent, want: ResourceVersion) -> Option<Snapshot> {
-        let namespace = extent.of(need);
-        if !self.probe.is_compared(namespace, want) {
-            let digest = self.probe.digest(&self.cache, namespace, Instant::now(), pace(need.verb));
+        let part = extent.of(need);
+        let part = part.as_ref();
+        if !self.probe.is_compared(part, want) {
+            let digest = self.probe.digest(&self.cache, part, Instant::now(), pace(need.verb));
             timeout_at(need.deadline, digest).await.ok()?.ok()?;
         }
         let bound = if need.may_forward { IN_FLIGHT } else { IN_FLIGHT_AT_MOST };
         let until = need.deadline.min(Instant::now() + bound);
         loop {
             let next = self.cache.newest().next();
-            if let Some(snapshot) = self.probe.settled(&self.cache, namespace, want) {
+            if let Some(snapshot) = self.probe.settled(&self.cache, part, want) {
                 return Some(snapshot);
             }
             // An event may complete it.
@@ -285,18 +294,16 @@ impl Informer {
         if need.max_age.is_zero() || Instant::now() < due || !self.waits.begin_ahead() {
             return;
         }
-        let (informer, first, since) = (self.clone(), self.situation(need).first(), word.asked);
+        let (informer, situation, since) = (self.clone(), self.situation(need), word.asked);
         lifecycle::spawn("keep-warm", async move {
             let after = since + Duration::from_nanos(1);
-            let asked = match first {
-                First::Digest(Extent::Everything) => {
+            let asked = match situation.first() {
+                First::Digest(Extent::Everything) if situation.all <= MOST_AHEAD => {
                     informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()
                 }
-                // The digests of namespaces are read for their readers.
-                First::Revision | First::Digest(Extent::Namespace) => {
-                    informer.probe.revision(after, PACE).await.is_ok()
-                }
-                First::Forward => false,
+                First::Revision => informer.probe.revision(after, PACE).await.is_ok(),
+                // Large digests, and those of parts, are read for their readers.
+                First::Digest(_) | First::Forward => false,
             };
             tracing::trace!(informer = %informer.key, asked, "asked ahead");
             informer.waits.end_ahead();
@@ -321,10 +328,16 @@ fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
 // === impl Extent ===
 
 impl Extent {
-    fn of<'n>(self, need: &'n Need<'_>) -> Option<&'n Arc<str>> {
+    /// `None` for everything.
+    fn of(self, need: &Need<'_>) -> Option<Part> {
         match self {
             Self::Everything => None,
-            Self::Namespace => need.predicate.scope.namespace.as_ref(),
+            Self::Namespace => need.predicate.scope.namespace.clone().map(Part::namespace),
+            Self::Selection => need.selectors.map(|(labels, fields)| Part {
+                predicate: need.predicate.clone(),
+                label_selector: labels.into(),
+                field_selector: fields.into(),
+            }),
         }
     }
 }

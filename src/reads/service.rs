@@ -112,6 +112,8 @@ pub(super) struct Resolved {
     /// The metadata of objects that are kept in JSON is to be written in protobuf.
     pub(super) converted: bool,
     pub(super) predicate: Predicate,
+    /// Its label and field selector as they came, if it has any.
+    pub(super) selectors: Option<(String, String)>,
     /// What of a table is read.
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
@@ -244,6 +246,7 @@ impl Reads {
         let modes = self.modes(gvr).of_request(request);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
+        let (labels, fields) = (&request.options.label_selector, &request.options.field_selector);
         Ok(Resolved {
             resource,
             encoding,
@@ -251,6 +254,7 @@ impl Reads {
             json_fallback,
             converted,
             predicate,
+            selectors: (!labels.is_empty() || !fields.is_empty()).then(|| (labels.clone(), fields.clone())),
             rows: rows(request),
             floor,
             modes,
@@ -342,6 +346,8 @@ impl Reads {
             unknown: read.floor.uncovered().is_some() && !read.stale,
             verb,
             predicate: &read.predicate,
+            selectors: read.selectors.as_ref().map(|(labels, fields)| (&**labels, &**fields)),
+            limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
             deadline: Instant::now() + self.config.freshness_timeout,

@@ -1,4 +1,4 @@
-//! Proof by comparison: a collection, or one namespace of it, is read as metadata, at one revision of the store.
+//! Proof by comparison: a collection, or a part of it, is read as metadata, at one revision of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,75 +9,104 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
+use super::source::ListerWatcher;
 use super::turns::Turns;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
+use crate::selector::Predicate;
 
-/// Namespaces whose digests are kept. Beyond that, those that nobody reads at the moment are let go.
+/// From so many parts on, those that nobody reads and that were not compared for [`KEPT`] are let go.
+const SOME_PARTS: usize = 16;
+/// From so many on, all that nobody reads.
 const MOST_PARTS: usize = 256;
+/// Where the store stands still, a digest goes on being of use.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// A part of a collection: how it is found in a cache, and how it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub predicate: Predicate,
+    /// As a request carries them; empty for none.
+    pub label_selector: Arc<str>,
+    pub field_selector: Arc<str>,
+}
 
 /// The digests of one collection, for all caches that hold it in whichever encoding.
 #[derive(Debug)]
 pub(super) struct Comparisons {
-    whole: Compared,
-    parts: Mutex<HashMap<Arc<str>, Arc<Compared>>>,
+    whole: Arc<Compared>,
+    parts: Mutex<HashMap<Predicate, Arc<Compared>>>,
 }
 
-/// The digests of a collection or of one namespace.
+/// The digests of a collection or of a part of it.
 #[derive(Debug)]
 pub(super) struct Compared {
-    scope: Scope,
+    /// What is compared; `None` for everything a cache holds.
+    part: Option<Predicate>,
     turns: Turns<Arc<Digest>>,
     /// The newest that was read, and when it was asked for.
     newest: Mutex<Option<(Arc<Digest>, Instant)>>,
+}
+
+// === impl Part ===
+
+impl Part {
+    pub fn namespace(namespace: Arc<str>) -> Self {
+        let scope = Scope { namespace: Some(namespace), name: None };
+        Self { predicate: Predicate::scoped(scope), label_selector: "".into(), field_selector: "".into() }
+    }
+
+    /// How many objects of a state are in it.
+    pub(super) fn count(&self, snapshot: &Snapshot) -> usize {
+        snapshot.range(&self.predicate.scope, None).filter(|object| self.predicate.matches(object)).count()
+    }
+
+    /// Where it is read.
+    pub(super) fn of(&self, source: &ListerWatcher) -> ListerWatcher {
+        let namespace = self.predicate.scope.namespace.clone().filter(|_| source.resource.namespaced);
+        let own = |asked: &Arc<str>, of_source: &str| if asked.is_empty() { of_source } else { asked }.to_owned();
+        ListerWatcher {
+            namespace: namespace.or_else(|| source.namespace.clone()),
+            label_selector: own(&self.label_selector, &source.label_selector),
+            field_selector: own(&self.field_selector, &source.field_selector),
+            ..source.clone()
+        }
+    }
 }
 
 // === impl Comparisons ===
 
 impl Comparisons {
     pub(super) fn new() -> Self {
-        Self { whole: Compared::new(None), parts: Mutex::default() }
+        Self { whole: Arc::new(Compared::new(None)), parts: Mutex::default() }
     }
 
-    /// Runs `read` with the digests of a namespace, or of everything.
-    pub(super) fn of(&self, namespace: Option<&Arc<str>>) -> Part<'_> {
-        let Some(namespace) = namespace else { return Part::Whole(&self.whole) };
+    /// The digests of a part, or of everything.
+    pub(super) fn of(&self, part: Option<&Part>) -> Arc<Compared> {
+        let Some(Part { predicate, .. }) = part else { return self.whole.clone() };
         let mut parts = self.parts.lock();
-        if let Some(part) = parts.get(namespace) {
-            return Part::Namespace(part.clone());
+        if let Some(compared) = parts.get(predicate) {
+            return compared.clone();
         }
-        if parts.len() >= MOST_PARTS {
-            parts.retain(|_, part| Arc::strong_count(part) > 1);
+        if parts.len() >= SOME_PARTS {
+            let (most, now) = (parts.len() >= MOST_PARTS, Instant::now());
+            parts.retain(|_, part| Arc::strong_count(part) > 1 || !most && part.is_of_use(now));
         }
-        let part = Arc::new(Compared::new(Some(namespace.clone())));
-        parts.insert(namespace.clone(), part.clone());
-        Part::Namespace(part)
-    }
-}
-
-/// Borrowed or shared digests.
-pub(super) enum Part<'a> {
-    Whole(&'a Compared),
-    Namespace(Arc<Compared>),
-}
-
-impl std::ops::Deref for Part<'_> {
-    type Target = Compared;
-
-    fn deref(&self) -> &Compared {
-        match self {
-            Self::Whole(compared) => compared,
-            Self::Namespace(compared) => compared,
-        }
+        let compared = Arc::new(Compared::new(Some(predicate.clone())));
+        parts.insert(predicate.clone(), compared.clone());
+        compared
     }
 }
 
 // === impl Compared ===
 
 impl Compared {
-    fn new(namespace: Option<Arc<str>>) -> Self {
-        let scope = Scope { namespace, name: None };
-        Self { scope, turns: Turns::new(), newest: Mutex::default() }
+    fn new(part: Option<Predicate>) -> Self {
+        Self { part, turns: Turns::new(), newest: Mutex::default() }
+    }
+
+    fn is_of_use(&self, now: Instant) -> bool {
+        self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(*asked) < KEPT)
     }
 
     /// A digest that was asked for at or after `since`, and when; one is read if there is none.
@@ -109,8 +138,8 @@ impl Compared {
     /// The newest state, if it is at or past `rv`, or if the newest digest is of such a revision and the state holds
     /// exactly its objects. Takes no time and asks nobody.
     ///
-    /// The state of a whole collection is then confirmed for all readers. That of a namespace is only given out, as of the
-    /// digest's revision: it says nothing of the other namespaces.
+    /// The state of a whole collection is then confirmed for all readers. That of a part is only given out, as of the
+    /// digest's revision: it says nothing of the rest.
     pub(super) fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
         let newest = self.newest.lock().as_ref().map(|(digest, _)| digest.clone());
         let digest = newest.filter(|digest| digest.rv >= rv);
@@ -120,10 +149,10 @@ impl Compared {
                 return Some(snapshot);
             }
             let digest = digest.as_ref()?;
-            if digest.asked < cache.began() || !digest.is_of(&snapshot, &self.scope) {
+            if digest.asked < cache.began() || !digest.is_of(&snapshot, self.part.as_ref()) {
                 return None;
             }
-            if self.scope.namespace.is_some() {
+            if self.part.is_some() {
                 return Some(snapshot.seen_at(digest.rv));
             }
             // If it is not the newest any more, the newest is looked at.

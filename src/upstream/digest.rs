@@ -3,8 +3,11 @@
 //! Revisions are the store's own count of changes, so an object that has the same revision is the same object, and a
 //! collection with the same keys at the same revisions is the same collection.
 
+use std::sync::Arc;
+
 use crate::cache::{Order, Snapshot};
-use crate::meta::{ObjectKey, ResourceVersion, Scope};
+use crate::meta::{Object, ObjectKey, ResourceVersion, Scope};
+use crate::selector::Predicate;
 
 #[derive(Debug)]
 pub(super) struct Digest {
@@ -32,10 +35,12 @@ impl Digest {
         Self { rv, asked, objects }
     }
 
-    /// Whether the snapshot holds exactly these objects in the scope that was read, and so is its state at [`Self::rv`].
-    pub(super) fn is_of(&self, snapshot: &Snapshot, scope: &Scope) -> bool {
+    /// Whether the snapshot holds exactly these objects in the part that was read, and so is its state at [`Self::rv`].
+    pub(super) fn is_of(&self, snapshot: &Snapshot, part: Option<&Predicate>) -> bool {
         let Some(objects) = &self.objects else { return false };
-        let ours = snapshot.range(scope, None).map(|object| (&object.key, object.rv));
+        let scope = part.map_or_else(Scope::default, |part| part.scope.clone());
+        let selected = |object: &&Arc<Object>| part.is_none_or(|part| part.is_scope_only() || part.matches(object));
+        let ours = snapshot.range(&scope, None).filter(selected).map(|object| (&object.key, object.rv));
         ours.eq(objects.iter().map(|(key, rv)| (key, *rv)))
     }
 }
@@ -73,7 +78,7 @@ mod tests {
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();
         let same = [("a", "x", 5), ("a-b", "y", 7)];
-        assert!(digest(&same).is_of(&snapshot, &Scope::default()));
+        assert!(digest(&same).is_of(&snapshot, None));
         for (what, other) in [
             ("fewer", &same[..1]),
             ("more", &[same[0], same[1], ("b", "z", 8)]),
@@ -82,14 +87,14 @@ mod tests {
             ("another namespace", &[("c", "x", 5), same[1]]),
             ("twice the same", &[same[0], same[0]]),
         ] {
-            assert!(!digest(other).is_of(&snapshot, &Scope::default()), "{what}");
+            assert!(!digest(other).is_of(&snapshot, None), "{what}");
         }
         let part = Digest::new(ResourceVersion(90), Order::now(), None);
-        assert!(!part.is_of(&snapshot, &Scope::default()), "only a part of the collection");
-        let namespace = |name: &str| Scope { namespace: Some(name.into()), name: None };
-        assert!(digest(&same[..1]).is_of(&snapshot, &namespace("a")));
-        assert!(!digest(&same[..1]).is_of(&snapshot, &namespace("a-b")));
-        assert!(!digest(&same).is_of(&snapshot, &namespace("a")));
-        assert!(digest(&[]).is_of(&snapshot, &namespace("none")));
+        assert!(!part.is_of(&snapshot, None), "only a part of the collection");
+        let namespace = |name: &str| Predicate::scoped(Scope { namespace: Some(name.into()), name: None });
+        assert!(digest(&same[..1]).is_of(&snapshot, Some(&namespace("a"))));
+        assert!(!digest(&same[..1]).is_of(&snapshot, Some(&namespace("a-b"))));
+        assert!(!digest(&same).is_of(&snapshot, Some(&namespace("a"))));
+        assert!(digest(&[]).is_of(&snapshot, Some(&namespace("none"))));
     }
 }

@@ -23,6 +23,7 @@ mod turns;
 
 pub use backfill::Backfiller;
 pub use backoff::BackoffConfig;
+pub use comparison::Part;
 pub use client::{CallOptions, Identity, Upstream};
 pub use discovery::Discovery;
 pub use error::UpstreamError;

@@ -8,7 +8,7 @@
 //! That takes a second or two. A collection of moderate size is proved at once by a consistent list of its metadata: if
 //! the keys and revisions are ours, then our state is the store's at the list's revision. It says nothing of events on their
 //! way, of an object that was made and deleted again, so it is no progress of the stream ([`WatchCache::confirm`]). A
-//! namespace is compared alone where the collection is large.
+//! namespace, or what a selector selects, is compared alone where the collection is large.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use super::client::Upstream;
+use super::comparison::Part;
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
@@ -139,7 +140,7 @@ impl ProgressProbe {
         self.questions.last_word()
     }
 
-    /// Reads a digest of the collection, or of a namespace, asked for at or after `since`, as by [`Self::revision`]. The
+    /// Reads a digest of the collection, or of a part, asked for at or after `since`, as by [`Self::revision`]. The
     /// word is of that very read; [`Self::settled`] tells whether it is a proof.
     ///
     /// # Errors
@@ -147,24 +148,24 @@ impl ProgressProbe {
     pub async fn digest(
         &self,
         cache: &WatchCache,
-        namespace: Option<&Arc<str>>,
+        part: Option<&Part>,
         since: Instant,
         pace: Duration,
     ) -> Result<Word, UpstreamError> {
         let span = self.span("prove", "a digest of the collection");
-        let asked = self.questions.digest(&self.upstream, &self.source, cache, namespace, since, pace);
+        let asked = self.questions.digest(&self.upstream, &self.source, cache, part, since, pace);
         asked.instrument(span).await
     }
 
-    /// The newest state, if it is at or past `rv`, or if the newest digest of the namespace, or of everything, shows it to
+    /// The newest state, if it is at or past `rv`, or if the newest digest of the part, or of everything, shows it to
     /// be that of such a revision. The store must have reached `rv`. Takes no time and asks nobody.
-    pub fn settled(&self, cache: &WatchCache, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> Option<Snapshot> {
-        self.questions.digests(namespace).settled(cache, rv)
+    pub fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {
+        self.questions.digests(part).settled(cache, rv)
     }
 
-    /// Whether the newest digest of the namespace, or of everything, is of a revision at or past `rv`.
-    pub fn is_compared(&self, namespace: Option<&Arc<str>>, rv: ResourceVersion) -> bool {
-        self.questions.digests(namespace).reaches(rv)
+    /// Whether the newest digest of the part, or of everything, is of a revision at or past `rv`.
+    pub fn is_compared(&self, part: Option<&Part>, rv: ResourceVersion) -> bool {
+        self.questions.digests(part).reaches(rv)
     }
 
     /// How likely the stream is to bring a revision by itself; see [`Odds`].

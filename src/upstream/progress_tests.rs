@@ -143,8 +143,8 @@ fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
     )
 }
 
-async fn digest(world: &World, namespace: Option<&Arc<str>>) -> ResourceVersion {
-    world.probe.digest(&world.cache, namespace, Instant::now(), PACE).await.unwrap().rv
+async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
+    world.probe.digest(&world.cache, part, Instant::now(), PACE).await.unwrap().rv
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
     let other = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y", "namespace": "kube-system"}});
     world.server.create(other).unwrap();
-    let (default, system) = (Arc::from("default"), Arc::from("kube-system"));
+    let (default, system) = (Part::namespace("default".into()), Part::namespace("kube-system".into()));
     let compared = digest(&world, Some(&default)).await;
     let proved = world.probe.settled(&world.cache, Some(&default), compared).unwrap();
     assert_eq!((proved.rv(), proved.len()), (compared, 1));

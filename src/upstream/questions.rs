@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::client::{ConnectionId, Upstream};
-use super::comparison::{Comparisons, Part};
+use super::comparison::{Compared, Comparisons, Part};
 use super::digest::Digest;
 use super::error::{Cause, UpstreamError};
 use super::metrics::RequestVerb;
@@ -25,7 +25,7 @@ use super::turns::Turns;
 use crate::cache::{Order, WatchCache};
 use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
-use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion, Scope};
+use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
 
 /// Objects that may have been made since ours came.
 const ROOM: u32 = 64;
@@ -84,9 +84,9 @@ impl Questions {
         *self.word.lock()
     }
 
-    /// The digests of a namespace, or of everything.
-    pub(super) fn digests(&self, namespace: Option<&Arc<str>>) -> Part<'_> {
-        self.comparisons.of(namespace)
+    /// The digests of a part, or of everything.
+    pub(super) fn digests(&self, part: Option<&Part>) -> Arc<Compared> {
+        self.comparisons.of(part)
     }
 
     pub(super) async fn revision(
@@ -105,12 +105,12 @@ impl Questions {
         upstream: &Upstream,
         source: &ListerWatcher,
         cache: &WatchCache,
-        namespace: Option<&Arc<str>>,
+        part: Option<&Part>,
         since: Instant,
         pace: Duration,
     ) -> Result<Word, UpstreamError> {
-        let read = Box::pin(self.read_digest(upstream, source, cache, namespace));
-        let (digest, asked) = self.digests(namespace).read(since, pace, read).await?;
+        let read = Box::pin(self.read_digest(upstream, source, cache, part));
+        let (digest, asked) = self.digests(part).read(since, pace, read).await?;
         Ok(self.remember(digest.rv, asked))
     }
 
@@ -133,17 +133,16 @@ impl Questions {
         upstream: &Upstream,
         source: &ListerWatcher,
         cache: &WatchCache,
-        namespace: Option<&Arc<str>>,
+        part: Option<&Part>,
     ) -> Result<Digest, UpstreamError> {
-        let scope = Scope { namespace: namespace.cloned(), name: None };
         // As many as we have, and room for those that are on their way.
-        let ours = cache.snapshot().map_or(0, |snapshot| match namespace {
-            Some(_) => snapshot.range(&scope, None).count(),
+        let ours = cache.snapshot().map_or(0, |snapshot| match part {
+            Some(part) => part.count(&snapshot),
             None => snapshot.len(),
         });
         let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
         let asked = Order::now();
-        let part = namespace.map(|_| ListerWatcher { namespace: scope.namespace, ..source.clone() });
+        let part = part.map(|part| part.of(source));
         let mut objects = Vec::with_capacity(ours);
         let source = part.as_ref().unwrap_or(source);
         let (meta, connection) = read_keys(upstream, source, limit, |key, rv| objects.push((key, rv))).await?;
