@@ -63,7 +63,7 @@ async fn watches_go_on_when_events_expire_together() {
     assert!(revisions.len() < COUNT, "none expired at the same revision: {direct_told:#?}");
     let informers = daemon.daemon.factory.informers();
     let events = informers.iter().find(|informer| &*informer.key().gvr.resource == "events").unwrap();
-    assert_eq!(events.reflector.status().relists, 0, "nothing had to be listed anew");
+    assert_eq!(events.status().relists, 0, "nothing had to be listed anew");
     let left = through.json(&format!("{EVENTS}?resourceVersion=0")).await;
     assert_eq!(left["items"].as_array().unwrap().len(), 0, "{left}");
 }

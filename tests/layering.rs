@@ -32,7 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("selector", &["meta", "codec"]),
     ("codec", &["meta"]),
     ("cache", &["meta", "selector", "codec", "lifecycle"]),
-    ("upstream", &["meta", "codec", "cache", "lifecycle", "telemetry::trace"]),
+    ("upstream", &["meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
     ("informer", &["meta", "selector", "cache", "upstream", "lifecycle"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.

@@ -250,7 +250,7 @@ async fn pinned_synced(factory: &Factory, name: &str) {
 async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
     loop {
         let soon = tokio::time::Instant::now() + Duration::from_secs(5);
-        if informer.synced(soon).await.is_some() {
+        if informer.synced(soon).await {
             return true;
         }
         if informer.is_too_large() {

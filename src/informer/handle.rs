@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::waits::Waits;
 use crate::cache::WatchCache;
-use crate::codec::Form;
 use crate::meta::{Encoding, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
@@ -115,16 +114,16 @@ impl Informer {
         &self.cache
     }
 
-    /// How its objects are written, as soon as it is synced. `None` at the deadline, or once the apiserver or our memory
-    /// refuses it, or it has ended: another one may cover the read then.
-    pub async fn synced(&self, deadline: Instant) -> Option<Arc<Form>> {
+    /// True as soon as it is synced. False at the deadline, or once the apiserver or our memory refuses it, or it has ended:
+    /// another one may cover the read then.
+    pub async fn synced(&self, deadline: Instant) -> bool {
         if !self.cache.is_ready() {
             tokio::select! {
                 _ = self.cache.wait_ready(deadline) => {}
                 () = self.reflector.refused() => {}
             }
         }
-        self.cache.form().filter(|_| self.cache.is_ready())
+        self.cache.is_ready()
     }
 
     /// What it is doing towards the apiserver.

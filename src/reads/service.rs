@@ -281,8 +281,7 @@ impl Reads {
             if waited == Waited::Nothing {
                 spans::informer(&informer);
             }
-            let at_once = informer.synced(Instant::now());
-            if let Some(form) = at_once.await {
+            if let (true, Some(form)) = (informer.cache().is_ready(), informer.cache().form()) {
                 let form = match read.encoding {
                     _ if read.converted => form.metadata_in_protobuf(),
                     Encoding::Table => form,

@@ -102,8 +102,13 @@ async fn run(args: &Args) -> ExitCode {
             // Tables are asked for in ways that the modes do not differ in.
             let last = n + 1 == args.modes.len();
             args.phases.retain(|phase| last || *phase != Phase::Tables);
-            // Once tables are read, the same caches answer the readers of JSON in all other phases.
-            args.phases.sort_by_key(|phase| *phase != Phase::Tables);
+            // Once tables are read, the same caches answer the readers of JSON in the phases that follow. That of the chosen
+            // requests knows which objects there are without those of the tables.
+            args.phases.sort_by_key(|phase| match phase {
+                Phase::Curated => 0,
+                Phase::Tables => 1,
+                _ => 2,
+            });
             own(&args, *mode, &report).await;
         }
     }
