@@ -409,7 +409,7 @@ impl Factory {
     }
 
     /// Takes the informer out, so that the next request starts a new one, and ends its watchers cleanly.
-    fn remove(&self, informer: &Arc<Informer>) {
+    pub(super) fn remove(&self, informer: &Arc<Informer>) {
         let mut informers = self.inner.informers.lock();
         if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
             informers.remove(&informer.key);
@@ -481,4 +481,4 @@ fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predica
 
 #[cfg(test)]
 #[path = "testing.rs"]
-mod testing;
+pub(super) mod testing;

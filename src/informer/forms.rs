@@ -81,11 +81,11 @@ impl Factory {
         }
     }
 
-    /// Whether an informer of another form holds the objects of `key` already.
+    /// Whether an informer of another form holds the objects of `key` already, or is about to.
     fn is_held(&self, key: &InformerKey) -> bool {
         let is_of_them = |informer: &Arc<Informer>| {
             let scope = &informer.key.scope;
-            informer.key.gvr == key.gvr && (*scope == key.scope || scope.is_everything()) && informer.cache.is_ready()
+            informer.key.gvr == key.gvr && (*scope == key.scope || scope.is_everything())
         };
         self.informers().iter().any(is_of_them)
     }
@@ -101,6 +101,14 @@ impl Factory {
         let key = InformerKey { gvr, scope: scope.clone(), encoding: Encoding::Table };
         let ledger = self.ledger().lock();
         holds_objects(resource) && ledger.knows(&key, now) && !ledger.refuses(&key.gvr, now)
+    }
+
+    /// An informer of JSON that is only starting is stopped for one of tables that is to hold its objects as well.
+    pub(super) fn give_way(&self, json: &InformerKey) {
+        let starting = self.running(json).filter(|json| !json.cache.is_ready() && !json.pinned);
+        if let Some(starting) = starting.filter(|json| holds_objects(&json.resource)) {
+            self.remove(&starting);
+        }
     }
 
     /// Informers whose objects another one holds as well, for all readers they have.

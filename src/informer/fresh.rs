@@ -111,7 +111,7 @@ impl Informer {
         }
         let _waiting = self.waits.enter();
         let situation = self.situation(need);
-        let first = if newest { situation.first() } else { First::Revision };
+        let first = situation.first();
         let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
         let word = self.word(need, first, since).await?;
         let is_ours = word.asked >= arrived;
@@ -205,14 +205,17 @@ impl Informer {
                 self.probe.learn(came);
             }
         };
-        let extent = match first {
-            First::Digest(extent) => extent,
-            First::Revision | First::Forward => Extent::Everything,
+        let then = match first {
+            First::Digest(extent) => Then::Digest(extent),
+            First::Revision | First::Forward => situation.then(),
         };
         let came = self.cache.resource_version() >= want;
-        if let Some(snapshot) = self.probe.settled(&self.cache, extent.of(need).as_ref(), want) {
-            learn(came);
-            return Ok(snapshot);
+        let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
+        for part in [None, part.as_ref()] {
+            if let Some(snapshot) = self.probe.settled(&self.cache, part, want) {
+                learn(came);
+                return Ok(snapshot);
+            }
         }
         if !matches!(first, First::Digest(_)) {
             let moment = if need.may_forward { SHORT_MOMENT } else { MOMENT };
@@ -222,10 +225,6 @@ impl Informer {
             }
         }
         learn(false);
-        let then = match first {
-            First::Digest(extent) => Then::Digest(extent),
-            First::Revision | First::Forward => situation.then(),
-        };
         // The proof may fail while the stream itself arrives: whichever comes first.
         let proof = async {
             if let Then::Digest(extent) = then
@@ -341,3 +340,7 @@ impl Extent {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "fresh_tests.rs"]
+mod tests;

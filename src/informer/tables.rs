@@ -21,7 +21,9 @@ impl Factory {
             if !self.ledger().lock().wants(&key, cost, START, Instant::now()) {
                 return Coverage::None(NoCoverage::Seldom);
             }
-            self.get_or_start(resource, key.scope, Encoding::Table)
+            let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table);
+            self.give_way(&InformerKey { encoding: Encoding::Json, ..key });
+            coverage
         })
     }
 

@@ -2,33 +2,58 @@
 
 use super::*;
 use crate::cache::Writer;
+use crate::upstream::script::Script;
+
+/// An informer of ConfigMaps before a store that a test writes. No reflector runs.
+pub(in crate::informer) async fn scripted(script: &Script) -> (Arc<Informer>, Writer) {
+    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+    let resource = Resource {
+        gvr: Gvr::new("", "v1", "configmaps"),
+        kind: "ConfigMap".into(),
+        namespaced: true,
+        verbs: crate::meta::Verbs { get: true, list: true, watch: true },
+        origin: crate::meta::Origin::BuiltIn,
+    };
+    let questions = Arc::new(Questions::scripted(script.clone()));
+    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, questions);
+    (Arc::new(informer), writer)
+}
+
+/// An informer of all objects of a resource, in JSON.
+fn fed(
+    upstream: &Upstream,
+    config: &ReflectorConfig,
+    resource: Resource,
+    questions: Arc<Questions>,
+) -> (Informer, Writer) {
+    let resource = Arc::new(resource);
+    let gvr = resource.gvr.clone();
+    let (writer, cache) = cache::new(CacheConfig::new(gvr.clone()));
+    let source = ListerWatcher {
+        table: selector::field_table(&resource),
+        resource,
+        namespace: None,
+        field_selector: String::new(),
+        label_selector: String::new(),
+        encoding: Encoding::Json,
+        columns: Arc::default(),
+    };
+    let (unused, _) = cache::new(CacheConfig::new(gvr.clone()));
+    let reflector = Reflector::new(upstream.clone(), source.clone(), unused, config.clone());
+    let probe = ProgressProbe::new(upstream.clone(), source.clone(), reflector.progress_sender(), questions);
+    let backfiller = Backfiller::new(upstream.clone(), source.clone(), config.clone());
+    lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    let key = InformerKey { gvr, scope: InformerScope::default(), encoding: Encoding::Json };
+    (Informer::new(key, source, cache, reflector.handle(), probe, backfiller, false), writer)
+}
 
 impl Factory {
     /// Puts in an informer of all objects of a resource, in JSON, and hands out the writer of its cache. No reflector
     /// runs.
     pub(crate) fn put(&self, resource: Resource) -> Writer {
-        let inner = &self.inner;
-        let resource = Arc::new(resource);
-        let gvr = resource.gvr.clone();
-        let (writer, cache) = cache::new(CacheConfig::new(gvr.clone()));
-        let source = ListerWatcher {
-            table: selector::field_table(&resource),
-            resource,
-            namespace: None,
-            field_selector: String::new(),
-            label_selector: String::new(),
-            encoding: Encoding::Json,
-            columns: std::sync::Arc::default(),
-        };
-        let (config, (unused, _)) = (&inner.config.reflector, cache::new(CacheConfig::new(gvr.clone())));
-        let reflector = Reflector::new(inner.upstream.clone(), source.clone(), unused, config.clone());
-        let claims = reflector.progress_sender();
-        let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), claims, Arc::default());
-        let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), config.clone());
-        lifecycle::spawn("dispatcher", cache.run_dispatcher());
-        let key = InformerKey { gvr, scope: InformerScope::default(), encoding: Encoding::Json };
-        let informer = Informer::new(key.clone(), source, cache, reflector.handle(), probe, backfiller, false);
-        inner.informers.lock().insert(key, Arc::new(informer));
+        let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
+        let (informer, writer) = fed(upstream, config, resource, Arc::default());
+        self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
         writer
     }
 }

@@ -15,6 +15,8 @@ pub mod progress;
 mod questions;
 mod reader;
 pub mod reflector;
+#[cfg(test)]
+pub(crate) mod script;
 mod source;
 mod stamp;
 #[cfg(test)]

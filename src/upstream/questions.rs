@@ -52,6 +52,9 @@ pub struct Questions {
     /// By which the last answer came. The same apiserver is to be asked for a proof: it has just caught up.
     connection: Mutex<Option<ConnectionId>>,
     heard: Stamp,
+    /// What a test answers in place of an apiserver.
+    #[cfg(test)]
+    script: Option<super::script::Script>,
 }
 
 // === impl Questions ===
@@ -65,11 +68,18 @@ impl Default for Questions {
             odds: Odds::default(),
             connection: Mutex::default(),
             heard: Stamp::new(Instant::now()),
+            #[cfg(test)]
+            script: None,
         }
     }
 }
 
 impl Questions {
+    #[cfg(test)]
+    pub(crate) fn scripted(script: super::script::Script) -> Self {
+        Self { script: Some(script), ..Self::default() }
+    }
+
     /// When the apiserver answered last.
     pub(super) fn last_heard(&self) -> Option<Instant> {
         self.heard.get()
@@ -145,7 +155,7 @@ impl Questions {
         let part = part.map(|part| part.of(source));
         let mut objects = Vec::with_capacity(ours);
         let source = part.as_ref().unwrap_or(source);
-        let (meta, connection) = read_keys(upstream, source, limit, |key, rv| objects.push((key, rv))).await?;
+        let (meta, connection) = self.read_keys(upstream, source, limit, |key, rv| objects.push((key, rv))).await?;
         self.heard_by(connection);
         Ok(Digest::new(meta.rv, asked, meta.continue_token.is_empty().then_some(objects)))
     }
@@ -155,9 +165,23 @@ impl Questions {
         upstream: &Upstream,
         source: &ListerWatcher,
     ) -> Result<ResourceVersion, UpstreamError> {
-        let (rv, connection) = revision(upstream, source).await?;
+        let (meta, connection) = self.read_keys(upstream, source, 1, |_, _| {}).await?;
         self.heard_by(connection);
-        Ok(rv)
+        Ok(meta.rv)
+    }
+
+    async fn read_keys(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        limit: u32,
+        take: impl FnMut(ObjectKey, ResourceVersion),
+    ) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return Ok((script.answer(&source.list_path(limit, ""), limit, take).await, None));
+        }
+        read_keys(upstream, source, limit, take).await
     }
 }
 

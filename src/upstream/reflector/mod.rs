@@ -1,6 +1,7 @@
 //! One resource of the apiserver, mirrored into a cache: the only list and watch of it, however many read the cache.
 
 mod apply;
+mod bookmark;
 mod handle;
 mod machine;
 mod memory;
@@ -103,7 +104,7 @@ const EXPIRED: usize = 4096;
 impl Reflector {
     pub fn new(upstream: Upstream, lister: ListerWatcher, writer: Writer, config: ReflectorConfig) -> Self {
         let now = Instant::now();
-        let paged = upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for);
+        let paged = is_listed(&upstream, &lister, &config);
         let (claim_sender, claims) = mpsc::channel(CLAIMS);
         let recoveries = upstream.recoveries();
         Self {
@@ -140,8 +141,7 @@ impl Reflector {
         let before = self.machine.state();
         self.machine.at(self.writer.newest());
         if before != State::WatchList {
-            let group = &self.lister.resource.gvr.group;
-            self.machine.set_paged(self.upstream.refuses_watch_list(group, self.config.refused_for));
+            self.machine.set_paged(is_listed(&self.upstream, &self.lister, &self.config));
         }
         self.machine.step(outcome, Instant::now());
         if matches!(outcome, Outcome::Learned | Outcome::Synced | Outcome::Current(_) | Outcome::Opened) {
@@ -182,6 +182,9 @@ impl Reflector {
             Ok(Some(meta)) => match self.learn_columns(&meta) {
                 Ok(()) => {
                     self.learned(&meta);
+                    if self.lister.encoding == Encoding::Table {
+                        self.learn_bookmark().await;
+                    }
                     self.expect(&meta).err().unwrap_or(Outcome::Learned)
                 }
                 Err(error) => self.failed(&UpstreamError::Table(error)),
@@ -467,6 +470,12 @@ impl Default for ReflectorConfig {
 }
 
 /// An answer that is none, with what was wrong about it.
+/// Whether whole states are read by lists instead of watches that begin with them.
+fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
+    lister.encoding == Encoding::Table
+        || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
+}
+
 fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
     UpstreamError::Decode(Cause::new(error))
 }

@@ -1,0 +1,201 @@
+//! On a paused clock, before a store that the test writes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::cache::Writer;
+use crate::informer::factory::testing::scripted;
+use crate::lifecycle::spawn;
+use crate::meta::{AttributesBuilder, EventType, Object, ObjectKey, Raw};
+use crate::selector::LabelSelector;
+use crate::upstream::script::Script;
+
+/// How long a question takes.
+const TAKES: Duration = Duration::from_millis(4);
+const MAX_AGE: Duration = Duration::from_millis(100);
+
+/// `a/x@5` and `b/selected@7`, listed at 10 and still what the store has.
+const OBJECTS: [(&str, &str, u64); 2] = [("a", "x", 5), ("b", "selected", 7)];
+
+struct World {
+    script: Script,
+    informer: Arc<Informer>,
+    writer: Writer,
+}
+
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion(n)
+}
+
+fn object(namespace: &str, name: &str, at: u64) -> Object {
+    let mut attributes = AttributesBuilder::new("u");
+    attributes.label("chosen", if name == "selected" { "yes" } else { "no" });
+    let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
+    Object::new(ObjectKey::new(namespace, name), rv(at), attributes.build(), raw)
+}
+
+fn everything() -> Predicate {
+    Predicate::everything()
+}
+
+fn selection() -> Predicate {
+    Predicate::new(Scope::all(), LabelSelector::parse("chosen=yes").unwrap(), crate::selector::CompiledFields::default())
+}
+
+/// A list that must be the newest, and that the apiserver may answer as well.
+fn list(predicate: &Predicate) -> Need<'_> {
+    Need {
+        freshness: Freshness::Consistent,
+        shown: ResourceVersion::ZERO,
+        unknown: false,
+        verb: Verb::List,
+        predicate,
+        selectors: None,
+        limit: None,
+        may_forward: true,
+        max_age: Duration::ZERO,
+        deadline: Instant::now() + Duration::from_secs(3),
+    }
+}
+
+impl World {
+    async fn new() -> Self {
+        let script = Script::default();
+        let (informer, mut writer) = scripted(&script).await;
+        script.takes(TAKES);
+        script.store(10, &OBJECTS);
+        let objects = OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at)));
+        writer.replace(objects.into(), rv(10)).await.unwrap();
+        Self { script, informer, writer }
+    }
+
+    /// In a store where only other resources change.
+    async fn quiet() -> Self {
+        let world = Self::new().await;
+        (0..10).for_each(|_| world.informer.probe.learn(false));
+        world
+    }
+
+    /// What a read gets, and after how many milliseconds.
+    async fn read(&self, need: &Need<'_>) -> (Result<u64, NotFresh>, u128) {
+        let begun = Instant::now();
+        let fresh = self.informer.fresh(need).await;
+        (fresh.map(|fresh| fresh.snapshot.rv().get()), begun.elapsed().as_millis())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_still_store_is_asked_for_its_revision() {
+    let world = World::new().await;
+    assert_eq!(world.read(&list(&everything())).await, (Ok(10), 4));
+    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_on_its_way_is_waited_for() {
+    let mut world = World::new().await;
+    world.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
+    let informer = world.informer.clone();
+    let read = spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() });
+    tokio::time::sleep(Duration::from_millis(7)).await;
+    world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
+    assert_eq!(read.await.unwrap(), rv(12));
+    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_collection_is_compared_once_for_all_who_wait() {
+    let world = World::quiet().await;
+    world.script.store(20, &OBJECTS);
+    let reads: Vec<_> = (0..50)
+        .map(|_| {
+            let informer = world.informer.clone();
+            spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
+        })
+        .collect();
+    for read in reads {
+        assert_eq!(read.await.unwrap(), rv(20));
+    }
+    // Whoever comes while one is under way shares the next.
+    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=66"; 2]);
+    // All readers of any version have it now.
+    let everything = everything();
+    let any = Need { freshness: Freshness::Any, ..list(&everything) };
+    assert_eq!(world.read(&any).await, (Ok(20), 0));
+    assert_eq!(world.informer.cache.resource_version(), rv(10), "it is no progress of the stream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selection_is_compared_alone() {
+    let mut world = World::quiet().await;
+    // Too many to be compared for the sake of one.
+    for n in 0..200 {
+        world.writer.apply(EventType::Added, object("a", &format!("y{n}"), 11 + n)).await.unwrap();
+    }
+    // What is not selected has changed, and its event is still on its way.
+    world.script.store(400, &[("a", "x", 300), OBJECTS[1]]);
+    let selection = selection();
+    let need = Need { selectors: Some(("chosen=yes", "")), ..list(&selection) };
+    assert_eq!(world.read(&need).await, (Ok(400), 4));
+    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=65&labelSelector=chosen%3Dyes"]);
+    assert_eq!(world.informer.cache.newest(), rv(210), "nothing is known of the rest");
+    // Whoever goes on by pages needs a state that is there for the next one.
+    let page = Need { limit: Some(0), ..need };
+    assert_eq!(world.read(&page).await.0, Err(NotFresh::Dearer));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_is_waited_for_and_then_left_to_the_apiserver() {
+    let mut world = World::quiet().await;
+    world.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
+    assert_eq!(world.read(&list(&everything())).await, (Err(NotFresh::Late), 104));
+    let informer = world.informer.clone();
+    let read = spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() });
+    tokio::time::sleep(Duration::from_millis(54)).await;
+    world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
+    assert_eq!(read.await.unwrap(), rv(12));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_beyond_the_deadline() {
+    let world = World::new().await;
+    world.script.takes(Duration::from_secs(60));
+    assert_eq!(world.read(&list(&everything())).await, (Err(NotFresh::Late), 3000));
+    assert_eq!(world.informer.revision(Verb::Watch, Instant::now() + TAKES).await, Err(NotFresh::Late));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
+    let world = World::new().await;
+    let mut slowest = 0;
+    for _ in 0..200 {
+        let everything = everything();
+        let need = Need { max_age: MAX_AGE, ..list(&everything) };
+        let (read, took) = world.read(&need).await;
+        assert_eq!(read, Ok(10));
+        slowest = slowest.max(took);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = world.script.asked().len();
+    assert!((9..=13).contains(&asked), "asked {asked} times in a second");
+    assert_eq!(slowest, 4, "only the first one waits");
+    // What somebody has written since is not covered by an old word.
+    world.script.store(30, &OBJECTS);
+    let everything = everything();
+    let need = Need { max_age: MAX_AGE, shown: rv(30), ..list(&everything) };
+    assert_eq!(world.read(&need).await.0, Ok(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_restored_or_never_there_is_told() {
+    let world = World::new().await;
+    let everything = everything();
+    let future = Need { freshness: Freshness::NotOlderThan(rv(99)), may_forward: false, ..list(&everything) };
+    assert_eq!(world.read(&future).await.0, Err(NotFresh::TooLarge { want: rv(99) }));
+    let shown = Need { shown: rv(50), ..list(&everything) };
+    assert_eq!(world.read(&shown).await.0, Err(NotFresh::Rewound { now: rv(10) }));
+    world.script.store(9, &[]);
+    assert_eq!(world.read(&list(&everything)).await.0, Err(NotFresh::Rewound { now: rv(9) }));
+}
