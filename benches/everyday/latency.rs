@@ -34,7 +34,9 @@ enum Written {
 /// Prints the table.
 pub(crate) async fn measure(direct: &Arc<Side>, informerd: &Running, options: &Options) -> anyhow::Result<()> {
     let through = Arc::new(Side { target: informerd.target.clone(), answers: Answers::default() });
-    println!("\n| read | p50 direct | p50 through | p99 direct | p99 through | p99 later by |\n|---|---|---|---|---|---|");
+    println!(
+        "\n| read | p50 direct | p50 through | p99 direct | p99 through | p99 later by |\n|---|---|---|---|---|---|"
+    );
     for (what, path, written) in CASES {
         let writer = written.map(|written| {
             let direct = direct.clone();

@@ -42,7 +42,12 @@ use wire::Wire;
 
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "everyday,at-once,helm,controller,k9s,herd,latency")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "everyday,at-once,helm,controller,k9s,herd,latency"
+    )]
     patterns: Vec<Pattern>,
     #[arg(long, default_value_t = 2_000)]
     pods: usize,

@@ -125,13 +125,7 @@ impl Session {
         self.send(Method::PATCH, path, &headers, body).await
     }
 
-    async fn send(
-        &mut self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: String,
-    ) -> anyhow::Result<()> {
+    async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: String) -> anyhow::Result<()> {
         let (status, body) = self.exchange(method.clone(), path, headers, body).await?;
         ensure!(status.is_success(), "{method} {path}: {status}: {}", String::from_utf8_lossy(&body));
         Ok(())

@@ -206,8 +206,7 @@ impl Rooms {
         let late = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.behind as u64));
         let help = "Open watches whose client has events to take";
         family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
-        let refused =
-            caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
+        let refused = caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
         let help = "Whether the state is not cached because memory has no room for it";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));

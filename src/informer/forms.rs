@@ -22,13 +22,7 @@ const REDUNDANT: Duration = Duration::from_secs(60);
 
 impl Factory {
     /// The informer that covers `predicate`, started if it does not run yet and the read makes it worth that.
-    pub fn covering(
-        &self,
-        resource: &Arc<Resource>,
-        predicate: &Predicate,
-        encoding: Encoding,
-        read: Use,
-    ) -> Coverage {
+    pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding, read: Use) -> Coverage {
         if encoding == Encoding::Table {
             return self.covering_table(resource, predicate, read);
         }

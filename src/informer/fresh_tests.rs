@@ -41,7 +41,11 @@ fn everything() -> Predicate {
 }
 
 fn selection() -> Predicate {
-    Predicate::new(Scope::all(), LabelSelector::parse("chosen=yes").unwrap(), crate::selector::CompiledFields::default())
+    Predicate::new(
+        Scope::all(),
+        LabelSelector::parse("chosen=yes").unwrap(),
+        crate::selector::CompiledFields::default(),
+    )
 }
 
 /// A list that must be the newest, and that the apiserver may answer as well.

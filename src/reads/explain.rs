@@ -92,7 +92,7 @@ impl Reads {
             if newest && informer.would_forward(&self.need(&read, Freshness::Consistent, verb)) {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::Consistent), informer: name };
             }
-            let fate = self.fate(request, &informer.cache(), &read.floor, &need);
+            let fate = self.fate(request, informer.cache(), &read.floor, &need);
             return Forecast { fate, informer: name };
         }
     }

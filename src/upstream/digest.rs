@@ -66,7 +66,8 @@ mod tests {
     }
 
     fn digest(objects: &[(&str, &str, u64)]) -> Digest {
-        let objects = objects.iter().map(|(namespace, name, rv)| (ObjectKey::new(namespace, name), ResourceVersion(*rv)));
+        let objects =
+            objects.iter().map(|(namespace, name, rv)| (ObjectKey::new(namespace, name), ResourceVersion(*rv)));
         Digest::new(ResourceVersion(90), Order::now(), Some(objects.collect()))
     }
 

@@ -25,8 +25,8 @@ mod turns;
 
 pub use backfill::Backfiller;
 pub use backoff::BackoffConfig;
-pub use comparison::Part;
 pub use client::{CallOptions, Identity, Upstream};
+pub use comparison::Part;
 pub use discovery::Discovery;
 pub use error::UpstreamError;
 pub use metrics::{RequestVerb, UpstreamMetrics};

@@ -472,8 +472,7 @@ impl Default for ReflectorConfig {
 /// An answer that is none, with what was wrong about it.
 /// Whether whole states are read by lists instead of watches that begin with them.
 fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
-    lister.encoding == Encoding::Table
-        || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
+    lister.encoding == Encoding::Table || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
 }
 
 fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
