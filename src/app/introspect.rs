@@ -96,7 +96,7 @@ impl fmt::Debug for Everything {
 impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
         let informers = self.factory.informers();
-        // Tables are for HTTP, but for the objects they hold.
+        // gRPC serves no tables, but the objects that they hold.
         let doubles = |informer: &Informer| {
             let json = InformerKey { encoding: Encoding::Json, ..informer.key().clone() };
             informer.key().encoding == Encoding::Table && informers.iter().any(|other| *other.key() == json)

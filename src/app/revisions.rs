@@ -3,7 +3,7 @@
 use crate::informer::Factory;
 use crate::meta::{RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
-use crate::reads::Floors;
+use crate::reads::{Floor, Floors};
 
 /// Raises the read path's floors, and has the caches follow.
 pub(super) struct Revisions {
@@ -13,19 +13,19 @@ pub(super) struct Revisions {
 
 impl RevisionObserver for Revisions {
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.floors.of(&info.group, &info.resource).raise(rv);
+        self.floors.tell(&info.group, &info.resource, |floor| floor.raise(rv));
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
-        self.floors.of(&info.group, &info.resource).unknown();
+        self.floors.tell(&info.group, &info.resource, Floor::unknown);
     }
 
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.floors.of(&info.group, &info.resource).showed(rv);
+        self.floors.tell(&info.group, &info.resource, |floor| floor.showed(rv));
         self.factory.advance(&info.group, &info.resource, rv, info.verb);
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {
-        self.floors.of(&info.group, &info.resource).unknown();
+        self.floors.tell(&info.group, &info.resource, Floor::unknown);
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, TE, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -51,6 +52,9 @@ struct Metadata {
     uid: String,
 }
 
+/// Headers that are kept of one call. A call needs far fewer.
+const MAX_HEADERS: usize = 64;
+
 const PATH: &str = "/api/v1/namespaces/kube-system";
 const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
@@ -71,7 +75,9 @@ impl Known for Shown {
 // === impl Calls ===
 
 impl Handler for Calls {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+    fn handle(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let headers = needed(request.headers());
+        *request.headers_mut() = headers;
         let grpc = self.grpc.clone();
         let retiring = Retiring(connection.age.long_call());
         let audit_id = audit_id(request.headers());
@@ -92,6 +98,16 @@ impl Handler for Calls {
             response
         })
     }
+}
+
+/// The headers that the call needs: its credentials and those of gRPC. All others are dropped before anything is waited for.
+fn needed(headers: &HeaderMap) -> HeaderMap {
+    const NAMES: [HeaderName; 5] = [AUTHORIZATION, USER_AGENT, CONTENT_TYPE, TE, AUDIT_ID];
+    let is_needed = |name: &HeaderName| {
+        NAMES.contains(name) || ["grpc-", "impersonate-"].iter().any(|prefix| name.as_str().starts_with(prefix))
+    };
+    let needed = headers.iter().filter(|(name, _)| is_needed(name)).take(MAX_HEADERS);
+    needed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 // === impl KubeSystem ===

@@ -184,6 +184,23 @@ impl Access {
         verdict
     }
 
+    /// Authenticates the caller. It is called before anything is kept for a call that cannot be forwarded; [`Self::check`]
+    /// decides later what the caller may read.
+    ///
+    /// # Errors
+    /// The Status to answer with instead: 401, or 503 where nobody can say.
+    pub async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+        let entered = match (caller.mode, &self.delegated) {
+            (Mode::Trust, _) => Ok(()),
+            (Mode::Delegated, Some(delegated)) => delegated.enter(caller).await,
+            (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
+        };
+        if let Err(status) = &entered {
+            count(if status.code == 401 { &self.metrics.unauthenticated } else { &self.metrics.undecided });
+        }
+        entered
+    }
+
     /// How long a watch may go on that is forwarded as its client's own; to be asked before it is forwarded. `None` for
     /// who is trusted.
     pub fn term(&self, caller: &Caller<'_>, wish: Attributes) -> Option<Term> {
@@ -230,6 +247,14 @@ impl Delegated {
                 let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
                 self.decide(caller, Asking { known, source, user, impersonation }, wish).await
             }
+        }
+    }
+
+    async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+        match self.authenticator.authenticate(caller.certificates, caller.headers).await {
+            Ok(Who::User(known, _)) if known.user.is_some() => Ok(()),
+            Ok(_) => Err(Box::new(errors::unauthorized())),
+            Err(error) => Err(Box::new(unavailable(&error))),
         }
     }
 

@@ -70,8 +70,12 @@ pub(super) struct Right {
 /// # Errors
 /// UNAUTHENTICATED: nobody has said who calls.
 pub(super) fn authenticate<T>(request: &Request<T>) -> Result<Caller, Status> {
-    let caller = request.extensions().get::<Caller>().cloned();
-    caller.ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
+    caller(request.extensions().get())
+}
+
+/// The caller that the wiring has put into the extensions of a request.
+pub(super) fn caller(of_request: Option<&Caller>) -> Result<Caller, Status> {
+    of_request.cloned().ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
 }
 
 /// The one place where a selection is authorized, before any lookup: every part of a union must be allowed.
@@ -118,15 +122,32 @@ impl Caller {
         Self { access, told, mode, certificates: certificates.cloned(), headers: headers.clone() }
     }
 
-    async fn may(&self, wish: Attributes) -> Result<(Grant, Option<Entry>), Status> {
-        let wish = Arc::new(wish);
-        let asking = auth::Caller {
+    /// Authenticates the caller, before anything of the call is read or kept. An unauthenticated caller gets this answer and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED, and UNAVAILABLE where nobody can say.
+    pub(super) async fn enter(&self) -> Result<(), Status> {
+        let Err(status) = self.access.enter(&self.asking()).await else { return Ok(()) };
+        let wish = Attributes::of_path(&self.told.uri);
+        if let Some(entry) = self.begin(&wish, Some(&UserInfo::default())) {
+            entry.refuse(&status);
+        }
+        Err(Error::status(*status).into())
+    }
+
+    fn asking(&self) -> auth::Caller<'_> {
+        auth::Caller {
             mode: self.mode,
             certificates: self.certificates.as_ref(),
             headers: &self.headers,
             may_impersonate: false,
-        };
-        let (status, subject) = match self.access.check(&asking, &wish).await {
+        }
+    }
+
+    async fn may(&self, wish: Attributes) -> Result<(Grant, Option<Entry>), Status> {
+        let wish = Arc::new(wish);
+        let (status, subject) = match self.access.check(&self.asking(), &wish).await {
             Verdict::Allowed(grant) => {
                 if let (Some(known), Some(user)) = (&self.told.known, grant.user()) {
                     known.is(&user.username);

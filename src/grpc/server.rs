@@ -12,6 +12,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
+use super::access;
 use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
@@ -112,8 +113,18 @@ impl Grpc {
         let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
             return tonic::Status::from(Error::unimplemented(format!("no method {path}"))).into_http();
         };
-        if self.drain.is_draining() && service.is_some_and(|service| service.starts_with("informerd.")) {
-            return tonic::Status::from(Error::draining()).into_http();
+        if service.is_some_and(|service| service.starts_with("informerd.")) {
+            if self.drain.is_draining() {
+                return tonic::Status::from(Error::draining()).into_http();
+            }
+            // Before the service runs: it would read messages and keep state for an unauthenticated caller.
+            let entered = match access::caller(request.extensions().get()) {
+                Ok(caller) => caller.enter().await,
+                Err(status) => Err(status),
+            };
+            if let Err(status) = entered {
+                return status.into_http();
+            }
         }
         match routed.clone().oneshot(request).await {
             Ok(response) => response,

@@ -83,6 +83,8 @@ const DEFAULT_BYTES: u64 = 4 << 20;
 const MAX_WATCHES: usize = 4096;
 /// Requests taken before frames are sent again.
 const MAX_REQUESTS: usize = 64;
+/// Last frames that wait for the client to take them. At this bound no further request is read until it has taken some.
+const MAX_LAST: usize = 256;
 
 // === impl SyncStream ===
 
@@ -117,6 +119,10 @@ impl SyncStream {
     /// What ends the whole stream.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MAX_REQUESTS {
+            // The stream is polled again for each of them.
+            if self.last.len() >= MAX_LAST {
+                return Ok(());
+            }
             let Some(inbound) = &mut self.inbound else { return Ok(()) };
             match inbound.as_mut().poll_next(cx) {
                 Poll::Pending => return Ok(()),

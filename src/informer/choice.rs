@@ -58,7 +58,7 @@ pub enum Then {
 
 /// Beyond this, a digest takes the apiserver longer than a client should wait.
 pub const MOST: usize = 5000;
-/// The same for who reads most of it anyway, and would wait longer for the whole of it.
+/// The same for a list of most objects, which would take the apiserver much longer still.
 const MOST_OF_ALL: usize = 50_000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;

@@ -24,7 +24,7 @@ pub struct Use {
     pub selected: bool,
     /// Rows of a page.
     pub limit: Option<usize>,
-    /// It goes on: the apiserver would have to serve it for as long.
+    /// It is a watch: the apiserver would have to serve it for as long as it lasts.
     pub lasts: bool,
 }
 
@@ -60,7 +60,7 @@ pub const START: f64 = 2.0;
 /// For an informer of objects in one more encoding: reads that cost as much as its list pay for it.
 pub const ALSO: f64 = 1.0;
 
-/// What is left of a few reads of a namespace, or of a whole list after some half-lives.
+/// The cost above which reads count as recent: a few reads of a namespace, or one whole list up to half an hour ago.
 const LATELY: f64 = 0.1;
 
 const HALF_LIFE: Duration = Duration::from_secs(600);
@@ -78,8 +78,9 @@ const ENTRIES: usize = 1024;
 const ROWS: usize = 500;
 const SHARE: usize = 4;
 
-/// What the requests of a start cost besides its rows, in rows.
-const REQUESTS: usize = 256;
+/// What the requests of a start cost besides its rows, in rows. An informer in one more encoding of no more objects than
+/// that is started at once.
+pub const REQUESTS: usize = 256;
 
 // === impl Ledger ===
 

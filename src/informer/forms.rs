@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::demand::{ALSO, Use};
+use super::demand::{ALSO, REQUESTS, Use};
 use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage};
 use crate::meta::{Encoding, Origin, Resource};
 use crate::selector::Predicate;
@@ -85,8 +85,10 @@ impl Factory {
     }
 
     fn is_worth(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
-        let cost = read.cost(self.rows(resource, &key.scope, predicate));
-        read.lasts || self.ledger().lock().wants(key, cost, ALSO, Instant::now())
+        let rows = self.rows(resource, &key.scope, predicate);
+        let is_cheap = rows.whole.is_some_and(|whole| whole <= REQUESTS);
+        let cost = read.cost(rows);
+        read.lasts || is_cheap || self.ledger().lock().wants(key, cost, ALSO, Instant::now())
     }
 
     /// Whether tables of these objects are read, so that one informer is to hold both.
@@ -105,7 +107,7 @@ impl Factory {
         }
     }
 
-    /// Informers whose objects another one holds as well, for all readers they have.
+    /// Informers of JSON that nobody uses and whose objects an informer of tables holds, too.
     pub(super) fn redundant(&self) -> Vec<Arc<Informer>> {
         let is_redundant = |informer: &Arc<Informer>| {
             let key = &informer.key;

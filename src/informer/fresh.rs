@@ -37,7 +37,7 @@ pub struct Need<'a> {
     pub predicate: &'a Predicate,
     /// Its label and field selector as a request carries them, if it can be asked for by them.
     pub selectors: Option<(&'a str, &'a str)>,
-    /// Objects of a page. What was proved of a part alone is not kept for the pages that follow.
+    /// Objects of a page.
     pub limit: Option<usize>,
     /// The apiserver may be left to answer, where that is cheaper or faster than a proof.
     pub may_forward: bool,
@@ -152,7 +152,7 @@ impl Informer {
                 (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
             }
         };
-        // Whoever goes on by pages needs a state that is still there then.
+        // The next pages need the same state, and what was proved of a part is not kept.
         let in_parts = need.limit.is_none_or(|limit| answer <= limit);
         let namespace = namespace.filter(|_| in_parts);
         Situation {

@@ -11,13 +11,18 @@ use crate::meta::ResourceVersion;
 /// Per group and resource (all its versions share one history): the newest revision that a forwarded write or a
 /// forwarded read has shown to a client of this daemon. A local read waits until its cache is there: clients read
 /// their own writes, and nobody sees a resource go back in time.
+///
+/// Only resources that discovery knows and that are read from here have a floor of their own. The resource in the path of a
+/// forwarded write may be any text, so all other resources share one floor. A resource's own floor begins as a copy of it.
 #[derive(Clone, Debug, Default)]
-pub struct Floors {
-    by_resource: Arc<RwLock<ByResource>>,
-}
+pub struct Floors(Arc<RwLock<Known>>);
 
-/// By group and plural name.
-type ByResource = HashMap<(Arc<str>, Arc<str>), Arc<Floor>>;
+#[derive(Debug, Default)]
+struct Known {
+    /// By group and plural name.
+    by_resource: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Floor>>>,
+    others: Floor,
+}
 
 /// The floor of one resource.
 #[derive(Debug, Default)]
@@ -34,13 +39,32 @@ pub struct Floor {
 // === impl Floors ===
 
 impl Floors {
+    /// The floor of a resource that discovery knows. It is kept from now on.
     pub fn of(&self, group: &str, resource: &str) -> Arc<Floor> {
         let (group, resource) = history_of(group, resource);
-        let key = (Arc::<str>::from(group), Arc::<str>::from(resource));
-        if let Some(floor) = self.by_resource.read().get(&key) {
+        if let Some(floor) = self.0.read().get(group, resource) {
             return floor.clone();
         }
-        self.by_resource.write().entry(key).or_default().clone()
+        let mut known = self.0.write();
+        let begin = known.others.copy();
+        let of_group = known.by_resource.entry(group.into()).or_default();
+        of_group.entry(resource.into()).or_insert_with(|| Arc::new(begin)).clone()
+    }
+
+    /// Runs `what` with the floor of the resource that a forwarded request names, which may not exist.
+    pub fn tell(&self, group: &str, resource: &str, what: impl FnOnce(&Floor)) {
+        let (group, resource) = history_of(group, resource);
+        // Under the lock, so that a floor that is made at the same time does not miss it.
+        let known = self.0.read();
+        what(known.get(group, resource).map_or(&known.others, |floor| &**floor));
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn get(&self, group: &str, resource: &str) -> Option<&Arc<Floor>> {
+        self.by_resource.get(group)?.get(resource)
     }
 }
 
@@ -57,6 +81,13 @@ fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
 // === impl Floor ===
 
 impl Floor {
+    /// A new floor with the same values.
+    fn copy(&self) -> Self {
+        let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
+        let Self { rv, first_shown, unknown, covered } = self;
+        Self { rv: of(rv), first_shown: of(first_shown), unknown: of(unknown), covered: of(covered) }
+    }
+
     pub fn get(&self) -> ResourceVersion {
         ResourceVersion(self.rv.load(Ordering::Acquire))
     }
@@ -124,6 +155,22 @@ mod tests {
         floors.of("", "bindings").raise(ResourceVersion(8));
         assert_eq!(floors.of("", "events").get(), ResourceVersion(7));
         assert_eq!(floors.of("", "pods").get(), ResourceVersion(8));
+    }
+
+    #[test]
+    fn what_clients_call_resources_is_not_kept() {
+        let floors = Floors::default();
+        floors.of("", "pods").raise(ResourceVersion(3));
+        for n in 0..1000 {
+            floors.tell("", &format!("{}{n}", "x".repeat(60_000)), |floor| floor.raise(ResourceVersion(7)));
+        }
+        floors.tell("", "bindings", |floor| floor.raise(ResourceVersion(5)));
+        floors.tell("apps", "deployments", Floor::unknown);
+        assert_eq!(floors.0.read().by_resource.values().map(HashMap::len).sum::<usize>(), 1);
+        assert_eq!(floors.of("", "pods").get(), ResourceVersion(5), "it has been told of its own");
+        // Whoever is read for the first time has been told of all that had no floor.
+        let deployments = floors.of("apps", "deployments");
+        assert_eq!((deployments.get(), deployments.uncovered()), (ResourceVersion(7), Some(1)));
     }
 
     #[test]

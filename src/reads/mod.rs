@@ -24,7 +24,7 @@ mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
 pub use explain::{Fate, Forecast, Wait};
-pub use floors::Floors;
+pub use floors::{Floor, Floors};
 pub use metrics::ReadMetrics;
 pub use plan::At;
 pub use request::ReadRequest;

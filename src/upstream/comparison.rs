@@ -15,11 +15,11 @@ use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
 
-/// From so many parts on, those that nobody reads and that were not compared for [`KEPT`] are let go.
+/// At this number of parts, those that nobody reads and that were not compared for [`KEPT`] are dropped.
 const SOME_PARTS: usize = 16;
-/// From so many on, all that nobody reads.
+/// At this number of parts, all that nobody reads are dropped.
 const MOST_PARTS: usize = 256;
-/// Where the store stands still, a digest goes on being of use.
+/// How long a digest that nobody waits for is kept: while the store stands still, it proves further reads.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// A part of a collection: how it is found in a cache, and how it is asked for.

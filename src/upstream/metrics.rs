@@ -9,6 +9,10 @@ use parking_lot::RwLock;
 /// Series kept apart; what comes beyond is counted under the resource "other". Resources times verbs times codes of a
 /// large cluster stay far below.
 const MAX_SERIES: usize = 8192;
+/// Bytes of a resource's name and group. A name has 63 at most, and what is longer is none.
+const MAX_NAME: usize = 253;
+/// What a client calls a resource and the apiserver has not confirmed to be one.
+const OTHER: &str = "other";
 
 /// What a request is for. Object lists and revision probes are told apart, though both are lists on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,6 +119,7 @@ impl UpstreamMetrics {
         answered.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// What a client calls a resource becomes a label once the apiserver has answered it with success.
     pub(super) fn count_request(&self, verb: RequestVerb, resource: &Arc<str>, code: u16) {
         let mut series = RequestSeries { verb, resource: Arc::clone(resource), code };
         if let Some(count) = self.requests.read().get(&series) {
@@ -122,8 +127,12 @@ impl UpstreamMetrics {
             return;
         }
         let mut requests = self.requests.write();
-        if requests.len() >= MAX_SERIES && !requests.contains_key(&series) {
-            series.resource = "other".into();
+        let is_known = verb != RequestVerb::Forward
+            || matches!(code, 101 | 200..400)
+            || resource.is_empty()
+            || requests.keys().any(|known| known.resource == *resource);
+        if !is_known || resource.len() > MAX_NAME || requests.len() >= MAX_SERIES {
+            series.resource = OTHER.into();
         }
         requests.entry(series).or_default().fetch_add(1, Ordering::Relaxed);
     }
@@ -162,5 +171,35 @@ mod tests {
         }
         assert_eq!(metrics.requests().len(), MAX_SERIES + 1);
         assert_eq!(metrics.total(RequestVerb::Forward, Some("other")), 10);
+    }
+
+    #[test]
+    fn what_a_client_makes_up_is_no_label() {
+        let metrics = UpstreamMetrics::default();
+        for i in 0..1000 {
+            let name = format!("{}{i}", "x".repeat(60_000));
+            for code in [0, 401, 403, 404] {
+                metrics.count_request(RequestVerb::Forward, &name.as_str().into(), code);
+            }
+        }
+        metrics.count_request(RequestVerb::Forward, &"y".repeat(254).into(), 200);
+        metrics.count_request(RequestVerb::Forward, &"pods".into(), 403);
+        metrics.count_request(RequestVerb::Forward, &"pods".into(), 200);
+        metrics.count_request(RequestVerb::Forward, &"pods".into(), 403);
+        let series: Vec<_> =
+            metrics.requests().into_iter().map(|(series, n)| (series.resource.to_string(), series.code, n)).collect();
+        let series: Vec<_> = series.iter().map(|(resource, code, n)| (&**resource, *code, *n)).collect();
+        assert_eq!(
+            series,
+            [
+                ("other", 0, 1000),
+                ("other", 200, 1),
+                ("other", 401, 1000),
+                ("other", 403, 1001),
+                ("other", 404, 1000),
+                ("pods", 200, 1),
+                ("pods", 403, 1)
+            ]
+        );
     }
 }

@@ -53,6 +53,11 @@ async fn by_the_same_rights() {
         assert_eq!(status(&client, "Get", &get("a", "one")).await.0, UNAUTHENTICATED);
         assert_eq!(status(&client, "List", &list(&["a"])).await.0, UNAUTHENTICATED);
         assert_eq!(status(&client, "Watch", &watch(&["a"])).await.0, UNAUTHENTICATED);
+        // A stream of many watches is refused as a whole, before any of its requests is read.
+        let add = v1::AddWatch { watch: Some(watch(&["a"])), ..v1::AddWatch::default() };
+        let action = Some(v1::sync_request::Action::Add(add));
+        let (code, body) = status(&client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await;
+        assert_eq!((&*code, body.is_empty()), (UNAUTHENTICATED, true));
     }
 
     // A right that goes ends the stream that was opened by it.
