@@ -122,12 +122,20 @@ pub async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
     }
 }
 
+/// Whether a watch goes on from a revision, instead of beginning anew.
+pub async fn resumes(mut client: Client, selection: v1::Selection, from: u64) -> bool {
+    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
+    let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection) }).await;
+    started(&frames.tell().await)
+}
+
 /// A watch by gRPC, up to the last write; at each `cut`th event the call is dropped and resumed.
 pub async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cut: usize) -> Vec<String> {
     let encoding = selection.encoding();
     let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
     let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection.clone()) }).await;
-    assert!(started(&frames.tell().await));
+    let first = frames.tell().await;
+    assert!(started(&first), "{first:?}");
     let (mut told, mut since) = (Vec::new(), 0);
     loop {
         for event in frames.events(1).await {
