@@ -19,7 +19,7 @@ pub struct Explanation {
     pub cause: String,
     /// What to change; empty where there is nothing to be done.
     pub change: String,
-    /// Whose cache answers; empty where none does.
+    /// The informer whose cache answers; empty where none does.
     pub informer: String,
 }
 

@@ -36,7 +36,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 enum Access {
     /// Programs of this machine: they see everything, and a browser's page must not be one of them.
     Machine,
-    /// Whoever the network lets through: they see health and metrics.
+    /// Every client that the network lets through. They see health and metrics only.
     Network,
 }
 

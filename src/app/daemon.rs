@@ -191,7 +191,7 @@ async fn become_ready(factory: Factory, discovery: Discovery, mut latches: Latch
     let ready = async {
         let mut pause = Duration::from_secs(1);
         while let Err(error) = discovery.resources().await {
-            tracing::warn!(%error, "discovery is not to be had yet, trying again");
+            tracing::warn!(%error, "discovery is not available yet, trying again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(15));
         }

@@ -26,7 +26,7 @@ use crate::telemetry;
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     budget: Budget,
-    /// Of the whole process, in bytes; `None` where neither cgroup nor machine tell.
+    /// The memory limit of the whole process, in bytes; `None` where neither the cgroup nor the machine has one.
     limit: Option<u64>,
 }
 

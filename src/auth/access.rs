@@ -29,9 +29,9 @@ use crate::upstream::client::Upstream;
 /// How much a listener believes its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Whoever reaches it may read what is cached. For loopback addresses and Unix sockets only.
+    /// Every client that can connect may read what is cached. For loopback addresses and Unix sockets only.
     Trust,
-    /// Nobody may anything but what the apiserver says.
+    /// A client may read only what the apiserver allows it to.
     Delegated,
 }
 
@@ -41,7 +41,7 @@ pub struct Caller<'a> {
     pub mode: Mode,
     /// What the client showed in the TLS handshake, its own first. Not verified yet; that it has the key is.
     pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
-    /// Of the request, or its metadata.
+    /// The headers of the request, or its gRPC metadata.
     pub headers: &'a HeaderMap,
     /// Whether impersonation is decided here as far as it can be; otherwise it is left to the apiserver.
     pub may_impersonate: bool,
@@ -50,9 +50,9 @@ pub struct Caller<'a> {
 /// Who asks.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Whose credentials they are.
+    /// The user whose credentials they are.
     pub user: Arc<UserInfo>,
-    /// As whom, if as somebody else.
+    /// The user that is impersonated, if any.
     pub impersonated: Option<Arc<UserInfo>>,
 }
 
@@ -340,7 +340,7 @@ impl fmt::Debug for Delegated {
 // === impl Grant ===
 
 impl Grant {
-    /// Whose credentials they are; of a trusted client nothing is known.
+    /// The user whose credentials they are. `None` for a trusted client, of which nothing is known.
     pub fn user(&self) -> Option<&UserInfo> {
         self.held.first().map(|held| &*held.user)
     }

@@ -36,7 +36,7 @@ pub struct Requirement {
 // === impl Attributes ===
 
 impl Attributes {
-    /// Of a request line; `info` was parsed from it.
+    /// The attributes of a request line; `info` was parsed from it.
     ///
     /// A request for a collection that pins `metadata.name` is one for that name: this is how RBAC's `resourceNames`
     /// and the Node authorizer admit watches of single objects. Selectors count for collections only, and not under
@@ -64,7 +64,7 @@ impl Attributes {
         attributes
     }
 
-    /// Of a read of a collection or, with a name, of an object, for protocols without request lines.
+    /// The attributes of a read of a collection or, with a name, of an object, for protocols without request lines.
     pub fn read(verb: Verb, gvr: &Gvr, namespace: &str, name: &str, labels: &str, fields: &str) -> Self {
         let mut attributes = Self {
             verb: verb.as_str().to_owned(),
@@ -85,7 +85,7 @@ impl Attributes {
         attributes
     }
 
-    /// Of something of the daemon's own that is no object.
+    /// The attributes of a read of the daemon's own state, which is no object.
     pub fn of_path(path: &str) -> Self {
         Self { verb: "get".to_owned(), path: Some(path.to_owned()), ..Self::default() }
     }

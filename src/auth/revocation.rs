@@ -122,7 +122,7 @@ pub(super) fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, 
             match read_cluster_ca(&upstream).await.and_then(|pem| client_ca.replace(pem.as_bytes())) {
                 Ok(true) => tracing::info!("CA of client certificates taken from the cluster"),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(error, "no CA of client certificates to be had from the cluster"),
+                Err(error) => tracing::warn!(error, "the CA of client certificates cannot be read from the cluster"),
             }
             wake.notified().await;
         }

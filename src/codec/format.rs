@@ -9,7 +9,7 @@ use super::Shape;
 pub struct Format {
     pub encoding: Encoding,
     pub shape: Shape,
-    /// The shape in which the client takes JSON where the encoding is not to be had, as protobuf of full custom
+    /// The shape in which the client accepts JSON where the encoding is not available, such as protobuf of full custom
     /// resources; `None` if it does not, and for JSON itself.
     pub json_fallback: Option<Shape>,
 }

@@ -26,7 +26,7 @@ pub struct StatusForm {
 pub enum Negotiated {
     /// `pretty_param`: the clause says `pretty=1`, which the apiserver honours except in watches.
     Json { shape: Shape, pretty_param: bool },
-    /// `json_fallback` is what the header gives where protobuf is not to be had, as for full custom resources; `None`
+    /// `json_fallback` is what the header gives where protobuf is not available, as for full custom resources; `None`
     /// when that would be no JSON. `pretty_param` is that of the clause with the fallback.
     Protobuf { shape: Shape, json_fallback: Option<Shape>, pretty_param: bool },
     /// Anything else, an error among it: the apiserver is to answer.

@@ -32,7 +32,8 @@ impl Factory {
                 informer.touch();
                 return Ok::<_, Infallible>(Coverage::By(informer));
             }
-            if self.is_held(&key) && !self.is_worth(resource, predicate, &key, read) {
+            let starts = self.starts_at_once(resource, predicate, &key, read);
+            if !starts && !self.is_worth(resource, predicate, &key, read) {
                 return Ok(Coverage::None(NoCoverage::Seldom));
             }
             let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
@@ -44,7 +45,13 @@ impl Factory {
 
     /// As [`Self::covering`], but nothing is started, nothing is counted, and no informer notices; `None` where one would be
     /// started.
-    pub fn would_cover(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding) -> Option<Coverage> {
+    pub fn would_cover(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        read: Use,
+    ) -> Option<Coverage> {
         if encoding == Encoding::Table {
             return Some(self.would_cover_table(resource, predicate));
         }
@@ -53,8 +60,8 @@ impl Factory {
             match self.holding(resource, &key) {
                 Some(informer) => Ok(Coverage::By(informer)),
                 None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
-                None if self.is_held(&key) => Ok(Coverage::None(NoCoverage::Seldom)),
-                None => Err(()),
+                None if self.starts_at_once(resource, predicate, &key, read) => Err(()),
+                None => Ok(Coverage::None(NoCoverage::Seldom)),
             }
         };
         self.covered(resource, predicate, encoding, look).ok()
@@ -75,20 +82,29 @@ impl Factory {
         }
     }
 
-    /// Whether an informer of another form holds the objects of `key` already, or is about to.
-    fn is_held(&self, key: &InformerKey) -> bool {
-        let is_of_them = |informer: &Arc<Informer>| {
-            let scope = &informer.key.scope;
-            informer.key.gvr == key.gvr && (*scope == key.scope || scope.is_everything())
-        };
-        self.informers().iter().any(is_of_them)
+    /// Whether the first read starts the informer of `key`. Of objects that another one holds already in another encoding,
+    /// only a watch does, or a collection so small that its list costs no more than the requests for it.
+    fn starts_at_once(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
+        let is_small = || self.rows(resource, &key.scope, predicate).whole.is_some_and(|whole| whole <= REQUESTS);
+        read.lasts || !self.is_held(key) || is_small()
     }
 
+    /// Whether an informer in another encoding holds the objects of `key` already, or is about to. One that the apiserver
+    /// or our memory refuses does not.
+    fn is_held(&self, key: &InformerKey) -> bool {
+        let holds_them = |informer: &Arc<Informer>| {
+            let (other, reflector) = (&informer.key, &informer.reflector);
+            let is_refused = reflector.is_forbidden() || reflector.is_unacceptable() || reflector.is_too_large();
+            let is_of_them = other.scope == key.scope || other.scope.is_everything();
+            other.gvr == key.gvr && other.encoding != key.encoding && is_of_them && !is_refused
+        };
+        self.informers().iter().any(holds_them)
+    }
+
+    /// Whether the reads that were forwarded lately, with this one, have cost as much as the informer's list.
     fn is_worth(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
-        let rows = self.rows(resource, &key.scope, predicate);
-        let is_cheap = rows.whole.is_some_and(|whole| whole <= REQUESTS);
-        let cost = read.cost(rows);
-        read.lasts || is_cheap || self.ledger().lock().wants(key, cost, ALSO, Instant::now())
+        let cost = read.cost(self.rows(resource, &key.scope, predicate));
+        self.ledger().lock().wants(key, cost, ALSO, Instant::now())
     }
 
     /// Whether tables of these objects are read, so that one informer is to hold both.

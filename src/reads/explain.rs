@@ -69,7 +69,7 @@ impl Reads {
             read.hurry(verb, freshness);
         }
         loop {
-            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding) {
+            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding, read.rows) {
                 Some(Coverage::By(informer)) => informer,
                 Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
@@ -105,7 +105,8 @@ impl Reads {
         if verb != Verb::Get {
             options.validate().map_err(|_| ForwardReason::Invalid)?;
         }
-        let read = self.resolve(request).await?;
+        let mut read = self.resolve(request).await?;
+        read.rows.lasts = verb == Verb::Watch;
         let need = match verb {
             Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {

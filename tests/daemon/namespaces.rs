@@ -92,7 +92,7 @@ impl World {
 async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
     let world = world().await;
     let served = || world.through.daemon.reads.metrics().local();
-    for selection in ["", "&labelSelector=!x", "&fieldSelector=metadata.name%3Done"] {
+    for selection in ["&labelSelector=!x", "", "&fieldSelector=metadata.name%3Done"] {
         let before = served();
         let list = world.client.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
         assert_eq!((names(&list), served()), (vec!["one".to_owned()], before + 1), "{selection}");

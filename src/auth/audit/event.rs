@@ -12,7 +12,7 @@ use crate::auth::user::UserInfo;
 use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
-/// Of a longer user agent the apiserver writes so much.
+/// The apiserver cuts a longer user agent to this many characters.
 const MAX_USER_AGENT: usize = 1024;
 const REASON: &str = "authorization.k8s.io/reason";
 

@@ -19,7 +19,7 @@ use super::user::UserInfo;
 use crate::lifecycle::Fatal;
 use crate::meta::Status;
 
-/// Of a client that was not asked who it is, as the apiserver called it when it still had such a port.
+/// The user name of a client that was not asked who it is. The apiserver used it for its former insecure port.
 const UNKNOWN: &str = "system:unsecured";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,7 +85,7 @@ impl Groups {
         self.member(&mut self.inner.groups.lock(), join)
     }
 
-    /// A place in the group of this name; `None` if there is none to be had, and none in the way.
+    /// A place in the group of this name; `None` if there is no such group and its name is free.
     fn member(&self, groups: &mut HashMap<(String, String), Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
         let key = (join.owner.clone(), join.group.clone());
         let Some(group) = groups.get(&key).cloned() else { return Ok(None) };
