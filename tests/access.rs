@@ -17,6 +17,8 @@ mod certificates;
 mod crowd;
 #[path = "access/faulty.rs"]
 mod faulty;
+#[path = "access/flood.rs"]
+mod flood;
 #[path = "access/forms.rs"]
 mod forms;
 #[path = "access/forwarding.rs"]

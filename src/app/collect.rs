@@ -68,6 +68,9 @@ const CACHE_COUNTERS: &[PerCache] = &[
 
 const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
     ("http_connections", "Open client connections", |m| unsigned(m.connections_open.get())),
+    ("http_newcomers", "Connections of delegated listeners whose clients are not authenticated yet", |m| {
+        unsigned(m.newcomers_open.get())
+    }),
     ("http_watches", "Open watches that are served from a cache", |m| unsigned(m.watches_open.get())),
     ("http_gzip_memory_bytes", "Compressed answers in memory, kept or being sent", |m| unsigned(m.gzip_memory.get())),
     ("http_upgrades", "Open upgraded connections", |m| unsigned(m.upgrades_open.get())),
@@ -76,6 +79,14 @@ const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
 const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_connections_accepted", "Connections accepted", |m| m.connections_total.get()),
     ("http_connections_refused", "Connections closed at once because of the bound", |m| m.connections_refused.get()),
+    ("http_newcomers_evicted", "Connections closed for newer ones before their clients were authenticated", |m| {
+        m.newcomers_evicted.get()
+    }),
+    (
+        "http_newcomers_refused",
+        "Requests refused because they were too much for a client that is not authenticated",
+        |m| m.newcomers_refused.get(),
+    ),
     ("http_connection_errors", "Connections that ended with an error", |m| m.connection_errors.get()),
     ("http2_writes", "Writes to the sockets of HTTP/2 connections", |m| m.http2_writes.get()),
     ("http2_pieces", "Pieces that were gathered into writes of HTTP/2 connections", |m| m.http2_pieces.get()),

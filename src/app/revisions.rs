@@ -20,6 +20,10 @@ impl RevisionObserver for Revisions {
         self.floors.tell(&info.group, &info.resource, Floor::unknown);
     }
 
+    fn may_have_written(&self, info: &RequestInfo) {
+        self.floors.tell(&info.group, &info.resource, Floor::doubt);
+    }
+
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.tell(&info.group, &info.resource, |floor| floor.showed(rv));
         self.factory.advance(&info.group, &info.resource, rv, info.verb);

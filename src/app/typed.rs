@@ -18,6 +18,7 @@ use crate::auth::audit::Audit;
 use crate::grpc::{Caller, Cluster, Grpc, Known, Retiring, Told};
 use crate::http::body::{self, Body};
 use crate::http::clients::Row;
+use crate::http::patient::Patient;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, audit_id};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
@@ -51,6 +52,9 @@ struct Namespace {
 struct Metadata {
     uid: String,
 }
+
+/// The methods that read a stream of messages.
+const STREAMS: [&str; 2] = ["/informerd.v1.Objects/Sync", "/informerd.v1.Queue/Work"];
 
 /// Headers that are kept of one call. A call needs far fewer.
 const MAX_HEADERS: usize = 64;
@@ -90,7 +94,12 @@ impl Handler for Calls {
         };
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
         Box::pin(async move {
-            let mut request = request.map(tonic::body::Body::new);
+            // A client's stream may stand still; a single message has to come.
+            let is_stream = STREAMS.contains(&request.uri().path());
+            let mut request = request.map(|body| match is_stream {
+                true => tonic::body::Body::new(body),
+                false => tonic::body::Body::new(Patient::bounded(body)),
+            });
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(retiring);
             let mut response = grpc.call(request).await.map(body::relayed);

@@ -190,15 +190,23 @@ impl Access {
     /// # Errors
     /// The Status to answer with instead: 401, or 503 where nobody can say.
     pub async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
-        let entered = match (caller.mode, &self.delegated) {
-            (Mode::Trust, _) => Ok(()),
-            (Mode::Delegated, Some(delegated)) => delegated.enter(caller).await,
-            (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
-        };
+        let entered = self.recognize(caller).await;
         if let Err(status) = &entered {
             count(if status.code == 401 { &self.metrics.unauthenticated } else { &self.metrics.undecided });
         }
         entered
+    }
+
+    /// Whether somebody accepts the caller's credentials. Nothing is counted.
+    ///
+    /// # Errors
+    /// 401: nobody does. 503: nobody can say.
+    pub async fn recognize(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+        match (caller.mode, &self.delegated) {
+            (Mode::Trust, _) => Ok(()),
+            (Mode::Delegated, Some(delegated)) => delegated.recognize(caller).await,
+            (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
+        }
     }
 
     /// How long a watch may go on that is forwarded as its client's own; to be asked before it is forwarded. `None` for
@@ -250,7 +258,7 @@ impl Delegated {
         }
     }
 
-    async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+    async fn recognize(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Ok(Who::User(known, _)) if known.user.is_some() => Ok(()),
             Ok(_) => Err(Box::new(errors::unauthorized())),

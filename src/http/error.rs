@@ -5,10 +5,11 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{Body, full};
 use super::guard::GuardError;
+use super::newcomer::TooMuch;
 use crate::codec::json::Indenter;
 use crate::codec::negotiate::StatusForm;
 use crate::codec::{Format, Slices, json, protobuf};
-use crate::meta::{Encoding, Status};
+use crate::meta::{Encoding, Status, errors};
 use crate::passthrough::ForwardError;
 
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -60,6 +61,22 @@ impl From<&GuardError> for Status {
             GuardError::Host(_) | GuardError::CrossOrigin => {
                 Self::failure(403, "Forbidden", format!("informerd refuses the request: {error}"))
             }
+        }
+    }
+}
+
+impl From<TooMuch> for Status {
+    fn from(why: TooMuch) -> Self {
+        match why {
+            TooMuch::Head => Self::failure(
+                431,
+                "",
+                "informerd refuses the request: its headers are too large for a client that is not authenticated yet",
+            ),
+            TooMuch::Requests => errors::too_many_requests(
+                "informerd refuses the request: too many requests of clients that are not authenticated yet",
+                1,
+            ),
         }
     }
 }

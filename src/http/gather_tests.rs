@@ -69,7 +69,7 @@ impl Scene {
         let peer = Peer::default();
         let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
         let metrics = Arc::new(HttpMetrics::default());
-        let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default());
+        let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default(), None);
         let socket = Gather::new(bounded, Arc::clone(&metrics));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));

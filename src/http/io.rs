@@ -11,9 +11,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::gate::Gate;
+use super::newcomer::Newcomer;
+
 /// What every HTTP/2 connection with prior knowledge starts with. The protocol is told apart by it, so the wait for
 /// the first bytes ends with the first byte that differs or with the last of these.
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -33,13 +36,16 @@ pub struct Bounded<S> {
     upgraded: Arc<AtomicBool>,
     /// Runs while the socket takes no byte.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// While its client is not authenticated.
+    gate: Option<Box<Gate>>,
 }
 
 // === impl Bounded ===
 
 impl<S> Bounded<S> {
-    pub fn new(inner: S, stall_timeout: Duration, upgraded: Arc<AtomicBool>) -> Self {
-        Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None }
+    pub fn new(inner: S, stall_timeout: Duration, upgraded: Arc<AtomicBool>, newcomer: Option<&Arc<Newcomer>>) -> Self {
+        let gate = newcomer.map(|newcomer| Box::new(Gate::new(Arc::clone(newcomer))));
+        Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None, gate }
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -79,15 +85,32 @@ impl<S: AsyncRead + Unpin> Bounded<S> {
                 break;
             }
         }
-        self.opening = bytes[..filled].to_vec();
-        Ok(Some(if bytes == *HTTP2_PREFACE { Protocol::Http2 } else { Protocol::Http1 }))
+        let protocol = if bytes == *HTTP2_PREFACE { Protocol::Http2 } else { Protocol::Http1 };
+        match &mut self.gate {
+            None => self.opening = bytes[..filled].to_vec(),
+            Some(gate) => gate.open(protocol, &bytes[..filled]),
+        }
+        Ok(Some(protocol))
+    }
+}
+
+impl<S: AsyncRead + Unpin> Bounded<S> {
+    /// What the gate lets pass while there is one.
+    fn poll_inner(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(gate) = &mut self.gate {
+            if !gate.is_open() {
+                return gate.poll_read(Pin::new(&mut self.inner), cx, buf);
+            }
+            self.gate = None;
+        }
+        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.opening.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
+            return self.poll_inner(cx, buf);
         }
         let fits = self.opening.len().min(buf.remaining());
         buf.put_slice(&self.opening[..fits]);
@@ -97,7 +120,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
             // The rest of a head comes with its beginning: HTTP/1 doubles its buffer for one that comes in two reads.
             // An error stays with the socket.
             if buf.remaining() > 0
-                && let Poll::Ready(Err(error)) = Pin::new(&mut self.inner).poll_read(cx, buf)
+                && let Poll::Ready(Err(error)) = self.poll_inner(cx, buf)
             {
                 tracing::debug!(%error, "reading behind a connection's first bytes");
             }
@@ -148,7 +171,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up() {
         let (ours, _theirs) = duplex(4);
-        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default(), None);
         let started = Instant::now();
         let error = ours.write_all(b"0123456789").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -158,7 +181,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_client_is_not() {
         let (ours, mut theirs) = duplex(1);
-        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default(), None);
         let reader = crate::lifecycle::spawn("reader", async move {
             for _ in 0..10 {
                 tokio::time::sleep(4 * SECOND).await;
@@ -172,7 +195,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_upgraded_connection_may_stand_still() {
         let (ours, _theirs) = duplex(4);
-        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::new(AtomicBool::new(true)));
+        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::new(AtomicBool::new(true)), None);
         assert!(tokio::time::timeout(3600 * SECOND, ours.write_all(b"0123456789")).await.is_err(), "still waiting");
     }
 
@@ -187,7 +210,7 @@ mod tests {
             (preface, Some(Protocol::Http2)),
         ] {
             let (ours, mut theirs) = duplex(64);
-            let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default());
+            let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default(), None);
             theirs.write_all(said.as_bytes()).await.unwrap();
             let opened = ours.open(5 * SECOND).await;
             let Some(known) = known else {
@@ -207,7 +230,7 @@ mod tests {
         let request = b"GET /api/v1/pods HTTP/1.1\r\nHost: a\r\n\r\n";
         for size in [1, 3, 24, 25, 64] {
             let (ours, mut theirs) = duplex(64);
-            let mut ours = Bounded::new(ours, SECOND, Arc::default());
+            let mut ours = Bounded::new(ours, SECOND, Arc::default(), None);
             theirs.write_all(request).await.unwrap();
             drop(theirs);
             assert_eq!(ours.open(SECOND).await.unwrap(), Some(Protocol::Http1));
@@ -224,6 +247,6 @@ mod tests {
         }
         let (ours, theirs) = duplex(64);
         drop(theirs);
-        assert_eq!(Bounded::new(ours, SECOND, Arc::default()).open(SECOND).await.unwrap(), None);
+        assert_eq!(Bounded::new(ours, SECOND, Arc::default(), None).open(SECOND).await.unwrap(), None);
     }
 }

@@ -48,6 +48,18 @@ pub struct SocketFile {
     inode: u64,
 }
 
+// === impl Accepted ===
+
+impl Accepted {
+    /// `None` on a Unix socket.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(_, peer) => Some(*peer),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 // === impl Listener ===
 
 impl Listener {

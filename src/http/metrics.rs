@@ -12,6 +12,12 @@ pub struct HttpMetrics {
     pub connections_total: Counter,
     /// Connections closed at once because the bound was reached.
     pub connections_refused: Counter,
+    /// Connections of delegated listeners whose clients are not authenticated yet.
+    pub newcomers_open: Gauge,
+    /// Those that had to leave for others.
+    pub newcomers_evicted: Counter,
+    /// Requests on them that were refused because they were too much.
+    pub newcomers_refused: Counter,
     /// Failed accepts (out of file descriptors and the like).
     pub accept_errors: Counter,
     pub tls_handshake_errors: Counter,

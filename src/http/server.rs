@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -27,11 +27,13 @@ use super::config::{HttpConfig, ListenAddr};
 use super::gather::Gather;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
-use super::metrics::{HttpMetrics, Raised};
+use super::metrics::HttpMetrics;
+use super::newcomer::{Heard, Newcomer, Newcomers, TooMuch};
+use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::target::Encoded;
 use super::tls::Certificates;
-use crate::auth::Caller;
+use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
@@ -57,15 +59,13 @@ pub struct Connection {
     upgraded: Arc<AtomicBool>,
     /// Who sent the last request.
     pub(super) last: Last,
+    /// On a delegated listener: whether its client is authenticated yet.
+    pub(super) newcomer: Option<Arc<Newcomer>>,
+    /// It takes no further request.
+    closing: Notify,
+    /// It counts, also as a pipe after an upgrade: whoever keeps the connection keeps its place.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
-}
-
-/// Counts a connection, also as a pipe after an upgrade: whoever keeps the [`Connection`] keeps its place.
-#[derive(Debug)]
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    _open: Raised,
 }
 
 /// Bound sockets that do not accept yet.
@@ -84,7 +84,8 @@ struct Shared {
     tls: Option<TlsAcceptor>,
     /// Of delegated ones.
     delegated: Option<TlsAcceptor>,
-    connections: Arc<Semaphore>,
+    places: Arc<Places>,
+    newcomers: Arc<Newcomers>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
     age: AgeLimits,
@@ -134,7 +135,8 @@ impl Server {
             protocols: Protocols::new(&self.config),
             tls,
             delegated,
-            connections: Arc::new(Semaphore::new(self.config.max_connections)),
+            places: Places::new(self.config.max_connections, self.config.listen.iter(), Arc::clone(&self.metrics)),
+            newcomers: Newcomers::new(Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
@@ -172,28 +174,33 @@ impl Shared {
                 }
             };
             self.metrics.connections_total.inc();
-            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+            let peer = accepted.peer();
+            let Some(place) = self.places.take(&address, peer.map(|peer| peer.ip())) else {
                 self.metrics.connections_refused.inc();
                 continue;
             };
-            let place = Place { _permit: permit, _open: self.metrics.raise(|metrics| &metrics.connections_open) };
-            Arc::clone(&self).start(accepted, address.clone(), place);
+            let newcomer = match peer.filter(|_| address.mode() == Mode::Delegated) {
+                None => None,
+                // Until there is room, the next connections wait in the kernel.
+                Some(peer) => tokio::select! {
+                    newcomer = self.newcomers.place(peer.ip()) => Some(newcomer),
+                    () = self.drain.draining() => return,
+                },
+            };
+            let connection = Connection { place: Some(place), newcomer, ..Connection::new(address.clone(), peer) };
+            Arc::clone(&self).start(accepted, connection);
         }
     }
 
     /// Each kind of connection is a task of its own type: thousands of them are no larger than they must be.
-    fn start(self: Arc<Self>, accepted: Accepted, listener: ListenAddr, place: Place) {
-        let peer = match &accepted {
-            Accepted::Tcp(_, peer) => Some(*peer),
-            Accepted::Unix(_) => None,
-        };
-        let acceptor = match &listener {
+    fn start(self: Arc<Self>, accepted: Accepted, connection: Connection) {
+        let listener = &connection.listener;
+        let acceptor = match listener {
             ListenAddr::Https(_) => self.tls.clone(),
             ListenAddr::Delegated(_) => self.delegated.clone(),
             ListenAddr::Http(_) | ListenAddr::Unix(_) => None,
         };
         let must_be_tls = listener.tls_ip().is_some();
-        let connection = Connection { place: Some(place), ..Connection::new(listener, peer) };
         match (accepted, acceptor) {
             (Accepted::Tcp(stream, _), Some(acceptor)) => {
                 spawn("connection", async move {
@@ -219,7 +226,11 @@ impl Shared {
         acceptor: TlsAcceptor,
         mut connection: Connection,
     ) -> Option<(Box<TlsStream<TcpStream>>, Connection)> {
-        match tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)).await {
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)) => accepted,
+            () = sent_away(&connection) => return None,
+        };
+        match accepted {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates().filter(|shown| !shown.is_empty());
                 connection.certificates = shown.map(|shown| shown.iter().cloned().collect());
@@ -243,10 +254,11 @@ impl Shared {
         let _guard = self.drain.guard();
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
-        let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded);
+        let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded, connection.newcomer.as_ref());
         let opened = tokio::select! {
             opened = stream.open(self.handshake_timeout) => opened,
             () = self.drain.draining() => return,
+            () = sent_away(&connection) => return,
         };
         let service = service_fn(|request| {
             let response = self.handler.handle(request, &connection);
@@ -270,11 +282,13 @@ impl Shared {
         let mut http = pin!(http);
         let result = tokio::select! {
             result = http.as_mut() => result,
-            () = self.drain.draining() => {
+            () = sent_away(connection) => return,
+            () = first(self.drain.draining(), connection.closing.notified()) => {
                 // HTTP/2 sends GOAWAY; HTTP/1.1 closes after the running request.
                 http.as_mut().graceful_shutdown();
                 tokio::select! {
                     result = http => result,
+                    () = sent_away(connection) => return,
                     () = self.drain.forced() => return,
                 }
             }
@@ -295,6 +309,21 @@ impl Shared {
     fn failed(&self, connection: &Connection, error: &dyn std::fmt::Display) {
         self.metrics.connection_errors.inc();
         tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
+    }
+}
+
+/// Waits until a newcomer has to leave. Any other connection never has to.
+async fn sent_away(connection: &Connection) {
+    match &connection.newcomer {
+        Some(newcomer) => newcomer.sent_away().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::select! {
+        () = one => {}
+        () = other => {}
     }
 }
 
@@ -321,6 +350,8 @@ impl Connection {
             age: Age::default(),
             upgraded: Arc::default(),
             last: Last::default(),
+            newcomer: None,
+            closing: Notify::new(),
             place: None,
         }
     }
@@ -328,6 +359,19 @@ impl Connection {
     /// Who sends a request with these headers, as far as the connection tells.
     pub fn caller<'a>(&'a self, headers: &'a HeaderMap) -> Caller<'a> {
         Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers, may_impersonate: true }
+    }
+
+    /// Takes a request in, before anything of it is looked at; the guard is kept until it is answered.
+    ///
+    /// # Errors
+    /// It is too much for a client that is not authenticated.
+    pub(super) fn hear<B>(&self, request: &Request<B>) -> Result<Option<Heard>, TooMuch> {
+        self.newcomer.as_ref().map_or(Ok(None), |newcomer| newcomer.hear(request))
+    }
+
+    /// The connection takes no further request, and ends with those that run.
+    pub(super) fn close(&self) {
+        self.closing.notify_one();
     }
 
     /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
@@ -22,6 +22,7 @@ use super::guard::Guard;
 use super::gzip::GzipConfig;
 use super::list_body::Leashes;
 use super::metrics::HttpMetrics;
+use super::patient::Patient;
 use super::read::{self, Parsed};
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
@@ -113,7 +114,15 @@ impl Handler for Service {
         let (inner, connection) = (Arc::clone(&self.inner), Arc::clone(connection));
         let (request, span) = spans::begin(request, &connection);
         let within = span.clone();
+        let heard = match connection.hear(&request) {
+            Ok(heard) => heard,
+            Err(why) => {
+                connection.close();
+                return Box::pin(std::future::ready(respond(&Status::from(why), StatusForm::default())));
+            }
+        };
         let answer = async move {
+            let _heard = heard;
             let version = request.version();
             if framing::expects_too_much(request.headers(), version) {
                 return framing::expectation_failed();
@@ -125,6 +134,10 @@ impl Handler for Service {
             let client = inner.metrics.clients.of(&connection, request.headers(), version, grpc);
             let answer = inner.answer(request, &connection, &span, &client).await;
             let response = framing::for_version(answer, version);
+            if version == Version::HTTP_2 && is_unauthenticated(&response) {
+                // As the apiserver does: HTTP/2 is too cheap for clients that nobody knows.
+                connection.close();
+            }
             spans::answered(&span, &response);
             client.count(response)
         };
@@ -146,6 +159,9 @@ impl Inner {
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
+        }
+        if let Err(status) = self.welcome(&head.headers, connection).await {
+            return self.refuse(&status, wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
@@ -211,6 +227,24 @@ impl Inner {
             response.extensions_mut().insert(IsWatch);
         }
         response
+    }
+
+    /// Finds out who a newcomer is, before anything of its request is read or kept. What its request comes to is decided later
+    /// and elsewhere.
+    ///
+    /// # Errors
+    /// Nobody can tell, and too many that nobody can tell of are here already.
+    async fn welcome(&self, headers: &HeaderMap, connection: &Connection) -> Result<(), Box<Status>> {
+        let Some(newcomer) = connection.newcomer.as_ref().filter(|newcomer| !newcomer.is_authenticated()) else {
+            return Ok(());
+        };
+        match self.access.recognize(&connection.caller(headers)).await {
+            Ok(()) => newcomer.authenticated(),
+            Err(status) if status.code != 401 && !newcomer.go_on_unjudged() => return Err(status),
+            // It is refused, or the apiserver is asked.
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
@@ -343,6 +377,7 @@ impl Inner {
     ) -> Result<Response<Body>, ForwardError> {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
+        let request = request.map(|body| Patient::new(body, info));
         let forwarded = match connection.listener.mode() {
             Mode::Trust => self.forward.forward(request, info).await,
             Mode::Delegated => {
@@ -350,15 +385,21 @@ impl Inner {
                 if let Err(status) = self.access.pass(&caller).await {
                     return Ok(self.refuse(&status, status_form, audit_id.clone()));
                 }
+                // A write whose outcome nobody learns counts as one that may have happened, if its client is known.
+                let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
                     let wish = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, wish);
                 }
-                self.forward.forward_as_client(request, info).await
+                self.forward.forward_as_client(request, info, known).await
             }
         };
         let answer = forwarded?;
+        if let Some(newcomer) = connection.newcomer.as_ref().filter(|_| answer.response.status().is_success()) {
+            // The apiserver knows it.
+            newcomer.authenticated();
+        }
         self.metrics.requests_forwarded.inc();
         if let Some(tunnel) = answer.tunnel {
             self.run(tunnel, Arc::clone(connection), term.take());
@@ -418,6 +459,12 @@ impl Inner {
         response.headers_mut().insert(AUDIT_ID, audit_id);
         response
     }
+}
+
+/// Whether an answer says that nobody knows the client: by its status, or by that of a gRPC call.
+fn is_unauthenticated(response: &Response<Body>) -> bool {
+    let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
+    response.status() == StatusCode::UNAUTHORIZED || grpc
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ struct Nobody;
 impl RevisionObserver for Nobody {
     fn wrote(&self, _: &RequestInfo, _: ResourceVersion) {}
     fn wrote_unknown(&self, _: &RequestInfo) {}
+    fn may_have_written(&self, _: &RequestInfo) {}
     fn showed(&self, _: &RequestInfo, _: ResourceVersion) {}
     fn showed_unknown(&self, _: &RequestInfo) {}
 }

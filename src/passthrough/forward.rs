@@ -122,20 +122,25 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(None, request, info).await
+        self.forward_as(None, request, info, true).await
     }
 
     /// [`Self::forward`] with nothing of ours, whatever may be lent to others: the request's own credentials count, and
-    /// without any it is anonymous.
+    /// without any it is anonymous. `known`: whether its credentials were accepted; see [`Observation`].
     ///
     /// # Errors
     /// There is no answer.
-    pub async fn forward_as_client<B>(&self, request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    pub async fn forward_as_client<B>(
+        &self,
+        request: Request<B>,
+        info: &RequestInfo,
+        known: bool,
+    ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(Some(Identity::Bare), request, info).await
+        self.forward_as(Some(Identity::Bare), request, info, known).await
     }
 
     async fn forward_as<B>(
@@ -143,6 +148,7 @@ impl Forward {
         identity: Option<Identity>,
         mut request: Request<B>,
         info: &RequestInfo,
+        known: bool,
     ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -168,16 +174,16 @@ impl Forward {
                 head.headers.append(UPGRADE, protocol);
             }
             head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            return self.inner.upgrade(head, boxed(body), identity, info, client).await;
+            return self.inner.upgrade(head, boxed(body), identity, info, client, known).await;
         }
         let response = if !body.is_end_stream() {
-            self.inner.fetch(head, boxed(body), identity, info).await
+            self.inner.fetch(head, boxed(body), identity, info, known).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
             self.inner.document(key, head, identity, info, may_be_old).await
         } else if let Some(key) = ReadKey::of(&head, info, identity) {
             self.shared(key, head, identity, info).await
         } else {
-            self.inner.fetch(head, client::empty(), identity, info).await
+            self.inner.fetch(head, client::empty(), identity, info, known).await
         };
         Ok(Answer { response: response?, tunnel: None })
     }
@@ -192,7 +198,7 @@ impl Forward {
         let inner = Arc::clone(&self.inner);
         let (first, its_info) = (head.clone(), info.clone());
         let read = self.inner.reads.read(key, move |turn| async move {
-            let response = inner.fetch(first, client::empty(), identity, &its_info).await?;
+            let response = inner.fetch(first, client::empty(), identity, &its_info, true).await?;
             if turn.members() == 1 {
                 // The turn ends here: a client that reads slowly does not hold up the others.
                 return Ok(SharedRead::alone(response));
@@ -216,7 +222,7 @@ impl Forward {
                 let first = response.lock().take();
                 match first {
                     Some(response) => Ok(response),
-                    None => self.inner.fetch(head, client::empty(), identity, info).await,
+                    None => self.inner.fetch(head, client::empty(), identity, info, true).await,
                 }
             }
         }
@@ -233,8 +239,9 @@ impl Inner {
         body: ReqBody,
         identity: Identity,
         info: &RequestInfo,
+        known: bool,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let observation = Observation::begin(&self.observer, info, &head);
+        let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
@@ -268,8 +275,9 @@ impl Inner {
         identity: Identity,
         info: &RequestInfo,
         client: OnUpgrade,
+        known: bool,
     ) -> Result<Answer, ForwardError> {
-        let observation = Observation::begin(&self.observer, info, &head);
+        let observation = Observation::begin(&self.observer, info, &head, known);
         let request = rebuild(head, body);
         let mut response = self.upstream.upgrade(identity, request).await.map_err(|error| self.failed(&error))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -311,7 +319,7 @@ impl Inner {
         if let Some(kept) = &kept {
             discovery::ask_for_change(&mut head.headers, kept);
         }
-        let response = match (self.fetch(head, client::empty(), identity, info).await, &kept) {
+        let response = match (self.fetch(head, client::empty(), identity, info, true).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.fetch_add(1, Ordering::Relaxed);

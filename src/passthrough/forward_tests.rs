@@ -34,6 +34,10 @@ impl RevisionObserver for Recorder {
         self.0.lock().push(format!("wrote {} ?", info.resource));
     }
 
+    fn may_have_written(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("perhaps wrote {}", info.resource));
+    }
+
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.0.lock().push(format!("showed {} {rv}", info.resource));
     }

@@ -21,8 +21,11 @@ pub trait RevisionObserver: Send + Sync + 'static {
     /// A write of this resource succeeded and left an object at `rv`.
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion);
 
-    /// A write succeeded, or may have, and its revision is not known.
+    /// A write succeeded, and its revision is not known.
     fn wrote_unknown(&self, info: &RequestInfo);
+
+    /// A write may have succeeded: its outcome is not known.
+    fn may_have_written(&self, info: &RequestInfo);
 
     /// A read showed the resource at `rv`.
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion);
@@ -32,12 +35,15 @@ pub trait RevisionObserver: Send + Sync + 'static {
 }
 
 /// One forwarded request under observation. Dropped before it knew the outcome, a write counts as one that may have
-/// happened: its client may be gone, but others read too.
+/// happened: its client may be gone, but others read too. A write with credentials that nobody has accepted counts only once
+/// the apiserver has answered it with success: otherwise everybody could hold up readers.
 pub struct Observation {
     observer: Arc<dyn RevisionObserver>,
     info: RequestInfo,
     kind: Kind,
     told: bool,
+    /// The apiserver has answered with success.
+    succeeded: bool,
 }
 
 /// A body that is read as it passes. The last part that was read is held back until its version was told or the body
@@ -62,10 +68,16 @@ enum Kind {
 // === impl Observation ===
 
 impl Observation {
-    /// `None` for requests that neither change nor show objects.
-    pub fn begin(observer: &Arc<dyn RevisionObserver>, info: &RequestInfo, request: &Parts) -> Option<Self> {
+    /// `None` for requests that neither change nor show objects. `known`: the credentials were accepted by somebody.
+    pub fn begin(
+        observer: &Arc<dyn RevisionObserver>,
+        info: &RequestInfo,
+        request: &Parts,
+        known: bool,
+    ) -> Option<Self> {
         let kind = kind(info, &request.method)?;
-        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told: kind != Kind::Write })
+        let told = kind != Kind::Write || !known;
+        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, succeeded: false })
     }
 
     /// Nothing was sent: nothing has happened.
@@ -80,7 +92,7 @@ impl Observation {
             self.told |= !status.is_server_error();
             return body;
         }
-        self.told = false;
+        (self.told, self.succeeded) = (false, true);
         // The object in the answer to a deletion may be its last state, older than the deletion.
         if matches!(self.info.verb, Verb::Delete | Verb::DeleteCollection) {
             return body;
@@ -95,7 +107,7 @@ impl Observation {
 
     /// Under observation is now a session that cannot be read: what it has shown is unknown when it ends.
     pub fn upgraded(mut self) -> Self {
-        self.told = false;
+        (self.told, self.succeeded) = (false, true);
         self
     }
 
@@ -112,7 +124,8 @@ impl Observation {
             return;
         }
         match self.kind {
-            Kind::Write => self.observer.wrote_unknown(&self.info),
+            Kind::Write if self.succeeded => self.observer.wrote_unknown(&self.info),
+            Kind::Write => self.observer.may_have_written(&self.info),
             Kind::Read | Kind::Watch => self.observer.showed_unknown(&self.info),
         }
     }

@@ -18,6 +18,10 @@ impl RevisionObserver for Recorder {
         self.0.lock().push(format!("wrote {} ?", info.resource));
     }
 
+    fn may_have_written(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("perhaps wrote {}", info.resource));
+    }
+
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.0.lock().push(format!("showed {} {rv}", info.resource));
     }
@@ -49,7 +53,7 @@ fn begin(method: &str, target: &str) -> Setup {
     let request = Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0;
     let info = RequestInfo::parse(method, request.uri.path(), request.uri.query().unwrap_or_default());
     let observer: Arc<dyn RevisionObserver> = Arc::clone(&recorder) as _;
-    let observation = Observation::begin(&observer, &info, &request);
+    let observation = Observation::begin(&observer, &info, &request, true);
     Setup { recorder, observation }
 }
 
@@ -126,9 +130,13 @@ async fn deletions_and_unreadable_forms_are_unknown_at_once() {
 
 #[tokio::test]
 async fn what_did_not_happen_is_not_told() {
-    for (status, told) in
-        [(409, vec![]), (404, vec![]), (304, vec![]), (500, vec!["wrote pods ?"]), (504, vec!["wrote pods ?"])]
-    {
+    for (status, told) in [
+        (409, vec![]),
+        (404, vec![]),
+        (304, vec![]),
+        (500, vec!["perhaps wrote pods"]),
+        (504, vec!["perhaps wrote pods"]),
+    ] {
         let seen = pass(begin("PUT", "/api/v1/namespaces/a/pods/p"), status, &json(), parts(&[])).await;
         assert_eq!(seen, [row("end", &told)], "{status}");
     }
@@ -141,7 +149,7 @@ async fn what_did_not_happen_is_not_told() {
 async fn a_write_without_an_answer_may_have_happened() {
     let setup = begin("PATCH", "/apis/apps/v1/namespaces/a/deployments/d");
     drop(setup.observation);
-    assert_eq!(*setup.recorder.0.lock(), ["wrote deployments ?"]);
+    assert_eq!(*setup.recorder.0.lock(), ["perhaps wrote deployments"]);
 
     let broken = ForwardBody::new(Given([Ok(Bytes::from_static(b"{")), Err("reset".into())].into()));
     let seen = pass(begin("PATCH", "/api/v1/nodes/n"), 200, &json(), broken).await;

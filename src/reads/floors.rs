@@ -1,10 +1,12 @@
 //! The oldest revision each resource's readers may be shown.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
 
@@ -30,10 +32,24 @@ pub struct Floor {
     rv: AtomicU64,
     /// The first revision a forwarded read has shown since this daemon started, zero before any.
     first_shown: AtomicU64,
-    /// Counts forwarded answers whose revision could not be read.
+    /// Counts forwarded answers whose revision could not be read, and writes whose outcome nobody learnt.
     unknown: AtomicU64,
+    /// How many there were when the last of them came that is certain to have been answered with success.
+    certain: AtomicU64,
+    /// Until when a write without an outcome counts, in milliseconds of [`now`].
+    doubt_until: AtomicU64,
     /// How many of those a later consistent read of the store's revision has covered.
     covered: AtomicU64,
+}
+
+/// How long a write whose outcome nobody learnt counts as one that may have happened. By then the watch has shown it, or the
+/// apiserver is away; and nobody was told that it happened.
+const DOUBT: Duration = Duration::from_secs(10);
+
+/// Milliseconds since the first call.
+fn now() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Floors ===
@@ -84,8 +100,15 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, first_shown, unknown, covered } = self;
-        Self { rv: of(rv), first_shown: of(first_shown), unknown: of(unknown), covered: of(covered) }
+        let Self { rv, first_shown, unknown, certain, doubt_until, covered } = self;
+        Self {
+            rv: of(rv),
+            first_shown: of(first_shown),
+            unknown: of(unknown),
+            certain: of(certain),
+            doubt_until: of(doubt_until),
+            covered: of(covered),
+        }
     }
 
     pub fn get(&self) -> ResourceVersion {
@@ -110,13 +133,21 @@ impl Floor {
 
     /// Something was written, or shown, at a revision that its answer does not tell.
     pub fn unknown(&self) {
+        let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
+        self.certain.fetch_max(answers, Ordering::AcqRel);
+    }
+
+    /// Something may have been written: the outcome is not known. It counts for [`DOUBT`].
+    pub fn doubt(&self) {
+        self.doubt_until.fetch_max(now() + u64::try_from(DOUBT.as_millis()).unwrap_or_default(), Ordering::AcqRel);
         self.unknown.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many such answers there were, if no read of the store's revision covers all of them yet.
+    /// How many such answers there were, if no read of the store's revision covers all of them yet that count.
     pub fn uncovered(&self) -> Option<u64> {
-        let answers = self.unknown.load(Ordering::Acquire);
-        (answers > self.covered.load(Ordering::Acquire)).then_some(answers)
+        let (answers, covered) = (self.unknown.load(Ordering::Acquire), self.covered.load(Ordering::Acquire));
+        let counts = self.certain.load(Ordering::Acquire) > covered || now() < self.doubt_until.load(Ordering::Acquire);
+        (answers > covered && counts).then_some(answers)
     }
 
     /// The store's revision `rv` was read after the first `answers` unknown answers.
@@ -185,6 +216,24 @@ mod tests {
         floor.raise(ResourceVersion(4));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!(floor.get(), ResourceVersion(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_outcome_counts_for_a_while() {
+        let floor = Floor::default();
+        floor.doubt();
+        assert_eq!(floor.uncovered(), Some(1));
+        tokio::time::sleep(2 * DOUBT).await;
+        assert_eq!(floor.uncovered(), None);
+        floor.unknown();
+        tokio::time::sleep(10 * DOUBT).await;
+        assert_eq!(floor.uncovered(), Some(2), "what has happened counts until it is covered");
+        floor.cover(2, ResourceVersion(9));
+        floor.doubt();
+        floor.doubt();
+        assert_eq!(floor.uncovered(), Some(4));
+        floor.cover(4, ResourceVersion(10));
+        assert_eq!(floor.uncovered(), None, "covered before its time");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What is forwarded from a delegated listener goes with the client's own credentials, and no trick makes it otherwise.
 
+use std::time::Duration;
+
 use http::Method;
+use tokio::io::AsyncWriteExt;
 
 use crate::support::client::Answer;
-use crate::wire::{codes, raw};
+use crate::wire::{codes, connect, raw};
 use crate::world::World;
 
 fn same(what: &str, direct: &Answer, through: &Answer) {
@@ -164,4 +167,44 @@ async fn tokens_for_others_are_refused() {
     assert_eq!(world.through(Some(&ours)).get(target).await.status, 200);
     assert_eq!(world.through(Some(&apiservers)).get(target).await.status, 401);
     assert_eq!(world.through(Some(&ours)).get("/version").await.status, 401, "the apiserver's own word");
+}
+
+/// Writes whose clients break off before they are complete.
+async fn broken_off(world: &World, token: &str) {
+    for _ in 0..3 {
+        let mut stream = connect(&world.daemon.url, &world.ca).await;
+        let head = format!(
+            "POST /api/v1/namespaces/a/configmaps HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let open = || world.daemon.daemon.http.connections_open.get();
+    let trusted = 1;
+    crate::support::eventually("they are gone", || open() <= trusted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_of_somebody_unknown_that_breaks_off_changes_nothing_for_readers() {
+    let world = World::start("explainHeader: true\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let reader = world.trusting();
+    let plan = async || {
+        let answer = reader.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+        answer.headers["x-informerd-plan"].to_str().unwrap().split(';').next().unwrap().to_owned()
+    };
+    assert_eq!(plan().await, "served");
+    for _ in 0..3 {
+        broken_off(&world, "x").await;
+        assert_eq!(plan().await, "served");
+    }
+    // That of a client whose token is accepted may have happened: readers wait for the proof that they have it.
+    let mut plans = Vec::new();
+    while !plans.contains(&"waited".to_owned()) {
+        assert!(plans.len() < 10, "{plans:?}");
+        broken_off(&world, "admin-token").await;
+        plans.push(plan().await);
+    }
 }

@@ -103,10 +103,9 @@ impl Client {
         loop {
             match self.inner.request(request.clone()).await {
                 Ok(answer) => return answer,
-                // The apiserver closes a connection that carried an unauthenticated request; whatever reads meet that,
-                // any client sends again.
-                Err(error)
-                    if method == Method::GET && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
+                // The apiserver closes a connection that carried an unauthenticated request, and so does informerd. What
+                // meets that was not looked at, and any client sends it again.
+                Err(error) if format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
                 Err(error) => panic!("{path}: {error:?}"),
             }
         }

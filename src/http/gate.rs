@@ -1,0 +1,208 @@
+//! What is read of a client that nobody has authenticated yet.
+//!
+//! A byte of a compressed head (HPACK) can be a hundred in memory. So the library is given the heads of HTTP/2 whole, one at
+//! a time: it never keeps part of one, and each is looked at before the next. The bytes are only held back, never changed.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::io::{HTTP2_PREFACE, Protocol};
+use super::newcomer::{Newcomer, Wait};
+
+/// Bytes that a newcomer may say, heads and bodies of all its requests together.
+pub const SAYS: usize = 64 << 10;
+/// Read at once.
+const PART: usize = 4096;
+const FRAME_HEAD: usize = 9;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// Between a socket and the library, until the client is authenticated.
+#[derive(Debug)]
+pub struct Gate {
+    newcomer: Arc<Newcomer>,
+    said: usize,
+    frames: Option<Frames>,
+    /// To be read. Its first bytes have been.
+    ready: Vec<u8>,
+    read: usize,
+    /// What came behind a head: it waits until the head was looked at.
+    behind: Vec<u8>,
+    /// A head was read.
+    look: bool,
+    ended: bool,
+}
+
+/// Finds the frames in the bytes of HTTP/2.
+#[derive(Debug)]
+struct Frames {
+    /// Bytes of the preface, or of the current frame's payload, that are still to come.
+    payload: usize,
+    head: Vec<u8>,
+    /// The current frame continues a head.
+    in_head: bool,
+    /// The head of a request, as far as it has come.
+    held: Vec<u8>,
+    /// The current frame is the last of its head.
+    last: bool,
+}
+
+// === impl Gate ===
+
+impl Gate {
+    pub fn new(newcomer: Arc<Newcomer>) -> Self {
+        Self {
+            newcomer,
+            said: 0,
+            frames: None,
+            ready: Vec::new(),
+            read: 0,
+            behind: Vec::new(),
+            look: false,
+            ended: false,
+        }
+    }
+
+    /// What the connection speaks, and the bytes that it was told by. They are read again.
+    pub fn open(&mut self, protocol: Protocol, bytes: &[u8]) {
+        if protocol == Protocol::Http2 {
+            let payload = HTTP2_PREFACE.len();
+            self.frames = Some(Frames { payload, head: Vec::new(), in_head: false, held: Vec::new(), last: false });
+        }
+        self.take(bytes);
+    }
+
+    /// Whether nothing is held back and nothing is to be.
+    pub fn is_open(&mut self) -> bool {
+        if !self.newcomer.is_authenticated() {
+            return false;
+        }
+        self.release();
+        self.read == self.ready.len()
+    }
+
+    /// As [`AsyncRead::poll_read`].
+    pub fn poll_read(
+        &mut self,
+        mut inner: Pin<&mut (impl AsyncRead + ?Sized)>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.read < self.ready.len() {
+                let some = &self.ready[self.read..];
+                let some = &some[..some.len().min(buf.remaining())];
+                buf.put_slice(some);
+                self.read += some.len();
+                return Poll::Ready(Ok(()));
+            }
+            self.ready.clear();
+            self.read = 0;
+            if std::mem::take(&mut self.look) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match self.newcomer.reader_may(cx.waker(), self.said >= SAYS) {
+                Wait::Over => {}
+                Wait::Judged => return Poll::Pending,
+                Wait::Never => {
+                    let error = "the client has said too much without being authenticated";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, error)));
+                }
+            }
+            if !self.behind.is_empty() {
+                let behind = std::mem::take(&mut self.behind);
+                self.take(&behind);
+                continue;
+            }
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            let mut bytes = [0; PART];
+            let mut part = ReadBuf::new(&mut bytes);
+            ready!(inner.as_mut().poll_read(cx, &mut part))?;
+            let part = part.filled();
+            if part.is_empty() {
+                self.ended = true;
+                self.release();
+            }
+            self.said += part.len();
+            self.take(part);
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        match &mut self.frames {
+            None => self.ready.extend_from_slice(bytes),
+            Some(frames) => {
+                let taken = frames.take(bytes, &mut self.ready);
+                if let Some(taken) = taken {
+                    self.look = true;
+                    self.behind = bytes[taken..].to_vec();
+                }
+            }
+        }
+    }
+
+    /// Gives out what is held back.
+    fn release(&mut self) {
+        if let Some(frames) = self.frames.take() {
+            self.ready.extend(frames.held);
+            self.ready.extend(frames.head);
+            self.ready.append(&mut self.behind);
+        }
+    }
+}
+
+// === impl Frames ===
+
+impl Frames {
+    /// Appends to `ready` what may be read, up to the end of a head: then it tells how many bytes were taken.
+    fn take(&mut self, mut bytes: &[u8], ready: &mut Vec<u8>) -> Option<usize> {
+        let all = bytes.len();
+        while !bytes.is_empty() {
+            if self.payload > 0 {
+                let (some, rest) = bytes.split_at(self.payload.min(bytes.len()));
+                self.payload -= some.len();
+                bytes = rest;
+                if self.in_head { self.held.extend_from_slice(some) } else { ready.extend_from_slice(some) }
+            } else {
+                let (some, rest) = bytes.split_at((FRAME_HEAD - self.head.len()).min(bytes.len()));
+                self.head.extend_from_slice(some);
+                bytes = rest;
+                if self.head.len() < FRAME_HEAD {
+                    break;
+                }
+                self.begin(ready);
+            }
+            if self.in_head && self.last && self.payload == 0 {
+                ready.append(&mut self.held);
+                self.in_head = false;
+                return Some(all - bytes.len());
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, ready: &mut Vec<u8>) {
+        let [a, b, c, kind, flags, ..] = self.head[..] else { return };
+        self.payload = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+        self.in_head = kind == HEADERS || kind == CONTINUATION;
+        self.last = flags & END_HEADERS != 0;
+        // Another frame within a head is an error: the library finds it.
+        if !self.in_head {
+            ready.append(&mut self.held);
+        }
+        let into = if self.in_head { &mut self.held } else { ready };
+        into.append(&mut self.head);
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+use std::pin::pin;
+
+use super::*;
+
+fn request(headers: usize, value: usize) -> Request<()> {
+    let mut request = Request::get("/api/v1/pods");
+    for n in 0..headers {
+        request = request.header(format!("h{n}"), "x".repeat(value));
+    }
+    request.body(()).unwrap()
+}
+
+fn address(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+async fn newcomer() -> Arc<Newcomer> {
+    Newcomers::new(Arc::default()).place(address(1)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
+    let all = Newcomers::new(Arc::default());
+    let other = all.place(address(2)).await;
+    let mut crowd = Vec::new();
+    for _ in 1..MOST {
+        crowd.push(all.place(address(1)).await);
+    }
+    let started = Instant::now();
+    let late = all.place(address(3)).await;
+    assert_eq!(started.elapsed(), PATIENCE);
+    assert!(crowd[0].leave.is_cancelled() && !crowd[1].leave.is_cancelled() && !other.leave.is_cancelled());
+    assert_eq!((all.metrics.newcomers_open.get(), all.metrics.newcomers_evicted.get()), (128, 1));
+    // Whoever is authenticated makes room at once, and does not count.
+    late.authenticated();
+    assert_eq!(all.metrics.newcomers_open.get(), 127);
+    all.place(address(3)).await;
+    assert_eq!(started.elapsed(), PATIENCE);
+    drop(crowd);
+    drop(other);
+    assert_eq!(all.metrics.newcomers_open.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_left_is_taken_by_who_waits() {
+    let all = Newcomers::new(Arc::default());
+    let mut crowd = Vec::new();
+    for _ in 0..MOST {
+        crowd.push(all.place(address(1)).await);
+    }
+    let mut waiting = pin!(all.place(address(1)));
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    crowd[7].authenticated();
+    assert!(futures_util::poll!(waiting).is_ready());
+    assert_eq!(all.metrics.newcomers_evicted.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_that_asks_for_nothing_is_sent_away() {
+    let (silent, busy, known) = (newcomer().await, newcomer().await, newcomer().await);
+    let heard = busy.hear(&request(1, 1)).unwrap();
+    known.authenticated();
+    let started = Instant::now();
+    silent.sent_away().await;
+    assert_eq!(started.elapsed(), HEAD_TIMEOUT);
+    let waits = tokio::time::timeout(10 * HEAD_TIMEOUT, async { tokio::join!(busy.sent_away(), known.sent_away()) });
+    assert!(waits.await.is_err());
+    drop(heard);
+    busy.sent_away().await;
+}
+
+#[tokio::test]
+async fn its_requests_hold_little() {
+    let all = Newcomers::new(Arc::default());
+    let one = all.place(address(1)).await;
+    assert_eq!(one.hear(&request(2, 40_000)).unwrap_err(), TooMuch::Head);
+    assert_eq!(one.hear(&request(2000, 1)).unwrap_err(), TooMuch::Head, "each header counts 32 bytes more");
+    let reader = futures_util::task::noop_waker();
+    let heard: Vec<_> = (0..REQUESTS).map(|_| one.hear(&request(1, 1)).unwrap()).collect();
+    assert_eq!(one.reader_may(&reader, false), Wait::Judged, "the next one is not read yet");
+    // All newcomers together.
+    let mut others = Vec::new();
+    let refused = loop {
+        let other = all.place(address(2)).await;
+        match other.hear(&request(1, 60_000)) {
+            Ok(heard) => others.push((other, heard)),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, TooMuch::Requests);
+    assert!(all.held.load(Ordering::Relaxed) <= HELD && others.len() > 60);
+    drop((heard, others));
+    assert_eq!((all.held.load(Ordering::Relaxed), one.requests.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((one.reader_may(&reader, false), one.reader_may(&reader, true)), (Wait::Over, Wait::Never));
+    one.authenticated();
+    assert!(one.hear(&request(2, 40_000)).unwrap().is_none(), "it is known");
+}
+
+#[tokio::test]
+async fn few_go_on_unjudged() {
+    let all = Newcomers::new(Arc::default());
+    let mut newcomers = Vec::new();
+    for _ in 0..UNJUDGED {
+        newcomers.push(all.place(address(1)).await);
+    }
+    assert!(newcomers.iter().all(|one| one.go_on_unjudged()));
+    let late = all.place(address(1)).await;
+    assert!(newcomers[0].go_on_unjudged() && !late.go_on_unjudged());
+    newcomers[0].authenticated();
+    assert!(late.go_on_unjudged());
+}

@@ -1,0 +1,127 @@
+//! Bodies of requests that are waited for, but not without end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::BoxError;
+use crate::meta::{RequestInfo, Verb};
+
+/// How long the next part of a body may take: as long as the apiserver gives a whole request.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A body that fails when its client sends nothing of it for [`PATIENCE`]. Only while somebody wants it: a client that is
+/// held back by its reader is not late.
+#[derive(Debug)]
+pub struct Patient<B> {
+    inner: B,
+    /// Runs while the next part is waited for; `None` for what may take as long as it likes.
+    late: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client sent nothing of the request's body for {} s", PATIENCE.as_secs())]
+pub struct Late;
+
+// === impl Patient ===
+
+impl<B: Body> Patient<B> {
+    /// The body of a request. What the apiserver counts as long-running has no bound there either.
+    pub fn new(inner: B, info: &RequestInfo) -> Self {
+        let long = info.verb == Verb::Watch
+            || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
+        if long || inner.is_end_stream() { Self { inner, late: None, waiting: false } } else { Self::bounded(inner) }
+    }
+
+    /// A body that always has the bound.
+    pub fn bounded(inner: B) -> Self {
+        Self { inner, late: Some(Box::pin(sleep_until(Instant::now()))), waiting: false }
+    }
+}
+
+impl<B> Body for Patient<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let frame = Pin::new(&mut this.inner).poll_frame(cx);
+        let Some(late) = &mut this.late else { return frame.map_err(Into::into) };
+        if frame.is_ready() {
+            this.waiting = false;
+            return frame.map_err(Into::into);
+        }
+        if !std::mem::replace(&mut this.waiting, true) {
+            late.as_mut().reset(Instant::now() + PATIENCE);
+        }
+        late.as_mut().poll(cx).map(|()| Some(Err(Late.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn info(method: &str, path: &str) -> RequestInfo {
+        RequestInfo::parse(method, path, "")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_nothing_is_given_up() {
+        let pods = "/api/v1/namespaces/a/pods";
+        for (path, is_bounded) in [(pods, true), (&format!("{pods}/p/proxy/upload")[..], false)] {
+            let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
+            let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+            let mut body = Patient::new(body, &info("POST", path));
+            // Slow is not late.
+            for _ in 0..5 {
+                sender.send(Ok(Frame::data("x".into()))).await.unwrap();
+                body.frame().await.unwrap().unwrap();
+                tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+            }
+            let started = Instant::now();
+            match tokio::time::timeout(10 * PATIENCE, body.frame()).await {
+                Ok(end) => {
+                    assert!(is_bounded && end.unwrap().unwrap_err().is::<Late>());
+                    assert_eq!(started.elapsed(), PATIENCE);
+                }
+                Err(_) => assert!(!is_bounded),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_nobody_wants_is_not_late() {
+        let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
+        let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let mut body = Patient::bounded(body);
+        tokio::time::sleep(10 * PATIENCE).await;
+        sender.send(Ok(Frame::data("x".into()))).await.unwrap();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
+        drop(sender);
+        assert!(body.frame().await.is_none());
+        let none = Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"));
+        assert!(none.is_end_stream() && none.late.is_none());
+    }
+}

@@ -1,0 +1,127 @@
+//! How many connections there may be: of all clients, of those of delegated listeners, and of one address among these.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::config::ListenAddr;
+use super::metrics::{HttpMetrics, Raised};
+use crate::auth::Mode;
+
+/// The places of a process's listeners. Where it has listeners of both kinds, a quarter of all places is kept for clients
+/// of trusted ones: whoever can connect to a delegated listener can take places there. One address may take half of the
+/// places for delegated listeners.
+#[derive(Debug)]
+pub struct Places {
+    all: Arc<Semaphore>,
+    delegated: Arc<Semaphore>,
+    per_address: usize,
+    /// Connections of delegated listeners. An entry for each address that has one.
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// Counts a connection for as long as it lives.
+#[derive(Debug)]
+pub struct Place {
+    _all: OwnedSemaphorePermit,
+    _delegated: Option<(OwnedSemaphorePermit, OfAddress)>,
+    _open: Raised,
+}
+
+#[derive(Debug)]
+struct OfAddress {
+    places: Arc<Places>,
+    address: IpAddr,
+}
+
+// === impl Places ===
+
+impl Places {
+    pub fn new<'l>(
+        most: usize,
+        listeners: impl Iterator<Item = &'l ListenAddr>,
+        metrics: Arc<HttpMetrics>,
+    ) -> Arc<Self> {
+        let (trusted, delegated): (Vec<_>, Vec<_>) = listeners.partition(|at| at.mode() == Mode::Trust);
+        let both = !trusted.is_empty() && !delegated.is_empty();
+        let of_delegated = if both { (most - most / 4).max(1) } else { most };
+        Arc::new(Self {
+            all: Arc::new(Semaphore::new(most)),
+            delegated: Arc::new(Semaphore::new(of_delegated)),
+            per_address: of_delegated.div_ceil(2),
+            by_address: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// A place for a connection, if there is one.
+    pub fn take(self: &Arc<Self>, listener: &ListenAddr, address: Option<IpAddr>) -> Option<Place> {
+        let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        let delegated = match (listener.mode(), address) {
+            (Mode::Delegated, Some(address)) => {
+                let permit = Arc::clone(&self.delegated).try_acquire_owned().ok()?;
+                let mut by_address = self.by_address.lock();
+                let count = by_address.entry(address).or_default();
+                if *count >= self.per_address {
+                    return None;
+                }
+                *count += 1;
+                Some((permit, OfAddress { places: Arc::clone(self), address }))
+            }
+            _ => None,
+        };
+        let open = self.metrics.raise(|metrics| &metrics.connections_open);
+        Some(Place { _all: all, _delegated: delegated, _open: open })
+    }
+}
+
+// === impl OfAddress ===
+
+impl Drop for OfAddress {
+    fn drop(&mut self) {
+        let mut by_address = self.places.by_address.lock();
+        if let Some(count) = by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trusted_listeners_have_a_reserve_and_no_address_takes_all() {
+        let listeners: Vec<ListenAddr> =
+            ["http://127.0.0.1:1", "delegated+https://127.0.0.1:2"].map(|at| at.parse().unwrap()).into();
+        let places = Places::new(16, listeners.iter(), Arc::default());
+        let (trusted, delegated) = (&listeners[0], &listeners[1]);
+        let address = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
+        let first: Vec<_> = std::iter::from_fn(|| places.take(delegated, address(1))).take(100).collect();
+        assert_eq!(first.len(), 6, "half of the places for delegated listeners");
+        let second: Vec<_> = (0..100).filter_map(|n| places.take(delegated, address(2 + n % 50))).collect();
+        assert_eq!(second.len(), 6, "the other half");
+        let own: Vec<_> = std::iter::from_fn(|| places.take(trusted, address(1))).take(100).collect();
+        assert_eq!(own.len(), 4, "a quarter of all");
+        drop((first, second));
+        assert!(places.by_address.lock().is_empty());
+        let all: Vec<_> = std::iter::from_fn(|| places.take(trusted, None)).take(100).collect();
+        assert_eq!(all.len(), 12, "whoever is trusted may take all");
+    }
+
+    #[test]
+    fn one_kind_of_listener_has_all_places() {
+        let delegated: ListenAddr = "delegated+https://127.0.0.1:2".parse().unwrap();
+        let places = Places::new(5, [&delegated].into_iter(), Arc::default());
+        let taken: Vec<_> =
+            (0..10).filter_map(|n| places.take(&delegated, Some(IpAddr::from([10, 0, 0, n])))).collect();
+        assert_eq!(taken.len(), 5);
+    }
+}
