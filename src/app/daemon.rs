@@ -156,6 +156,8 @@ impl Daemon {
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
                 explain: config.http.explain,
+                lend_sessions: config.http.lend_sessions,
+                via: upstream.via().clone(),
                 grpc: Some(Arc::new(calls)),
                 gzip: config.http.gzip,
                 metrics: http_metrics.clone(),

@@ -11,7 +11,7 @@ use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
-    parse_lend_identity, parse_memory, parse_mode, parse_name, positive_count, positive_duration,
+    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
 use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
@@ -163,10 +163,14 @@ impl Loader<'_> {
         let age = self.duration("limits.grpcConnectionAge");
         let grace = self.duration("limits.grpcConnectionGrace");
         let explain = self.parse("explainHeader", parse_bool);
+        let lend_sessions = self.parse("lendSessions", parse_bool);
+        let only_tls13 = self.parse("tls.minVersion", parse_only_tls13);
         let compression = self.parse("compression", parse_compression);
         let keep_bytes = self.parse("limits.compressedBytes", parse_size);
         http.drain_spread = self.duration("drain.spread")?;
         http.explain = explain?;
+        http.lend_sessions = lend_sessions?;
+        http.tls.only_tls13 = only_tls13?;
         http.unix_mode = unix_mode?;
         http.gzip = GzipConfig { enabled: compression?, keep_bytes: keep_bytes? };
         http.max_connections = max_connections?;

@@ -78,6 +78,15 @@ pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
     choice(text, &[("gzip", true), ("off", false)])
 }
 
+/// Whether the older version is refused.
+pub(super) fn parse_only_tls13(text: &str) -> Result<bool, String> {
+    match text {
+        "1.2" => Ok(false),
+        "1.3" => Ok(true),
+        _ => Err(format!("{text:?} is no version of TLS: want 1.2 or 1.3")),
+    }
+}
+
 pub(super) fn parse_lend_identity(text: &str) -> Result<LendIdentity, String> {
     choice(text, &[("all", LendIdentity::All), ("reads", LendIdentity::Reads), ("none", LendIdentity::None)])
 }

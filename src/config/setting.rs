@@ -94,6 +94,7 @@ pub const SETTINGS: &[Setting] = &[
     one("tls.caLifetime", "duration", "4320h", "how long the CA of tls.caSecret signs before there is another"),
     one("tls.caOverlap", "duration", "24h", "how long the next CA of tls.caSecret is published before it signs"),
     one("tls.certLifetime", "duration", "720h", "how long a serving certificate by the CA of tls.caSecret is valid"),
+    one("tls.minVersion", "1.2|1.3", "1.2", "the oldest version of TLS that listeners speak"),
     many("tls.names", "name", "", "DNS names and addresses in a self-issued certificate besides the listen addresses"),
     many("allowedHosts", "name", "", "names a Host header may carry besides localhost and loopback addresses"),
     one(
@@ -101,6 +102,12 @@ pub const SETTINGS: &[Setting] = &[
         "all|reads|none",
         "",
         "which requests without credentials of their own are forwarded with ours; without it all with a kubeconfig, reads with a service account",
+    ),
+    one(
+        "lendSessions",
+        "true|false",
+        "false",
+        "whether exec, attach and port-forward without credentials of their own are lent ours over TCP; over a Unix socket they are wherever lendIdentity is all",
     ),
     one(
         "authentication.clientCa",

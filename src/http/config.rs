@@ -31,6 +31,9 @@ pub struct HttpConfig {
     pub drain_spread: Duration,
     /// Whether every answer says by a header of informerd's own how it came about. Default no: the apiserver has none.
     pub explain: bool,
+    /// Whether clients of `http` and `https` listeners may open sessions in pods (`exec`, `attach`, `port-forward`) with the
+    /// daemon's identity, where it is lent. Default no. Clients of Unix sockets always may.
+    pub lend_sessions: bool,
     /// Permissions of Unix sockets. Default 0600.
     pub unix_mode: u32,
     pub gzip: GzipConfig,
@@ -47,6 +50,8 @@ pub struct TlsConfig {
     pub state_dir: PathBuf,
     /// DNS names or addresses to put into a self-issued certificate besides localhost and the listen addresses.
     pub names: Vec<String>,
+    /// TLS 1.2 is refused.
+    pub only_tls13: bool,
     /// Whether delegated listeners ask their clients for a certificate.
     pub client_certificates: bool,
     /// How often the files are looked at for a change. Default 10 s.
@@ -94,6 +99,7 @@ impl HttpConfig {
                 given: false,
                 state_dir,
                 names: Vec::new(),
+                only_tls13: false,
                 client_certificates: false,
                 reload_interval: Duration::from_secs(10),
             },
@@ -105,6 +111,7 @@ impl HttpConfig {
             handshake_timeout: Duration::from_secs(30),
             drain_spread: Duration::from_secs(3),
             explain: false,
+            lend_sessions: false,
             unix_mode: 0o600,
             gzip: GzipConfig::default(),
         }

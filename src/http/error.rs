@@ -54,6 +54,11 @@ pub fn draining() -> Status {
     Status::failure(429, "TooManyRequests", "informerd is shutting down, please try again later").with_retry_after(1)
 }
 
+/// What a request of our own hears when it comes back to us.
+pub fn of_ourselves() -> Status {
+    Status::failure(508, "", "informerd received its own request: its kubeconfig leads to informerd itself")
+}
+
 impl From<&GuardError> for Status {
     fn from(error: &GuardError) -> Self {
         match error {

@@ -1,7 +1,9 @@
 //! What the apiserver's HTTP library (Go's net/http) does by itself: it tells the length of a body that fits into its
 //! write buffer and nothing of a longer one, and it refuses some requests before any handler sees them.
 
-use http::header::{ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderMap, LAST_MODIFIED};
+use http::header::{
+    ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderMap, LAST_MODIFIED, TRANSFER_ENCODING,
+};
 use http::{HeaderValue, Response, StatusCode, Version};
 use http_body::Body as _;
 
@@ -53,6 +55,25 @@ pub fn expectation_failed() -> Response<Body> {
     *response.status_mut() = StatusCode::EXPECTATION_FAILED;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+/// The answer to a body whose transfer codings the apiserver's library does not read: it knows `chunked` alone. Other servers
+/// may understand them otherwise, and so where the next request begins.
+pub fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let (first, second) = (codings.next()?, codings.next());
+    if version == Version::HTTP_2 || second.is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return None;
+    }
+    let (status, text) = match second {
+        Some(_) => (StatusCode::BAD_REQUEST, "400 Bad Request: too many transfer encodings"),
+        None => (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding"),
+    };
+    let mut response = Response::new(body::full(bytes::Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Some(response)
 }
 
 /// Whether every escape in a path is one. Go's parser of URLs looks at no others: a query may hold anything.

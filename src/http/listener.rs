@@ -3,10 +3,11 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::config::ListenAddr;
@@ -82,11 +83,13 @@ impl Listener {
             }
             ListenAddr::Unix(path) => {
                 remove_stale(address, path)?;
-                let socket = UnixListener::bind(path).map_err(failed)?;
+                // The socket is made with its permissions: there is no moment in which others could connect.
+                let before = rustix::process::umask(Mode::from_raw_mode(!unix_mode & 0o777));
+                let socket = UnixListener::bind(path);
+                rustix::process::umask(before);
+                let socket = socket.map_err(failed)?;
                 let inode = fs::symlink_metadata(path).map_err(failed)?.ino();
-                let file = SocketFile { path: path.clone(), inode };
-                fs::set_permissions(path, fs::Permissions::from_mode(unix_mode)).map_err(failed)?;
-                Ok(Self::Unix { socket, file })
+                Ok(Self::Unix { socket, file: SocketFile { path: path.clone(), inode } })
             }
         }
     }
@@ -160,6 +163,8 @@ impl Drop for SocketFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[tokio::test]

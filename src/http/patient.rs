@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +24,11 @@ pub struct Patient<B> {
     /// Runs while the next part is waited for; `None` for what may take as long as it likes.
     late: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    spoilt: Spoilt,
 }
+
+/// Why a body could not be read to its end, once that is so.
+pub type Spoilt = Arc<OnceLock<String>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client sent nothing of the request's body for {} s", PATIENCE.as_secs())]
@@ -36,12 +41,16 @@ impl<B: Body> Patient<B> {
     pub fn new(inner: B, info: &RequestInfo) -> Self {
         let long = info.verb == Verb::Watch
             || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
-        if long || inner.is_end_stream() { Self { inner, late: None, waiting: false } } else { Self::bounded(inner) }
+        if long || inner.is_end_stream() { Self { late: None, ..Self::bounded(inner) } } else { Self::bounded(inner) }
     }
 
     /// A body that always has the bound.
     pub fn bounded(inner: B) -> Self {
-        Self { inner, late: Some(Box::pin(sleep_until(Instant::now()))), waiting: false }
+        Self { inner, late: Some(Box::pin(sleep_until(Instant::now()))), waiting: false, spoilt: Spoilt::default() }
+    }
+
+    pub fn spoilt(&self) -> Spoilt {
+        Arc::clone(&self.spoilt)
     }
 }
 
@@ -55,16 +64,18 @@ where
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let frame = Pin::new(&mut this.inner).poll_frame(cx);
-        let Some(late) = &mut this.late else { return frame.map_err(Into::into) };
-        if frame.is_ready() {
-            this.waiting = false;
-            return frame.map_err(Into::into);
+        let mut frame = Pin::new(&mut this.inner).poll_frame(cx).map_err(Into::into);
+        if let Some(late) = this.late.as_mut().filter(|_| frame.is_pending()) {
+            if !std::mem::replace(&mut this.waiting, true) {
+                late.as_mut().reset(Instant::now() + PATIENCE);
+            }
+            frame = late.as_mut().poll(cx).map(|()| Some(Err(Late.into())));
         }
-        if !std::mem::replace(&mut this.waiting, true) {
-            late.as_mut().reset(Instant::now() + PATIENCE);
+        this.waiting &= frame.is_pending();
+        if let Poll::Ready(Some(Err(error))) = &frame {
+            this.spoilt.get_or_init(|| error.to_string());
         }
-        late.as_mut().poll(cx).map(|()| Some(Err(Late.into())))
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

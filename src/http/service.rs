@@ -14,8 +14,9 @@ use tracing::{Instrument as _, Span};
 
 use super::body::{self, Body};
 use super::clients::{IsWatch, Row};
+use super::config::ListenAddr;
 use super::ending::Ending;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, respond};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond};
 use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
@@ -38,7 +39,7 @@ use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::meta::{RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardBody, ForwardError, Tunnel, warn};
+use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 
 /// Answers every request of the listeners.
@@ -57,6 +58,8 @@ pub(super) struct Inner {
     drain_spread: Duration,
     bodies: Bodies,
     explain: bool,
+    lend_sessions: bool,
+    via: HeaderValue,
     grpc: Option<Arc<dyn Handler>>,
     metrics: Arc<HttpMetrics>,
 }
@@ -77,6 +80,10 @@ pub struct ServiceParts {
     pub stall_timeout: Duration,
     /// Whether every answer says by a header how it came about.
     pub explain: bool,
+    /// Whether trusted clients over TCP may open sessions in pods with the daemon's identity, where it is lent.
+    pub lend_sessions: bool,
+    /// What our own requests to the apiserver carry as [`VIA`].
+    pub via: HeaderValue,
     /// Answers what comes as gRPC; without it that is a request like any other.
     pub grpc: Option<Arc<dyn Handler>>,
     pub gzip: GzipConfig,
@@ -102,6 +109,8 @@ impl Service {
                 drain_spread: parts.drain_spread,
                 bodies: Bodies::new(parts.gzip, leashes, &parts.metrics),
                 explain: parts.explain,
+                lend_sessions: parts.lend_sessions,
+                via: parts.via,
                 grpc: parts.grpc,
                 metrics: parts.metrics,
             }),
@@ -126,6 +135,9 @@ impl Handler for Service {
             let version = request.version();
             if framing::expects_too_much(request.headers(), version) {
                 return framing::expectation_failed();
+            }
+            if let Some(refused) = framing::unreadable(request.headers(), version) {
+                return refused;
             }
             if !framing::is_path(request.uri().path()) {
                 return framing::bad_request(version);
@@ -159,6 +171,10 @@ impl Inner {
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
+        }
+        if head.headers.get_all(VIA).iter().any(|via| *via == self.via) {
+            tracing::error!(listener = %connection.listener, "the kubeconfig leads to informerd itself");
+            return self.refuse(&of_ourselves(), StatusForm::default(), audit_id);
         }
         if let Err(status) = self.welcome(&head.headers, connection).await {
             return self.refuse(&status, wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
@@ -378,8 +394,11 @@ impl Inner {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let request = request.map(|body| Patient::new(body, info));
+        let spoilt = request.body().spoilt();
+        let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
+        let sender = |known| Sender { address: connection.peer.map(|peer| peer.ip()), known, sessions };
         let forwarded = match connection.listener.mode() {
-            Mode::Trust => self.forward.forward(request, info).await,
+            Mode::Trust => self.forward.forward(request, info, sender(true)).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 if let Err(status) = self.access.pass(&caller).await {
@@ -392,10 +411,17 @@ impl Inner {
                     let wish = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, wish);
                 }
-                self.forward.forward_as_client(request, info, known).await
+                self.forward.forward_as_client(request, info, sender(known)).await
             }
         };
-        let answer = forwarded?;
+        let answer = match (forwarded, spoilt.get()) {
+            // The apiserver saw less of it than the client believes to have sent.
+            (Err(_), Some(why)) => {
+                let status = errors::bad_request(format!("informerd cannot read the request's body: {why}"));
+                return Ok(self.refuse(&status, status_form, audit_id.clone()));
+            }
+            (forwarded, _) => forwarded?,
+        };
         if let Some(newcomer) = connection.newcomer.as_ref().filter(|_| answer.response.status().is_success()) {
             // The apiserver knows it.
             newcomer.authenticated();

@@ -167,6 +167,8 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
         explain: false,
+        lend_sessions: true,
+        via: HeaderValue::from_static("ours"),
         grpc: None,
         gzip: GzipConfig::default(),
         metrics: Arc::clone(&metrics),
@@ -412,33 +414,6 @@ async fn an_upgraded_connection_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn web_pages_are_kept_out() {
-    let server = start().await;
-    let with = |name: &str, value: &str| Request::get("/api/v1/configmaps").header(name, value);
-    for request in [
-        with("host", "evil.example"),
-        with("origin", "http://evil.example"),
-        with("origin", "null").header("connection", "upgrade").header("upgrade", "websocket"),
-        with("sec-fetch-site", "cross-site"),
-    ] {
-        let response = server.send(request).await;
-        assert_eq!(response.status(), 403);
-        assert!(text(response).await.contains("\"reason\":\"Forbidden\""));
-    }
-    let own = with("origin", &format!("http://{}", server.address)).header("host", server.address.to_string());
-    assert_eq!(server.send(own).await.status(), 200);
-    assert!(server.asked.lock().is_empty());
-
-    for request in ["GET /api HTTP/1.1\r\n\r\n", "GET /api HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n"] {
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut start = [0; 12];
-        stream.read_exact(&mut start).await.unwrap();
-        assert_eq!(String::from_utf8_lossy(&start), "HTTP/1.1 400", "{request:?}");
-    }
-}
-
-#[tokio::test]
 async fn an_apiserver_that_is_away_is_named() {
     let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let server = start_with(upstream, Arc::default()).await;
@@ -496,3 +471,6 @@ async fn a_new_watch_during_a_drain_is_put_off() {
     assert!(answer.starts_with("http/1.1 429") && answer.contains("retry-after: 1\r\n"), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
 }
+
+#[path = "refusals_tests.rs"]
+mod refusals;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub enum TlsError {
     Issue(#[from] rcgen::Error),
     #[error("{path} does not belong to the key beside it, remove both to have a new authority made", path = .0.display())]
     Mismatch(PathBuf),
+    #[error("{path} is a key that every user of this machine may use, take the rights of others away or remove it", path = .0.display())]
+    Exposed(PathBuf),
 }
 
 #[derive(Debug)]
@@ -105,9 +107,11 @@ impl Certificates {
             }
         };
         let resolver = Arc::new(Resolver { current: ArcSwapOption::from_pointee(first) });
-        let of_trusting = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, None)?;
+        let of =
+            |clients| server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, clients, config.only_tls13);
+        let of_trusting = of(None)?;
         let asks = config.client_certificates.then(AnyClient::new);
-        let mut of_delegated = server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, asks)?;
+        let mut of_delegated = of(asks)?;
         // Who a client is is settled anew with every connection.
         of_delegated.session_storage = Arc::new(NoServerSessionStorage {});
         of_delegated.ticketer = Arc::new(NoTickets);
@@ -217,7 +221,12 @@ impl Authority {
         if !key_file.exists() || !certificate_file.exists() {
             Self::make(directory, &certificate_file, &key_file)?;
         }
-        let key = fs::read_to_string(&key_file).map_err(|error| TlsError::File { path: key_file, error })?;
+        let failed = |error| TlsError::File { path: key_file.clone(), error };
+        // Of its group's members some may be meant to: Kubernetes gives the files of volumes to groups.
+        if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
+            return Err(TlsError::Exposed(key_file));
+        }
+        let key = fs::read_to_string(&key_file).map_err(failed)?;
         let certificate = CertificateDer::from_pem_file(&certificate_file)
             .map_err(|error| TlsError::Pem { path: certificate_file.clone(), error })?;
         let public = KeyPair::from_pem(&key)?.public_key_raw().to_vec();
@@ -283,9 +292,10 @@ fn names(config: &TlsConfig, addresses: &[IpAddr]) -> Vec<String> {
 fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
     clients: Option<AnyClient>,
+    only_tls13: bool,
 ) -> Result<rustls::ServerConfig, TlsError> {
-    let builder =
-        rustls::ServerConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions()?;
+    let versions = if only_tls13 { &[&rustls::version::TLS13][..] } else { rustls::DEFAULT_VERSIONS };
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider())).with_protocol_versions(versions)?;
     let builder = match clients {
         Some(clients) => builder.with_client_cert_verifier(Arc::new(clients)),
         None => builder.with_no_client_auth(),

@@ -9,6 +9,7 @@ fn config(directory: &Path) -> TlsConfig {
         given: false,
         state_dir: directory.join("state"),
         names: vec!["cluster.example".into()],
+        only_tls13: false,
         client_certificates: false,
         reload_interval: Duration::from_secs(10),
     }
@@ -47,6 +48,40 @@ async fn a_self_issued_certificate_is_trusted_through_its_ca() {
         assert_eq!(handshake(&certificates, &ca, name).await.unwrap(), b"h2", "{name}");
     }
     assert!(handshake(&certificates, &ca, "evil.example").await.is_err());
+}
+
+#[tokio::test]
+async fn a_key_that_everybody_may_use_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    Certificates::load(&config(directory.path()), &[]).unwrap();
+    let key = directory.path().join("state").join(CA_KEY);
+    for (mode, refused) in [(0o640, false), (0o604, true), (0o602, true)] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = Certificates::load(&config(directory.path()), &[]);
+        assert_eq!(matches!(loaded, Err(TlsError::Exposed(_))), refused, "{mode:o}");
+    }
+}
+
+#[tokio::test]
+async fn the_older_version_can_be_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for (only_tls13, speaks) in [(false, true), (true, false)] {
+        let config = TlsConfig { only_tls13, ..config(directory.path()) };
+        let certificates = Certificates::load(&config, &[]).unwrap();
+        for server in [certificates.server_config(), certificates.delegated_config()] {
+            let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
+                .with_protocol_versions(&[&rustls::version::TLS12])
+                .unwrap();
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap()).unwrap();
+            let client = client.with_root_certificates(roots).with_no_client_auth();
+            let (near, far) = duplex(64 * 1024);
+            let accepted = crate::lifecycle::spawn("server", tokio_rustls::TlsAcceptor::from(server).accept(far));
+            let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+            let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
+            assert_eq!((connected.is_ok(), accepted.await.unwrap().is_ok()), (speaks, speaks));
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The forwarder: which way a request goes, in whose name, and what is learnt from the answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use moka::future::Cache;
 use super::coalesce::Coalescer;
 use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
-use super::headers::{strip_forwarded, strip_request, strip_response, wants_upgrade};
+use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response, wants_upgrade};
 use super::identity::{self, LendIdentity};
 use super::observe::{Observation, RevisionObserver};
 use super::shared::{Buffered, ReadKey, SharedBytes, SharedRead, collect};
@@ -57,6 +58,17 @@ pub struct ForwardMetrics {
     /// Documents told as they were last seen.
     pub documents_old: AtomicU64,
     pub upgrades: AtomicU64,
+}
+
+/// Who sends a request, as far as the connection tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// `None` on a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Its credentials were accepted, or it is trusted; see [`Observation`].
+    pub known: bool,
+    /// Without credentials of its own it may open sessions in pods with ours.
+    pub sessions: bool,
 }
 
 /// Sends what is not served from a cache to the apiserver. Cloning shares it.
@@ -117,16 +129,21 @@ impl Forward {
     ///
     /// # Errors
     /// The request may not be forwarded, or there is no answer.
-    pub async fn forward<B>(&self, request: Request<B>, info: &RequestInfo) -> Result<Answer, ForwardError>
+    pub async fn forward<B>(
+        &self,
+        request: Request<B>,
+        info: &RequestInfo,
+        sender: Sender,
+    ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(None, request, info, true).await
+        self.forward_as(None, request, info, sender).await
     }
 
     /// [`Self::forward`] with nothing of ours, whatever may be lent to others: the request's own credentials count, and
-    /// without any it is anonymous. `known`: whether its credentials were accepted; see [`Observation`].
+    /// without any it is anonymous.
     ///
     /// # Errors
     /// There is no answer.
@@ -134,13 +151,13 @@ impl Forward {
         &self,
         request: Request<B>,
         info: &RequestInfo,
-        known: bool,
+        sender: Sender,
     ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(Some(Identity::Bare), request, info, known).await
+        self.forward_as(Some(Identity::Bare), request, info, sender).await
     }
 
     async fn forward_as<B>(
@@ -148,12 +165,13 @@ impl Forward {
         identity: Option<Identity>,
         mut request: Request<B>,
         info: &RequestInfo,
-        known: bool,
+        sender: Sender,
     ) -> Result<Answer, ForwardError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        let Sender { address, known, sessions } = sender;
         if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
             return Err(ForwardError::BadRequest("the target is no path"));
         }
@@ -162,13 +180,14 @@ impl Forward {
         let may_be_old = identity.is_none() && self.inner.config.old_documents;
         let identity = match identity {
             Some(identity) => identity,
-            None => identity::choose(self.inner.config.lend, info, &head)?,
+            None => identity::choose(self.inner.config.lend, sessions, info, &head)?,
         };
         let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
         strip_request(&mut head.headers);
         if identity == Identity::Own {
             strip_forwarded(&mut head.headers);
         }
+        say_where_from(&mut head.headers, address);
         if let Some(client) = upgrade {
             for protocol in protocols {
                 head.headers.append(UPGRADE, protocol);

@@ -75,6 +75,8 @@ async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc
     (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
 }
 
+const LOCAL: Sender = Sender { address: None, known: true, sessions: true };
+
 fn lend_all() -> ForwardConfig {
     ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }
 }
@@ -86,7 +88,7 @@ where
 {
     let uri = request.uri().clone();
     let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query().unwrap_or_default());
-    forward.forward(request, &info).await.map(|answer| answer.response)
+    forward.forward(request, &info, LOCAL).await.map(|answer| answer.response)
 }
 
 fn get(target: &str) -> Request<Empty<Bytes>> {
@@ -351,7 +353,7 @@ async fn front(forward: Forward) -> SocketAddr {
         Box::pin(async move {
             let uri = request.uri().clone();
             let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query().unwrap_or_default());
-            let answer = forward.forward(request, &info).await.unwrap();
+            let answer = forward.forward(request, &info, LOCAL).await.unwrap();
             if let Some(tunnel) = answer.tunnel {
                 spawn("tunnel", tunnel.run());
             }

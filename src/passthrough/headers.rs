@@ -1,5 +1,8 @@
 //! Which headers cross the proxy.
 
+use std::net::IpAddr;
+
+use http::HeaderValue;
 use http::header::{
     AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
     TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -7,6 +10,7 @@ use http::header::{
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Headers that concern one connection only. `TE` is dropped too: the trailers that gRPC would ask for do not occur in
@@ -43,6 +47,19 @@ pub fn strip_forwarded(headers: &mut HeaderMap) {
     headers.remove(FORWARDED);
     headers.remove(X_REAL_IP);
     remove_prefixed(headers, "x-forwarded-");
+}
+
+/// Says where the request came from, behind what the client says of itself, as Go's reverse proxy does. The apiserver writes
+/// it to its audit log. Other headers by which a proxy says it are a client's own claim, and do not pass.
+pub fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
+    headers.remove(FORWARDED);
+    headers.remove(X_REAL_IP);
+    let Some(address) = address else { return };
+    let said = headers.get_all(X_FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let all: Vec<String> = said.map(str::to_owned).chain([address.to_string()]).collect();
+    if let Ok(all) = HeaderValue::from_str(&all.join(", ")) {
+        headers.insert(X_FORWARDED_FOR, all);
+    }
 }
 
 /// Makes the apiserver's headers fit for the client.
@@ -134,6 +151,21 @@ mod tests {
         assert_eq!(headers.get_all("x-stream-protocol-version").iter().count(), 2);
         strip_forwarded(&mut headers);
         assert!(!headers.contains_key("x-forwarded-for"));
+    }
+
+    #[test]
+    fn where_it_came_from_is_added_to_what_the_client_says() {
+        let said = |entries: &[(&str, &str)], address: Option<&str>| {
+            let mut headers = map(entries);
+            say_where_from(&mut headers, address.map(|address| address.parse().unwrap()));
+            assert!(headers.len() <= 1, "{headers:?}");
+            headers.get("x-forwarded-for").map(|value| value.to_str().unwrap().to_owned())
+        };
+        let claims = [("x-real-ip", "9.9.9.9"), ("forwarded", "for=9.9.9.9")];
+        assert_eq!(said(&claims, Some("10.0.0.1")).as_deref(), Some("10.0.0.1"));
+        let more = [&claims[..], &[("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "2.2.2.2, 3.3.3.3")]].concat();
+        assert_eq!(said(&more, Some("::1")).as_deref(), Some("1.1.1.1, 2.2.2.2, 3.3.3.3, ::1"));
+        assert_eq!(said(&claims, None), None, "a Unix socket has no address");
     }
 
     #[test]

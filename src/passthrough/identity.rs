@@ -9,6 +9,8 @@ use super::headers::{has_prefixed, wants_upgrade};
 use crate::meta::RequestInfo;
 use crate::upstream::client::Identity;
 
+const SESSION: &str = "a session in a pod";
+
 /// How a bearer token travels where a WebSocket client cannot set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
@@ -29,11 +31,18 @@ pub enum LendIdentity {
 ///
 /// # Errors
 /// `NoCredentials` and `NotLent` for a request that has none and is not lent ours.
-pub fn choose(lend: LendIdentity, info: &RequestInfo, request: &Parts) -> Result<Identity, ForwardError> {
+pub fn choose(
+    lend: LendIdentity,
+    sessions: bool,
+    info: &RequestInfo,
+    request: &Parts,
+) -> Result<Identity, ForwardError> {
     if has_own_credentials(&request.headers) {
         return Ok(Identity::Bare);
     }
     match lend {
+        // Every program of the machine can reach a TCP port: what kubectl's proxy refuses is refused here.
+        LendIdentity::All if !sessions && is_session(info) => Err(ForwardError::NotLent(SESSION)),
         LendIdentity::All => Ok(Identity::Own),
         LendIdentity::None => Err(ForwardError::NoCredentials),
         LendIdentity::Reads => lendable_read(info, request).map(|()| Identity::Own).map_err(ForwardError::NotLent),
@@ -74,10 +83,14 @@ fn lendable_read(info: &RequestInfo, request: &Parts) -> Result<(), &'static str
         // A watch may come as a WebSocket.
         "" => Ok(()),
         "status" | "scale" | "log" if !upgrade => Ok(()),
-        "exec" | "attach" | "portforward" => Err("a session in a pod"),
+        _ if is_session(info) => Err(SESSION),
         "proxy" => Err("a proxy"),
         _ => Err("this subresource"),
     }
+}
+
+fn is_session(info: &RequestInfo) -> bool {
+    matches!(info.subresource.as_str(), "exec" | "attach" | "portforward")
 }
 
 fn is_discovery(path: &str) -> bool {
@@ -103,7 +116,18 @@ mod tests {
         }
         let parts = request.body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse(method, parts.uri.path(), parts.uri.query().unwrap_or_default());
-        choose(lend, &info, &parts)
+        choose(lend, true, &info, &parts)
+    }
+
+    #[test]
+    fn sessions_in_pods_are_lent_apart_from_all_else() {
+        for subresource in ["exec", "attach", "portforward", "log"] {
+            let target = format!("/api/v1/namespaces/a/pods/p/{subresource}");
+            let (parts, ()) = Request::get(&target).body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("GET", &target, "");
+            let is_lent = |sessions| choose(LendIdentity::All, sessions, &info, &parts).is_ok();
+            assert_eq!((is_lent(true), is_lent(false)), (true, subresource == "log"), "{subresource}");
+        }
     }
 
     const UPGRADE: [(&str, &str); 2] = [("connection", "Upgrade"), ("upgrade", "websocket")];

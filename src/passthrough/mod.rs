@@ -22,11 +22,13 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub use away::warn;
 pub use error::ForwardError;
-pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics};
+pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics, Sender};
 pub use headers::wants_upgrade;
 pub use identity::{LendIdentity, has_own_credentials};
 pub use observe::RevisionObserver;
 pub use tunnel::Tunnel;
+
+pub use crate::upstream::client::VIA;
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
 

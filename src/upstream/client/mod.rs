@@ -21,7 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
 use tokio::sync::Mutex;
 use tokio::sync::watch;
@@ -40,6 +40,10 @@ use self::pool::{Lease, Pool};
 use self::source::{AuthService, Loaded};
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
+
+/// Names the daemons that a request has come through, each by a text of its own that is made at its start. A daemon that
+/// receives its own requests leads to itself.
+pub const VIA: HeaderName = HeaderName::from_static("x-informerd-via");
 
 /// The client of one apiserver. Cloning shares connections, credentials and counters.
 #[derive(Clone)]
@@ -93,6 +97,7 @@ struct Inner {
     /// API groups whose server refuses watch-lists, and when it last did.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
+    via: HeaderValue,
 }
 
 /// One set of credentials, and the connections made with them. Replaced whole; streams of an older one live on.
@@ -136,6 +141,8 @@ impl Upstream {
                 recoveries: watch::Sender::new(0),
                 refusals: parking_lot::Mutex::default(),
                 warnings: Warnings::default(),
+                via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
+                    .unwrap_or(HeaderValue::from_static("unknown")),
             }),
         })
     }
@@ -248,6 +255,11 @@ impl Upstream {
         result
     }
 
+    /// What every request of this process carries as [`VIA`].
+    pub fn via(&self) -> &HeaderValue {
+        &self.inner.via
+    }
+
     /// Reads the credentials anew unless that was done a moment ago. True when newer ones than before are in use now.
     pub async fn renew_credentials(&self) -> bool {
         let seen = self.inner.current.load().number;
@@ -324,6 +336,7 @@ impl Upstream {
         let (mut head, body) = request.into_parts();
         head.uri = generation.uri(head.uri.path_and_query())?;
         head.headers.remove(HOST);
+        head.headers.append(VIA, self.inner.via.clone());
         if options.verb != RequestVerb::Forward && !head.headers.contains_key(USER_AGENT) {
             let agent = HeaderValue::from_str(&self.inner.config.user_agent);
             head.headers.insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static("informerd")));
