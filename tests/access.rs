@@ -11,6 +11,8 @@ mod support;
 
 #[path = "access/audit.rs"]
 mod audit;
+#[path = "access/authorizers.rs"]
+mod authorizers;
 #[path = "access/certificates.rs"]
 mod certificates;
 #[path = "access/crowd.rs"]

@@ -18,8 +18,11 @@ use super::user::{MASTERS, UserInfo};
 const MAX_BYTES: u64 = 32 << 20;
 /// Larger questions are asked each time, as the apiserver's own library does it.
 const MAX_REMEMBERED: usize = 10_000;
-/// How long an allowed access is remembered while nobody would tell of changed rights.
-const BLIND_TTL: Duration = Duration::from_secs(10);
+/// How long an allowed access is remembered whose end nobody would tell of.
+const UNTOLD_TTL: Duration = Duration::from_secs(10);
+/// How the reason of every access begins that RBAC has allowed. Other authorizers decide by what is not watched here: the
+/// pods of a node, a webhook's own rules.
+const BY_RBAC: &str = "RBAC: allowed by ";
 
 /// Decides accesses.
 pub struct Authorizer {
@@ -47,6 +50,16 @@ struct Key {
     stamp: u64,
     user: Arc<UserInfo>,
     wish: Arc<Attributes>,
+}
+
+/// What ends a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// A change of roles and bindings, which are watched.
+    OfRights,
+    /// Something that nobody tells of.
+    Untold,
+    Denied,
 }
 
 struct Lifetime;
@@ -105,12 +118,21 @@ impl Authorizer {
             // The apiserver answers such a request with an error, not with a refusal.
             return Err(Unavailable::Failed(status.evaluation_error));
         }
-        let life = match (allowed, self.stamps.is_watched()) {
-            (true, true) => self.allow_ttl,
-            (true, false) => self.allow_ttl.min(BLIND_TTL),
-            (false, _) => self.deny_ttl,
+        let life = match life(allowed, &status.reason) {
+            Life::OfRights if self.stamps.is_watched() => self.allow_ttl,
+            Life::OfRights | Life::Untold => self.allow_ttl.min(UNTOLD_TTL),
+            Life::Denied => self.deny_ttl,
         };
         Ok(Arc::new(Decision { allowed, reason: status.reason, until: asked + life, stamp }))
+    }
+}
+
+/// Who has denied an access cannot be told: RBAC may give no reason, and others may give none either.
+fn life(allowed: bool, reason: &str) -> Life {
+    match allowed {
+        true if reason.starts_with(BY_RBAC) => Life::OfRights,
+        true => Life::Untold,
+        false => Life::Denied,
     }
 }
 
@@ -124,5 +146,22 @@ impl fmt::Debug for Authorizer {
 impl Expiry<Key, Arc<Decision>> for Lifetime {
     fn expire_after_create(&self, _: &Key, decision: &Arc<Decision>, _: std::time::Instant) -> Option<Duration> {
         Some(decision.until.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_rbac_allows_lives_as_long_as_rights() {
+        let rbac = r#"RBAC: allowed by RoleBinding "space/a" of Role "space" to ServiceAccount "space/a""#;
+        assert_eq!(life(true, rbac), Life::OfRights);
+        for other in ["", "allowed by a webhook", " RBAC: allowed by", "ABAC"] {
+            assert_eq!(life(true, other), Life::Untold, "{other}");
+        }
+        for reason in ["", rbac, "no relationship found between node 'n' and this object"] {
+            assert_eq!(life(false, reason), Life::Denied, "{reason}");
+        }
     }
 }

@@ -16,9 +16,9 @@ pub struct AuthConfig {
     pub anonymous: Anonymous,
     /// How long an accepted or refused token or certificate is taken for what it was. Default 10 s.
     pub token_ttl: Duration,
-    /// How long an allowed access stays allowed without being asked again. Default 5 min.
+    /// How long an access that RBAC has allowed stays allowed without being asked again. Default 5 min.
     pub allow_ttl: Duration,
-    /// How long a denied access stays denied. Default 30 s.
+    /// How long a denied access stays denied. Default 10 s.
     pub deny_ttl: Duration,
     /// Reviews under way at once; more wait. Default 32.
     pub max_reviews: usize,
@@ -58,7 +58,7 @@ impl Default for AuthConfig {
             anonymous: Anonymous::default(),
             token_ttl: Duration::from_secs(10),
             allow_ttl: Duration::from_secs(300),
-            deny_ttl: Duration::from_secs(30),
+            deny_ttl: Duration::from_secs(10),
             max_reviews: 32,
             max_waiting: 4096,
             review_timeout: Duration::from_secs(10),

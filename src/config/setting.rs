@@ -138,9 +138,9 @@ pub const SETTINGS: &[Setting] = &[
         "authorization.allowTtl",
         "duration",
         "5m",
-        "how long an allowed access is remembered; changed roles and bindings end it at once",
+        "how long an access that RBAC allows is remembered; changed roles and bindings end it at once; what other authorizers allow is remembered for 10 s at most",
     ),
-    one("authorization.denyTtl", "duration", "30s", "how long a denied access is remembered"),
+    one("authorization.denyTtl", "duration", "10s", "how long a denied access is remembered"),
     one("authorization.maxReviews", "count", "32", "reviews under way at once; more wait"),
     one(
         "audit.log",
