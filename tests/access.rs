@@ -17,6 +17,8 @@ mod authorizers;
 mod certificates;
 #[path = "access/crowd.rs"]
 mod crowd;
+#[path = "access/delays.rs"]
+mod delays;
 #[path = "access/faulty.rs"]
 mod faulty;
 #[path = "access/flood.rs"]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use moka::Expiry;
 use moka::future::Cache;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::attributes::Attributes;
 use super::config::AuthConfig;
 use super::review::{Reviews, Unavailable};
-use super::stamps::Stamps;
+use super::settling::SETTLES;
+use super::stamps::{Stamp, Stamps};
 use super::user::{MASTERS, UserInfo};
 
 /// Memory of all remembered decisions.
@@ -20,6 +21,12 @@ const MAX_BYTES: u64 = 32 << 20;
 const MAX_REMEMBERED: usize = 10_000;
 /// How long an allowed access is remembered whose end nobody would tell of.
 const UNTOLD_TTL: Duration = Duration::from_secs(10);
+/// How long a question waits for its answer where an answer from before the rights have settled is there already. After that
+/// the old one counts, and the question is asked again later.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LATER: Duration = Duration::from_secs(5);
+/// An older answer is looked for in as many places: a change in a namespace may settle together with one of all.
+const OLDER: u64 = 2 * SETTLES.len() as u64;
 /// How the reason of every access begins that RBAC has allowed. Other authorizers decide by what is not watched here: the
 /// pods of a node, a webhook's own rules.
 const BY_RBAC: &str = "RBAC: allowed by ";
@@ -41,13 +48,15 @@ pub struct Decision {
     pub reason: String,
     /// Not to be taken for an answer after that.
     pub until: Instant,
+    /// To be asked for again then.
+    pub again: Instant,
     /// Of the rights it was decided by.
-    pub stamp: u64,
+    pub stamp: Stamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    stamp: u64,
+    stamp: Stamp,
     user: Arc<UserInfo>,
     wish: Arc<Attributes>,
 }
@@ -89,15 +98,38 @@ impl Authorizer {
         let stamp = self.stamps.of(&wish.namespace);
         if user.is_in(MASTERS) {
             let until = Instant::now() + self.allow_ttl;
-            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, stamp }));
+            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, again: until, stamp }));
         }
         if user.size() + wish.size() > MAX_REMEMBERED {
             return self.review(user, wish, stamp).await;
         }
         // A decision that was under way when rights changed has an old stamp, and is found by nobody.
         let key = Key { stamp, user: Arc::clone(user), wish: Arc::clone(wish) };
-        let decision = self.decisions.try_get_with(key, self.review(user, wish, stamp)).await;
+        let decision = self.decisions.try_get_with(key.clone(), self.decide(&key)).await;
         decision.map_err(|error| Unavailable::clone(&error))
+    }
+
+    async fn decide(&self, key: &Key) -> Result<Arc<Decision>, Unavailable> {
+        let review = self.review(&key.user, &key.wish, key.stamp);
+        let Some(older) = self.older(key).await else { return review.await };
+        // Nothing has changed since the older answer. So it is no worse without reviews than it was before.
+        if let Ok(Ok(decision)) = timeout(PATIENCE, review).await {
+            return Ok(decision);
+        }
+        let again = older.until.min(Instant::now() + LATER);
+        Ok(Arc::new(Decision { again, stamp: key.stamp, ..Decision::clone(&older) }))
+    }
+
+    /// What was decided by the same rights before they had settled further.
+    async fn older(&self, key: &Key) -> Option<Arc<Decision>> {
+        let Stamp { change, settle } = key.stamp;
+        for settle in (settle.saturating_sub(OLDER)..settle).rev() {
+            let key = Key { stamp: Stamp { change, settle }, ..key.clone() };
+            if let Some(older) = self.decisions.get(&key).await.filter(|older| older.until > Instant::now()) {
+                return Some(older);
+            }
+        }
+        None
     }
 
     /// How long an allowed access stays allowed without being asked for again.
@@ -110,7 +142,7 @@ impl Authorizer {
         self.decisions.entry_count()
     }
 
-    async fn review(&self, user: &UserInfo, wish: &Attributes, stamp: u64) -> Result<Arc<Decision>, Unavailable> {
+    async fn review(&self, user: &UserInfo, wish: &Attributes, stamp: Stamp) -> Result<Arc<Decision>, Unavailable> {
         let asked = Instant::now();
         let status = self.reviews.access(user, wish).await?;
         let allowed = status.allowed && !status.denied;
@@ -123,7 +155,8 @@ impl Authorizer {
             Life::OfRights | Life::Untold => self.allow_ttl.min(UNTOLD_TTL),
             Life::Denied => self.deny_ttl,
         };
-        Ok(Arc::new(Decision { allowed, reason: status.reason, until: asked + life, stamp }))
+        let until = asked + life;
+        Ok(Arc::new(Decision { allowed, reason: status.reason, until, again: until, stamp }))
     }
 }
 
@@ -145,7 +178,7 @@ impl fmt::Debug for Authorizer {
 #[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
 impl Expiry<Key, Arc<Decision>> for Lifetime {
     fn expire_after_create(&self, _: &Key, decision: &Arc<Decision>, _: std::time::Instant) -> Option<Duration> {
-        Some(decision.until.saturating_duration_since(Instant::now()))
+        Some(decision.again.saturating_duration_since(Instant::now()))
     }
 }
 

@@ -117,10 +117,10 @@ impl Held {
         let mut known_until = self.decision.until;
         let mut not_before = Instant::now();
         loop {
-            let outdated = self.access.stamps.of(&self.wish.namespace) != self.decision.stamp
-                || self.access.revoked.covers(&self.user);
-            if !outdated {
-                let next = self.known.until.min(self.decision.until).max(not_before);
+            let stamp = self.access.stamps.of(&self.wish.namespace);
+            let changed = stamp.change != self.decision.stamp.change || self.access.revoked.covers(&self.user);
+            if !changed && stamp == self.decision.stamp {
+                let next = self.known.until.min(self.decision.again).max(not_before);
                 tokio::select! {
                     _ = changes.changed() => continue,
                     () = sleep_until(next) => {}
@@ -147,7 +147,7 @@ impl Held {
                     return status;
                 }
                 Err(error) => {
-                    if outdated {
+                    if changed {
                         known_until = known_until.min(Instant::now() + DOUBT);
                     }
                     if Instant::now() >= known_until {

@@ -20,6 +20,8 @@ mod metrics;
 mod pods;
 mod review;
 mod revocation;
+mod settling;
+mod sight;
 mod stamps;
 mod term;
 mod user;

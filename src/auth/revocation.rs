@@ -1,19 +1,20 @@
 //! What takes rights away: changes of roles and bindings, and the deletion of what tokens are bound to. Told by watches,
 //! so that it shows at once and not when something remembered has grown old.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::client_ca::ClientCa;
 use super::config::AuthConfig;
-use super::metrics::{AuthMetrics, count};
+use super::metrics::AuthMetrics;
+use super::settling::Settling;
+use super::sight::Sight;
 use super::stamps::Stamps;
 use super::user::{POD_UID, UserInfo};
 use super::watching::{Collection, Seen, watch};
@@ -21,14 +22,9 @@ use crate::lifecycle::{Fatal, spawn_supervised};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
 
-/// The apiserver's authorizer reads roles from a cache of its own, and behind one address may be several apiservers: a
-/// decision right after a change may still be made by the rights before it. So what is decided after a change is
-/// forgotten again after these.
-const SETTLES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 /// An apiserver may take the token of what is deleted for good for this long (its own caches live for 10 s).
 const REVOKED_FOR: Duration = Duration::from_secs(300);
 const MAX_REVOKED: usize = 65_536;
-const MAX_SETTLING: usize = 4096;
 
 const RIGHTS: [(&str, &str); 4] = [
     ("/apis/rbac.authorization.k8s.io/v1/roles", "roles.rbac.authorization.k8s.io"),
@@ -43,16 +39,6 @@ pub(super) struct Revoked {
     uids: Mutex<HashMap<Box<str>, Instant>>,
 }
 
-/// Forgets decisions when rights change, and again when the change has reached everybody.
-#[derive(Debug)]
-pub(super) struct Settling {
-    stamps: Arc<Stamps>,
-    metrics: Arc<AuthMetrics>,
-    /// By namespace.
-    pending: Mutex<HashMap<Box<str>, VecDeque<Instant>>>,
-    more: Notify,
-}
-
 /// Starts everything that watches.
 pub(super) fn start(
     config: &AuthConfig,
@@ -64,9 +50,10 @@ pub(super) fn start(
 ) {
     let settling = Arc::new(Settling::new(Arc::clone(stamps), Arc::clone(metrics)));
     spawn_supervised("settling-rights", Arc::clone(&settling).run(), fatal);
-    let live = Arc::new(AtomicU64::new(0));
+    let sight = Arc::new(Sight::new(RIGHTS.len(), Arc::clone(stamps), Arc::clone(metrics)));
+    spawn_supervised("sight-of-rights", Arc::clone(&sight).run(), fatal);
     for (path, resource) in RIGHTS {
-        let (settling, stamps, live, metrics) = (settling.clone(), stamps.clone(), live.clone(), metrics.clone());
+        let (settling, sight) = (Arc::clone(&settling), Arc::clone(&sight));
         let mut open = false;
         let told = move |seen: Seen<'_>| {
             match seen {
@@ -76,10 +63,7 @@ pub(super) fn start(
             }
             let now = !matches!(seen, Seen::Lost);
             if now != std::mem::replace(&mut open, now) {
-                let change = if now { 1 } else { u64::MAX };
-                let count = live.fetch_add(change, Ordering::AcqRel).wrapping_add(change);
-                metrics.watches_live.store(count, Ordering::Relaxed);
-                stamps.set_watched(count == RIGHTS.len() as u64);
+                if now { sight.opened() } else { sight.lost() }
             }
         };
         let collection = Collection { path, resource, field_selector: String::new() };
@@ -173,73 +157,9 @@ impl Revoked {
     }
 }
 
-// === impl Settling ===
-
-impl Settling {
-    fn new(stamps: Arc<Stamps>, metrics: Arc<AuthMetrics>) -> Self {
-        Self { stamps, metrics, pending: Mutex::default(), more: Notify::new() }
-    }
-
-    /// Rights in a namespace have changed; with an empty one, rights anywhere.
-    fn change(&self, namespace: &str) {
-        count(&self.metrics.flushes);
-        self.stamps.change(namespace);
-        let now = Instant::now();
-        let mut pending = self.pending.lock();
-        let namespace = if pending.len() < MAX_SETTLING || pending.contains_key(namespace) { namespace } else { "" };
-        pending.insert(namespace.into(), SETTLES.iter().map(|after| now + *after).collect());
-        drop(pending);
-        self.more.notify_one();
-    }
-
-    async fn run(self: Arc<Self>) {
-        loop {
-            let next = self.pending.lock().values().filter_map(|times| times.front().copied()).min();
-            let Some(next) = next else {
-                self.more.notified().await;
-                continue;
-            };
-            tokio::select! {
-                () = sleep_until(next) => {}
-                () = self.more.notified() => continue,
-            }
-            let mut due = Vec::new();
-            self.pending.lock().retain(|namespace, times| {
-                if times.front().is_some_and(|time| *time <= next) {
-                    times.pop_front();
-                    due.push(namespace.clone());
-                }
-                !times.is_empty()
-            });
-            for namespace in due {
-                self.stamps.change(&namespace);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_change_is_told_at_once_and_again_when_it_has_settled() {
-        let stamps = Arc::new(Stamps::new());
-        let settling = Arc::new(Settling::new(stamps.clone(), Arc::default()));
-        let task = crate::lifecycle::spawn("settling", settling.clone().run());
-        let (a, b) = (stamps.of("a"), stamps.of("b"));
-        settling.change("a");
-        let mut last = a;
-        for wait in [0, 1100, 3000] {
-            tokio::time::sleep(Duration::from_millis(wait)).await;
-            let now = stamps.of("a");
-            assert!(now > last, "after {wait} ms");
-            last = now;
-        }
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!((stamps.of("a"), stamps.of("b")), (last, b), "nothing more");
-        task.abort();
-    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_covers_its_tokens() {

@@ -6,17 +6,23 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::header::ACCEPT;
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderValue, Request, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use rand::Rng;
 use serde::Deserialize;
+use tokio::time::{Instant, timeout};
 
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, UpstreamBody, empty};
 
 /// One object's metadata. A line beyond is no such thing.
 const MAX_LINE: usize = 4 << 20;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch that is alive has a bookmark each minute. One that is silent for longer is opened again where it stopped, which is
+/// the smallest question that shows whether it missed something.
+const SILENCE: Duration = Duration::from_secs(75);
+/// The same where no PING finds a dead connection sooner.
+const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
 /// How often a collection that may not be watched is tried again.
@@ -95,8 +101,13 @@ pub(super) async fn watch(upstream: Upstream, collection: Collection, mut seen: 
     let mut forbidden = false;
     let mut recoveries = upstream.recoveries();
     loop {
-        let broken = match round(&upstream, &collection, &mut from, &mut seen, &mut backoff).await {
-            Ok(()) => continue,
+        let started = Instant::now();
+        let round = round(&upstream, &collection, &mut from, &mut seen, &mut backoff).await;
+        // However it ended, and however long the next one takes to open: until then nothing is told.
+        seen(Seen::Lost);
+        let broken = match round {
+            Ok(()) if started.elapsed() >= FIRST_BACKOFF => continue,
+            Ok(()) => Broken::Other("it ended at once".into()),
             Err(broken) => broken,
         };
         let pause = match broken {
@@ -119,7 +130,6 @@ pub(super) async fn watch(upstream: Upstream, collection: Collection, mut seen: 
                 backoff
             }
         };
-        seen(Seen::Lost);
         let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -142,17 +152,19 @@ async fn round(
         None => revision(upstream, collection).await?,
     };
     *from = Some(start.clone());
-    let timeout = rand::rng().random_range(300..600);
+    let seconds = rand::rng().random_range(300..600);
     let target = format!(
-        "{}?watch=true&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds={timeout}{}",
+        "{}?watch=true&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds={seconds}{}",
         collection.path,
         selection(collection, '&')
     );
-    let mut body = send(upstream, collection, &target, RequestVerb::Watch, METADATA).await?;
+    let (version, mut body) = send(upstream, collection, &target, RequestVerb::Watch, METADATA).await?;
+    let silence = if version == Version::HTTP_2 { SILENCE } else { SILENCE_WITHOUT_PING };
     *backoff = FIRST_BACKOFF;
     seen(if restarted { Seen::Restarted } else { Seen::Live });
     let mut buffer = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    // What is silent has ended, as far as anybody can tell.
+    while let Ok(Some(frame)) = timeout(silence, body.frame()).await {
         let frame = frame.map_err(|error| Broken::Other(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         buffer.extend_from_slice(&data);
@@ -178,8 +190,10 @@ async fn round(
 /// The collection's present revision.
 async fn revision(upstream: &Upstream, collection: &Collection) -> Result<String, Broken> {
     let target = format!("{}?limit=1{}", collection.path, selection(collection, '&'));
-    let body = send(upstream, collection, &target, RequestVerb::Probe, METADATA_LIST).await?;
-    let body = Limited::new(body, MAX_LINE).collect().await.map_err(|error| Broken::Other(error.to_string()))?;
+    let (_, body) = send(upstream, collection, &target, RequestVerb::Probe, METADATA_LIST).await?;
+    let body = timeout(HEADER_TIMEOUT, Limited::new(body, MAX_LINE).collect()).await;
+    let body = body.map_err(|_| Broken::Other("a list without end".into()))?;
+    let body = body.map_err(|error| Broken::Other(error.to_string()))?;
     let list: List = serde_json::from_slice(&body.to_bytes()).map_err(|error| Broken::Other(error.to_string()))?;
     Ok(list.metadata.resource_version)
 }
@@ -197,7 +211,7 @@ async fn send(
     target: &str,
     verb: RequestVerb,
     accept: HeaderValue,
-) -> Result<UpstreamBody, Broken> {
+) -> Result<(Version, UpstreamBody), Broken> {
     let mut request = Request::new(empty());
     *request.uri_mut() = target.parse::<Uri>().map_err(|error| Broken::Other(error.to_string()))?;
     request.headers_mut().insert(ACCEPT, accept);
@@ -205,7 +219,7 @@ async fn send(
     let response = upstream.send_with(Identity::Own, request, &options).await;
     let response = response.map_err(|error| Broken::Other(error.to_string()))?;
     match response.status() {
-        StatusCode::OK => Ok(response.into_body()),
+        StatusCode::OK => Ok((response.version(), response.into_body())),
         StatusCode::GONE => Err(Broken::Expired),
         StatusCode::FORBIDDEN => Err(Broken::Forbidden),
         other => Err(Broken::Other(format!("the apiserver answers {other}"))),

@@ -1,4 +1,5 @@
-//! A proxy between the daemon and the apiserver that does with reviews as it is told.
+//! A proxy between the daemon and the apiserver that does with reviews, and with the watches of roles and bindings, as it is
+//! told.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,9 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,6 +21,7 @@ use informerd::upstream::client::ConfigSource;
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::support::client::Client;
@@ -33,6 +37,18 @@ pub enum Fault {
     Down,
     /// 201, and nonsense.
     Nonsense,
+    /// Accesses are allowed by rights as they were before.
+    Stale,
+}
+
+/// What becomes of the watches of roles and bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watches {
+    Live,
+    /// Those that are open end, and no other begins.
+    Ended,
+    /// Those that are open say nothing more, and do not end. Others live.
+    Silent,
 }
 
 /// Counts the reviews that it saw, and how many there were at once.
@@ -45,18 +61,23 @@ pub struct Faulty {
 #[derive(Debug)]
 struct State {
     fault: Mutex<Fault>,
+    watches: watch::Sender<Watches>,
+    /// Watches of roles and bindings that were ever opened.
+    opened: AtomicUsize,
     tokens: AtomicUsize,
     accesses: AtomicUsize,
     now: AtomicUsize,
     peak: AtomicUsize,
 }
 
-type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 impl Faulty {
     pub async fn before(cluster: &Cluster) -> Self {
         let state = Arc::new(State {
             fault: Mutex::new(Fault::None),
+            watches: watch::Sender::new(Watches::Live),
+            opened: AtomicUsize::new(0),
             tokens: AtomicUsize::new(0),
             accesses: AtomicUsize::new(0),
             now: AtomicUsize::new(0),
@@ -90,6 +111,15 @@ impl Faulty {
         *self.state.fault.lock() = fault;
     }
 
+    pub fn watches(&self, watches: Watches) {
+        self.state.watches.send_replace(watches);
+    }
+
+    /// Watches of roles and bindings that were ever opened.
+    pub fn opened(&self) -> usize {
+        self.state.opened.load(Ordering::SeqCst)
+    }
+
     /// Token reviews and access reviews.
     pub fn seen(&self) -> (usize, usize) {
         (self.state.tokens.load(Ordering::SeqCst), self.state.accesses.load(Ordering::SeqCst))
@@ -105,10 +135,14 @@ impl State {
         let counter = match request.uri().path() {
             path if path.ends_with("/tokenreviews") => &self.tokens,
             path if path.ends_with("/subjectaccessreviews") => &self.accesses,
+            path if path.starts_with("/apis/rbac.authorization.k8s.io/") => {
+                return Ok(self.rights(request, server).await);
+            }
             _ => return Ok(forward(request, server).await),
         };
         counter.fetch_add(1, Ordering::SeqCst);
         self.peak.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let is_token = request.uri().path().ends_with("/tokenreviews");
         let fault = *self.fault.lock();
         let answer = match fault {
             Fault::None => Ok(forward(request, server).await),
@@ -118,15 +152,48 @@ impl State {
             }
             Fault::Failing => Ok(say(StatusCode::INTERNAL_SERVER_ERROR, "no")),
             Fault::Nonsense => Ok(say(StatusCode::CREATED, r#"{"status":{"allowed":"yes","authenticated":"yes"}}"#)),
+            Fault::Stale if is_token => Ok(forward(request, server).await),
+            Fault::Stale => {
+                Ok(say(StatusCode::CREATED, r#"{"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding"}}"#))
+            }
             Fault::Down => Err(io::Error::other("down")),
         };
         self.now.fetch_sub(1, Ordering::SeqCst);
         answer
     }
+
+    async fn rights(&self, request: Request<Incoming>, server: &Client) -> Answer {
+        let mut watches = self.watches.subscribe();
+        if *watches.borrow_and_update() == Watches::Ended {
+            return say(StatusCode::SERVICE_UNAVAILABLE, "no");
+        }
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let answer = forward(request, server).await;
+        if !is_watch {
+            return answer;
+        }
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        let (head, body) = answer.into_parts();
+        let over = async move {
+            watches.changed().await.ok();
+            if *watches.borrow() == Watches::Silent {
+                std::future::pending::<()>().await;
+            }
+        };
+        // What is silent is not read any more, either.
+        let mut silenced = self.watches.subscribe();
+        silenced.mark_unchanged();
+        let frames = body.into_data_stream().map_ok(Frame::data).filter_map(move |frame| {
+            let silent = silenced.has_changed().unwrap_or(false) && *silenced.borrow() == Watches::Silent;
+            std::future::ready((!silent).then_some(frame))
+        });
+        Response::from_parts(head, StreamBody::new(frames.take_until(Box::pin(over))).boxed_unsync())
+    }
 }
 
 fn say(status: StatusCode, text: &'static str) -> Answer {
-    let body = Full::new(Bytes::from_static(text.as_bytes())).map_err(|never: Infallible| match never {}).boxed();
+    let body =
+        Full::new(Bytes::from_static(text.as_bytes())).map_err(|never: Infallible| match never {}).boxed_unsync();
     Response::builder().status(status).body(body).unwrap()
 }
 
@@ -142,7 +209,7 @@ async fn forward(request: Request<Incoming>, server: &Client) -> Answer {
         .collect();
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let (head, body) = server.send(head.method, &target, &headers, body).await.into_parts();
-    let mut answer = Response::new(body.boxed());
+    let mut answer = Response::new(body.boxed_unsync());
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
     answer

@@ -477,8 +477,8 @@ impl Default for UpstreamConfig {
             max_connections: 32,
             streams_per_connection: 90,
             stream_window: 1 << 20,
-            ping_interval: Duration::from_secs(30),
-            ping_timeout: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(10),
             check_interval: Duration::from_secs(60),
             reload_interval: Duration::from_secs(5),
         }
