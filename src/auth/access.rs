@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::attributes::Attributes;
 use super::authenticator::{Authenticator, Known, Source, Who};
-use super::authorizer::Authorizer;
+use super::authorizer::{Authorizer, Memory};
 use super::bearer;
 use super::client_ca::ClientCa;
 use super::config::{Anonymous, AuthConfig, ClientCaSource};
@@ -99,6 +99,7 @@ struct Asking {
     source: Source,
     user: Arc<UserInfo>,
     impersonation: Option<Impersonation>,
+    memory: Memory,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -236,6 +237,15 @@ impl Access {
 
 impl Delegated {
     pub(super) async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
+        self.ask(caller, wish, Memory::Good).await
+    }
+
+    /// [`Self::check`] by decisions that are made after it was called.
+    pub(super) async fn check_anew(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
+        self.ask(caller, wish, Memory::Doubtful).await
+    }
+
+    async fn ask(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>, memory: Memory) -> Verdict {
         let impersonation = match impersonates(caller.headers) {
             true => caller.may_impersonate.then(|| Impersonation::of(caller.headers)).flatten().map(Some),
             false => Some(None),
@@ -253,7 +263,7 @@ impl Delegated {
             },
             Ok(Who::User(known, source)) => {
                 let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
-                self.decide(caller, Asking { known, source, user, impersonation }, wish).await
+                self.decide(caller, Asking { known, source, user, impersonation, memory }, wish).await
             }
         }
     }
@@ -267,7 +277,7 @@ impl Delegated {
     }
 
     async fn decide(self: &Arc<Self>, caller: &Caller<'_>, asking: Asking, wish: &Arc<Attributes>) -> Verdict {
-        let Asking { known, source, user, impersonation } = asking;
+        let Asking { known, source, user, impersonation, memory } = asking;
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
         let hold = |impersonated, wish: &Arc<Attributes>, decision| Held {
             access: Arc::clone(self),
@@ -280,7 +290,7 @@ impl Delegated {
         };
         let mut held = Vec::new();
         for access in needed.iter().flatten() {
-            match self.authorizer.authorize(&user, access).await {
+            match self.authorizer.authorize(&user, access, memory).await {
                 Ok(decision) if decision.allowed => held.push(hold(None, access, decision)),
                 // There are other ways to be allowed it.
                 Ok(_) => return self.leave_undecided(caller).await,
@@ -288,7 +298,7 @@ impl Delegated {
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
-        match self.authorizer.authorize(subject, wish).await {
+        match self.authorizer.authorize(subject, wish, memory).await {
             Ok(decision) if decision.allowed => {
                 held.insert(0, hold(impersonated.clone(), wish, decision));
                 Verdict::Allowed(Grant { held })

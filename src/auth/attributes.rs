@@ -75,8 +75,13 @@ impl Attributes {
             name: name.to_owned(),
             ..Self::default()
         };
-        // As a path would have it: an item of `namespaces` lies in the namespace of its own name.
-        if attributes.namespace.is_empty() && &*gvr.resource == "namespaces" && gvr.group.is_empty() {
+        // As a path would have it: an item of `namespaces` lies in the namespace of its own name. The collection lies in none,
+        // whatever name is selected from it.
+        if verb == Verb::Get
+            && attributes.namespace.is_empty()
+            && &*gvr.resource == "namespaces"
+            && gvr.group.is_empty()
+        {
             name.clone_into(&mut attributes.namespace);
         }
         if matches!(verb, Verb::List | Verb::Watch) {
@@ -222,6 +227,11 @@ mod tests {
             Attributes::read(Verb::Get, &Gvr::new("", "v1", "namespaces"), "", "a", "", ""),
             of("GET", "/api/v1/namespaces/a")
         );
+        for (verb, watch) in [(Verb::List, ""), (Verb::Watch, "watch=1&")] {
+            let ours = Attributes::read(verb, &Gvr::new("", "v1", "namespaces"), "", "a", "", "");
+            let theirs = of("GET", &format!("/api/v1/namespaces?{watch}fieldSelector=metadata.name%3Da"));
+            assert_eq!(ours, Attributes { fields: Vec::new(), ..theirs }, "at the cluster scope");
+        }
     }
 
     #[test]

@@ -54,6 +54,14 @@ pub struct Decision {
     pub stamp: Stamp,
 }
 
+/// Whether what is remembered answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    Good,
+    /// Only what is decided from now on does.
+    Doubtful,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     stamp: Stamp,
@@ -94,7 +102,12 @@ impl Authorizer {
     ///
     /// # Errors
     /// It cannot be told now.
-    pub async fn authorize(&self, user: &Arc<UserInfo>, wish: &Arc<Attributes>) -> Result<Arc<Decision>, Unavailable> {
+    pub(super) async fn authorize(
+        &self,
+        user: &Arc<UserInfo>,
+        wish: &Arc<Attributes>,
+        memory: Memory,
+    ) -> Result<Arc<Decision>, Unavailable> {
         let stamp = self.stamps.of(&wish.namespace);
         if user.is_in(MASTERS) {
             let until = Instant::now() + self.allow_ttl;
@@ -105,6 +118,11 @@ impl Authorizer {
         }
         // A decision that was under way when rights changed has an old stamp, and is found by nobody.
         let key = Key { stamp, user: Arc::clone(user), wish: Arc::clone(wish) };
+        if memory == Memory::Doubtful {
+            let decision = self.review(user, wish, stamp).await?;
+            self.decisions.insert(key, Arc::clone(&decision)).await;
+            return Ok(decision);
+        }
         let decision = self.decisions.try_get_with(key.clone(), self.decide(&key)).await;
         decision.map_err(|error| Unavailable::clone(&error))
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::access::Delegated;
 use super::attributes::Attributes;
 use super::authenticator::{Known, Source};
-use super::authorizer::Decision;
+use super::authorizer::{Decision, Memory};
 use super::metrics::count;
 use super::review::Unavailable;
 use super::user::UserInfo;
@@ -164,7 +164,7 @@ impl Held {
         let known = self.access.authenticator.again(&self.source).await?;
         let Some(user) = known.user.clone() else { return Ok(Asked::Gone(Box::new(errors::unauthorized()))) };
         let subject = self.impersonated.as_ref().unwrap_or(&user);
-        let decision = self.access.authorizer.authorize(subject, &self.wish).await?;
+        let decision = self.access.authorizer.authorize(subject, &self.wish, Memory::Good).await?;
         if decision.allowed {
             return Ok(Asked::Still { known, user, decision });
         }

@@ -7,23 +7,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::access::{Caller, Delegated, Verdict};
 use super::attributes::Attributes;
 use super::metrics::count;
+use super::stamps::Stamp;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
 
-/// A change of rights has come to every authorizer after this.
+/// A change of rights has come to most authorizers after this. For those that are further behind the watch ends again whenever
+/// rights settle.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// Says when a forwarded watch is to end. Dropping it asks no more.
 #[must_use = "a forwarded watch without its term lives on when the right to it is gone"]
 pub struct Term {
     over: oneshot::Receiver<Option<Box<Status>>>,
+    /// Tells that the apiserver has let the watch begin.
+    begun: Option<oneshot::Sender<()>>,
     task: AbortHandle,
 }
 
@@ -34,29 +38,44 @@ impl Term {
         let (certificates, headers) = (caller.certificates.cloned(), caller.headers.clone());
         let Caller { mode, may_impersonate, .. } = *caller;
         let (tell, over) = oneshot::channel();
+        let (begun, has_begun) = oneshot::channel();
         // From before the apiserver decides: what changes while it does counts.
-        let (mut changes, stamp) = (access.stamps.changes(), access.stamps.of(&wish.namespace));
+        let (changes, stamp) = (access.stamps.changes(), access.stamps.of(&wish.namespace));
         let task = spawn("term", async move {
             let wish = Arc::new(wish);
             let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
-            let verdict = access.check(&caller, &wish).await;
-            if let Verdict::Allowed(grant) = verdict {
-                tell.send(Some(grant.lease().gone().await)).ok();
-                return;
+            let mut verdict = access.check(&caller, &wish).await;
+            if let Verdict::Refused { subject: Some(_), .. } = verdict {
+                // The apiserver is asked at the same time. Should it let the watch begin, a right has come or gone in
+                // between: what is decided after that tells which.
+                if has_begun.await.is_err() {
+                    return;
+                }
+                verdict = access.check_anew(&caller, &wish).await;
             }
-            // Only the apiserver knows whether it may: it is to be asked anew.
-            let changed = async {
-                while access.stamps.of(&wish.namespace) == stamp && changes.changed().await.is_ok() {}
-                sleep(SETTLED).await;
-            };
-            tokio::select! {
-                () = changed => {}
-                () = sleep(access.authorizer.allow_ttl()) => {}
+            match verdict {
+                Verdict::Allowed(grant) => {
+                    tell.send(Some(grant.lease().gone().await)).ok();
+                }
+                Verdict::Refused { status, subject: Some(_) } => {
+                    count(&access.metrics.streams_revoked);
+                    tell.send(Some(status)).ok();
+                }
+                Verdict::Refused { .. } | Verdict::Forward(_) => {
+                    access.until_asked_anew(&wish, stamp, changes).await;
+                    count(&access.metrics.streams_revoked);
+                    tell.send(None).ok();
+                }
             }
-            count(&access.metrics.streams_revoked);
-            tell.send(None).ok();
         });
-        Self { over, task: task.abort_handle() }
+        Self { over, begun: Some(begun), task: task.abort_handle() }
+    }
+
+    /// The apiserver has let the watch begin.
+    pub fn begin(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            begun.send(()).ok();
+        }
     }
 
     /// Whether the watch is over: with the Status that its client is told, or as any watch ends when its time is up,
@@ -75,5 +94,21 @@ impl Term {
 impl Drop for Term {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+// === impl Delegated ===
+
+impl Delegated {
+    /// Only the apiserver knows whether the watch may go on: waits until it is to be asked anew.
+    async fn until_asked_anew(&self, wish: &Attributes, stamp: Stamp, mut changes: watch::Receiver<()>) {
+        let changed = async {
+            while self.stamps.of(&wish.namespace) == stamp && changes.changed().await.is_ok() {}
+            sleep(SETTLED).await;
+        };
+        tokio::select! {
+            () = changed => {}
+            () = sleep(self.authorizer.allow_ttl()) => {}
+        }
     }
 }

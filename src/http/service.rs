@@ -427,6 +427,11 @@ impl Inner {
             newcomer.authenticated();
         }
         self.metrics.requests_forwarded.inc();
+        if let Some(term) = &mut term
+            && [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&answer.response.status())
+        {
+            term.begin();
+        }
         if let Some(tunnel) = answer.tunnel {
             self.run(tunnel, Arc::clone(connection), term.take());
         }

@@ -49,6 +49,25 @@ async fn by_the_same_rights() {
             assert_eq!((&*code, body.is_empty()), (PERMISSION_DENIED, true), "watch: {what} {namespaces:?}");
         }
     }
+    // A namespace lies in itself, the collection of namespaces in none of them.
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: own, namespace: a}, rules: [{apiGroups: [''], resources: [namespaces], verbs: [get, list, watch]}]}";
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: own, namespace: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: own}, subjects: [{kind: ServiceAccount, name: nothing, namespace: a}]}";
+    world.cluster.apply(&format!("{role}\n---\n{binding}\n")).await;
+    world.allowed(&nobody, "/api/v1/namespaces/a").await;
+    let resource = Some(v1::Resource { resource: "namespaces".into(), ..crate::typed::config_maps().unwrap() });
+    let get_own = v1::GetRequest { resource: resource.clone(), name: "a".into(), ..Default::default() };
+    assert_eq!(status(&nobody, "Get", &get_own).await.0, "0");
+    let filters = vec![v1::Filter { names: vec!["a".into()], ..Default::default() }];
+    let own = Some(v1::Selection { resource, filters, ..Default::default() });
+    for (call, target) in [("List", ""), ("Watch", "watch=1&")] {
+        let target = format!("/api/v1/namespaces?{target}fieldSelector=metadata.name%3Da");
+        assert_eq!(nobody.get(&target).await.status, 403, "{target}");
+        let code = match call {
+            "List" => begun(&nobody, call, &v1::ListRequest { selection: own.clone(), ..Default::default() }).await,
+            _ => begun(&nobody, call, &v1::WatchRequest { selection: own.clone(), ..Default::default() }).await,
+        };
+        assert_eq!(code, PERMISSION_DENIED, "{call}");
+    }
     for client in [world.through(None), world.through(Some("wrong-token"))] {
         assert_eq!(status(&client, "Get", &get("a", "one")).await.0, UNAUTHENTICATED);
         assert_eq!(status(&client, "List", &list(&["a"])).await.0, UNAUTHENTICATED);

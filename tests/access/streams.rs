@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::cluster::Cluster;
+use crate::faulty::{Fault, Faulty};
 use crate::support::client::{Client, Watch, typed};
 use crate::support::eventually;
 use crate::typed::{list, message, selection, send, trailers, watch};
@@ -24,8 +26,8 @@ use crate::wire::Socket;
 use crate::world::{FIXTURES, World};
 
 const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
-/// Answered by the apiserver.
-const TABLE: (&str, &str) = ("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+/// Said in a way that only the apiserver reads.
+const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
@@ -52,6 +54,7 @@ struct Streams {
     served: Watch,
     forwarded: Watch,
     socket: Socket,
+    forwarded_socket: Socket,
     typed: Incoming,
     /// One of its two watches has no credit.
     sync: Incoming,
@@ -68,14 +71,17 @@ impl Streams {
         let target = format!("{collection}?{WATCH}");
         world.allowed(&through, &format!("{collection}?resourceVersion=0")).await;
         let mut served = through.watch(&target).await;
-        let mut forwarded = through.watch_as(&target, &[TABLE]).await;
+        let mut forwarded = through.watch_as(&target, &TWICE).await;
         for watch in [&mut served, &mut forwarded] {
             assert_eq!(watch.status, 200, "{target}");
             while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
         }
         let mut socket = Socket::through(world, Some(token), &target).await;
-        assert_eq!(socket.status, 101, "{target}");
-        socket.settled().await;
+        let mut forwarded_socket = Socket::forwarded(world, token, &target).await;
+        for socket in [&mut socket, &mut forwarded_socket] {
+            assert_eq!(socket.status, 101, "{target}");
+            socket.settled().await;
+        }
         let of = [namespace.unwrap_or_default()];
         let typed = opened(&through, &watch(&of)).await;
         let add = |id, credit| v1::SyncRequest {
@@ -87,7 +93,7 @@ impl Streams {
         let join = v1::JoinGroup { group: "g".into(), selections: selection(&of).into_iter().collect(), capacity: 1 };
         let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
         let worker = work(world, token, join).await.unwrap();
-        Self { served, forwarded, socket, typed, sync, worker }
+        Self { served, forwarded, socket, forwarded_socket, typed, sync, worker }
     }
 
     /// Waits for the end of all of them, and tells how long each took.
@@ -98,8 +104,8 @@ impl Streams {
             assert_eq!(status["code"], code, "{what}: {status}");
             started.elapsed()
         };
-        let socket = async {
-            let status = self.socket.ended().await;
+        let socket = async |socket: &mut Socket| {
+            let status = socket.ended().await;
             assert_eq!(status["code"], code, "{what}: {status}");
             started.elapsed()
         };
@@ -131,10 +137,17 @@ impl Streams {
                 }
             }
         };
-        let (served, forwarded, socket, typed, sync, worker) =
-            tokio::join!(http(&mut self.served), http(&mut self.forwarded), socket, typed, sync, worker);
+        let (served, forwarded, of_socket, of_forwarded, typed, sync, worker) = tokio::join!(
+            http(&mut self.served),
+            http(&mut self.forwarded),
+            socket(&mut self.socket),
+            socket(&mut self.forwarded_socket),
+            typed,
+            sync,
+            worker
+        );
         eprintln!(
-            "gone by {what}: HTTP {served:.1?}, forwarded {forwarded:.1?}, WebSocket {socket:.1?}, gRPC watch {typed:.1?}, sync {sync:.1?}, worker {worker:.1?}"
+            "gone by {what}: HTTP {served:.1?}, forwarded {forwarded:.1?}, WebSocket {of_socket:.1?}, forwarded {of_forwarded:.1?}, gRPC watch {typed:.1?}, sync {sync:.1?}, worker {worker:.1?}"
         );
     }
 }
@@ -233,6 +246,31 @@ async fn every_stream_ends_with_its_right() {
     while !matches!(unrelated.socket.next().await, crate::wire::Message::Event(event) if event.to_string().contains("tick"))
     {
     }
+}
+
+/// The apiserver lets a watch begin, and then its right goes, before it is known here that there was one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_goes_while_a_forwarded_watch_opens() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let world = World::between(cluster, faulty.source.clone(), "").await;
+    world.settled().await;
+    let token = world.token("space", &[]).await;
+    let through = world.through(Some(&token));
+    let target = format!("/api/v1/namespaces/a/configmaps?{WATCH}");
+    // Its user is known, its rights are not.
+    assert_eq!(through.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+    let begin = faulty.seen().1;
+    faulty.set(Fault::Slow(Duration::from_secs(1)));
+    // Nobody is asked before it goes to the apiserver.
+    let mut watch = through.watch_as(&target, &TWICE).await;
+    assert_eq!(watch.status, 200);
+    assert!(faulty.seen().1 <= begin + 1, "no answer was waited for");
+    world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
+    let started = Instant::now();
+    let status = error(&mut watch).await;
+    eprintln!("gone while it opened, with reviews of a second: {:.1?}", started.elapsed());
+    assert_eq!(status["code"], 403, "{status}");
 }
 
 /// A list that its client has not taken is not told to its end.

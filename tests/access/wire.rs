@@ -59,19 +59,25 @@ pub enum Message {
 
 impl Socket {
     pub async fn through(world: &World, token: Option<&str>, target: &str) -> Self {
-        Self::open(connect(&world.daemon.url, &world.ca).await, token, target).await
+        Self::open(connect(&world.daemon.url, &world.ca).await, token, "", target).await
+    }
+
+    /// Asked for in a way that only the apiserver reads.
+    pub async fn forwarded(world: &World, token: &str, target: &str) -> Self {
+        let stream = connect(&world.daemon.url, &world.ca).await;
+        Self::open(stream, Some(token), "Accept: application/json\r\nAccept: application/json\r\n", target).await
     }
 
     pub async fn direct(world: &World, token: Option<&str>, target: &str) -> Self {
         let info = &world.cluster.info;
-        Self::open(connect(&info.server, &info.ca).await, token, target).await
+        Self::open(connect(&info.server, &info.ca).await, token, "", target).await
     }
 
-    async fn open(mut stream: TlsStream<TcpStream>, token: Option<&str>, target: &str) -> Self {
+    async fn open(mut stream: TlsStream<TcpStream>, token: Option<&str>, more: &str, target: &str) -> Self {
         let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{authorization}\r\n"
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{authorization}{more}\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut pending = Vec::new();
