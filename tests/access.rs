@@ -39,6 +39,8 @@ mod matrix;
 mod reviews;
 #[path = "access/revocation.rs"]
 mod revocation;
+#[path = "access/shares.rs"]
+mod shares;
 #[path = "access/shown.rs"]
 mod shown;
 #[path = "access/smuggling.rs"]

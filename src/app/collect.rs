@@ -158,6 +158,9 @@ const AUTH_GAUGES: &[PerProcess<AuthMetrics>] = &[
     ("auth_reviews_running", "Reviews under way", |m| load(&m.reviews_running)),
     ("auth_reviews_peak", "The most reviews that ever were under way", |m| load(&m.reviews_peak)),
     ("auth_reviews_waiting", "Requests that wait for their review's turn", |m| load(&m.reviews_waiting)),
+    ("auth_rights_held", "Rights that open streams rest on, each of which is asked for again", |m| {
+        load(&m.rights_held)
+    }),
     ("auth_watches_live", "Watches for changed rights that are up to date", |m| load(&m.watches_live)),
 ];
 
@@ -167,6 +170,9 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_pod_checks", "Questions whether the pod of a token is still there", |m| load(&m.pod_checks)),
     ("auth_review_failures", "Reviews that brought no answer", |m| load(&m.review_failures)),
     ("auth_review_overflows", "Reviews not sent because too many waited", |m| load(&m.review_overflows)),
+    ("auth_user_overflows", "Requests refused because their user had its share of reviews or rights", |m| {
+        load(&m.user_overflows)
+    }),
     ("auth_allowed", "Reads allowed", |m| load(&m.allowed)),
     ("auth_denied", "Reads refused with 403", |m| load(&m.denied)),
     ("auth_unauthenticated", "Reads refused with 401", |m| load(&m.unauthenticated)),

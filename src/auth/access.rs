@@ -10,10 +10,11 @@ use rustls::pki_types::CertificateDer;
 
 use super::attributes::Attributes;
 use super::authenticator::{Authenticator, Known, Source, Who};
-use super::authorizer::{Authorizer, Memory};
+use super::authorizer::{Asking, Authorizer, Memory};
 use super::bearer;
 use super::client_ca::ClientCa;
 use super::config::{Anonymous, AuthConfig, ClientCaSource};
+use super::cover::{Answer, Cover};
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
 use super::metrics::{AuthMetrics, count};
@@ -93,13 +94,15 @@ pub(super) struct Delegated {
     bound_to_node: bool,
 }
 
-/// A caller whose credentials were accepted.
-struct Asking {
+/// A caller whose credentials were accepted, and what it asks by.
+struct Asks {
     known: Known,
     source: Source,
     user: Arc<UserInfo>,
     impersonation: Option<Impersonation>,
     memory: Memory,
+    /// It is to be counted for as long as it lasts.
+    lasts: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +147,7 @@ impl Access {
         };
         let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
         let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
-        let authorizer = Authorizer::new(config, reviews, Arc::clone(&stamps));
+        let authorizer = Authorizer::new(config, reviews, Arc::clone(&stamps), Arc::clone(&metrics));
         revocation::start(config, upstream, &stamps, &revoked, &metrics, fatal);
         let delegated = Delegated {
             authenticator,
@@ -171,10 +174,17 @@ impl Access {
     /// Whether a read may be answered here. To be asked before anything is looked up, so that no answer tells what
     /// exists.
     pub async fn check(&self, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
-        let verdict = match (caller.mode, &self.delegated) {
-            (Mode::Trust, _) => Verdict::Allowed(Grant { held: Vec::new() }),
-            (Mode::Delegated, Some(delegated)) => delegated.check(caller, wish).await,
-            (Mode::Delegated, None) => refused(errors::unauthorized()),
+        let lasts = wish.verb == "watch";
+        self.check_all(caller, std::slice::from_ref(wish), lasts).await.0
+    }
+
+    /// [`Self::check`] for a read that needs several accesses, all of them. Also tells which of them the verdict is about if
+    /// it is refused. `lasts`: they are needed for as long as a stream is open.
+    pub async fn check_all(&self, caller: &Caller<'_>, wishes: &[Arc<Attributes>], lasts: bool) -> (Verdict, usize) {
+        let (verdict, at) = match (caller.mode, &self.delegated) {
+            (Mode::Trust, _) => (Verdict::Allowed(Grant { held: Vec::new() }), 0),
+            (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wishes, Memory::Good, lasts).await,
+            (Mode::Delegated, None) => (refused(errors::unauthorized()), 0),
         };
         match &verdict {
             Verdict::Allowed(_) => count(&self.metrics.allowed),
@@ -182,7 +192,7 @@ impl Access {
             Verdict::Refused { status, .. } if status.code == 401 => count(&self.metrics.unauthenticated),
             Verdict::Refused { .. } | Verdict::Forward(_) => count(&self.metrics.undecided),
         }
-        verdict
+        (verdict, at)
     }
 
     /// Authenticates the caller. It is called before anything is kept for a call that cannot be forwarded; [`Self::check`]
@@ -236,24 +246,31 @@ impl Access {
 // === impl Delegated ===
 
 impl Delegated {
-    pub(super) async fn check(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
-        self.ask(caller, wish, Memory::Good).await
+    /// Whether a stream may be open, by what is remembered or anew.
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        wish: &Arc<Attributes>,
+        memory: Memory,
+    ) -> Verdict {
+        self.ask(caller, std::slice::from_ref(wish), memory, true).await.0
     }
 
-    /// [`Self::check`] by decisions that are made after it was called.
-    pub(super) async fn check_anew(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
-        self.ask(caller, wish, Memory::Doubtful).await
-    }
-
-    async fn ask(self: &Arc<Self>, caller: &Caller<'_>, wish: &Arc<Attributes>, memory: Memory) -> Verdict {
+    async fn ask(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        wishes: &[Arc<Attributes>],
+        memory: Memory,
+        lasts: bool,
+    ) -> (Verdict, usize) {
         let impersonation = match impersonates(caller.headers) {
             true => caller.may_impersonate.then(|| Impersonation::of(caller.headers)).flatten().map(Some),
             false => Some(None),
         };
         let Some(impersonation) = impersonation.filter(|_| !bearer::is_ambiguous(caller.headers)) else {
-            return self.leave_undecided(caller).await;
+            return (self.leave_undecided(caller).await, 0);
         };
-        match self.authenticator.authenticate(caller.certificates, caller.headers).await {
+        let verdict = match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
             // Whether its token may go anywhere is for `pass` to say.
             Ok(Who::Invalid) => refused(errors::unauthorized()),
@@ -262,10 +279,18 @@ impl Delegated {
                 Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
             },
             Ok(Who::User(known, source)) => {
-                let Some(user) = known.user.clone() else { return refused(errors::unauthorized()) };
-                self.decide(caller, Asking { known, source, user, impersonation, memory }, wish).await
+                let Some(user) = known.user.clone() else { return (refused(errors::unauthorized()), 0) };
+                let asks = Asks { known, source, user, impersonation, memory, lasts };
+                return match self.decide(asks, wishes).await {
+                    Ok(Some(decided)) => decided,
+                    // There are other ways to be allowed it.
+                    Ok(None) => (self.leave_undecided(caller).await, 0),
+                    Err(error @ Unavailable::Share(_)) => (refused(unavailable(&error)), 0),
+                    Err(error) => (self.leave(caller, &unavailable(&error)).await, 0),
+                };
             }
-        }
+        };
+        (verdict, 0)
     }
 
     async fn recognize(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
@@ -276,39 +301,41 @@ impl Delegated {
         }
     }
 
-    async fn decide(self: &Arc<Self>, caller: &Caller<'_>, asking: Asking, wish: &Arc<Attributes>) -> Verdict {
-        let Asking { known, source, user, impersonation, memory } = asking;
+    /// `None` where only the apiserver can tell.
+    async fn decide(
+        self: &Arc<Self>,
+        asks: Asks,
+        wishes: &[Arc<Attributes>],
+    ) -> Result<Option<(Verdict, usize)>, Unavailable> {
+        let Asks { known, source, user, impersonation, memory, lasts } = asks;
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
-        let hold = |impersonated, wish: &Arc<Attributes>, decision| Held {
-            access: Arc::clone(self),
-            source: source.clone(),
-            known: known.clone(),
-            user: Arc::clone(&user),
-            impersonated,
-            wish: Arc::clone(wish),
-            decision,
+        let asking = Asking { payer: Some(&user), memory };
+        let hold = |impersonated: Option<&Arc<UserInfo>>, answers: Vec<Answer>| {
+            let subject = impersonated.unwrap_or(&user);
+            let share = if lasts { Some(self.authorizer.hold(&user, subject, &answers)?) } else { None };
+            let (access, source, known) = (Arc::clone(self), source.clone(), known.clone());
+            let (user, impersonated) = (Arc::clone(&user), impersonated.cloned());
+            Ok(Held { access, source, known, user, impersonated, answers, share })
         };
         let mut held = Vec::new();
         for access in needed.iter().flatten() {
-            match self.authorizer.authorize(&user, access, memory).await {
-                Ok(decision) if decision.allowed => held.push(hold(None, access, decision)),
-                // There are other ways to be allowed it.
-                Ok(_) => return self.leave_undecided(caller).await,
-                Err(error) => return self.leave(caller, &unavailable(&error)).await,
+            match self.authorizer.cover(&user, std::slice::from_ref(access), asking).await? {
+                Cover::All(answers) => held.push(hold(None, answers)?),
+                Cover::Denied { .. } => return Ok(None),
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
-        match self.authorizer.authorize(subject, wish, memory).await {
-            Ok(decision) if decision.allowed => {
-                held.insert(0, hold(impersonated.clone(), wish, decision));
-                Verdict::Allowed(Grant { held })
+        match self.authorizer.cover(subject, wishes, asking).await? {
+            Cover::All(answers) => {
+                held.insert(0, hold(impersonated.as_ref(), answers)?);
+                Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
-            Ok(decision) => {
-                let status = Box::new(forbidden(subject, wish, &decision.reason));
-
-                Verdict::Refused { status, subject: Some(Subject { user, impersonated }) }
+            Cover::Denied { at, decision } => {
+                let status =
+                    wishes.get(at).map_or_else(errors::unauthorized, |wish| forbidden(subject, wish, &decision.reason));
+                let subject = Some(Subject { user: Arc::clone(&user), impersonated: impersonated.clone() });
+                Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))
             }
-            Err(error) => self.leave(caller, &unavailable(&error)).await,
         }
     }
 

@@ -10,8 +10,11 @@ use tokio::time::{Instant, timeout};
 
 use super::attributes::Attributes;
 use super::config::AuthConfig;
+use super::cover::Answer;
+use super::metrics::AuthMetrics;
 use super::review::{Reviews, Unavailable};
 use super::settling::SETTLES;
+use super::shares::{RightsShare, Shares};
 use super::stamps::{Stamp, Stamps};
 use super::user::{MASTERS, UserInfo};
 
@@ -35,6 +38,7 @@ const BY_RBAC: &str = "RBAC: allowed by ";
 pub struct Authorizer {
     reviews: Arc<Reviews>,
     stamps: Arc<Stamps>,
+    shares: Arc<Shares>,
     allow_ttl: Duration,
     deny_ttl: Duration,
     decisions: Cache<Key, Arc<Decision>>,
@@ -52,6 +56,14 @@ pub struct Decision {
     pub again: Instant,
     /// Of the rights it was decided by.
     pub stamp: Stamp,
+}
+
+/// On which terms something is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking<'a> {
+    /// Whose share of the reviews it takes; none for the rights of open streams, which are bounded themselves.
+    pub payer: Option<&'a UserInfo>,
+    pub memory: Memory,
 }
 
 /// Whether what is remembered answers a question.
@@ -84,7 +96,12 @@ struct Lifetime;
 // === impl Authorizer ===
 
 impl Authorizer {
-    pub(super) fn new(config: &AuthConfig, reviews: Arc<Reviews>, stamps: Arc<Stamps>) -> Self {
+    pub(super) fn new(
+        config: &AuthConfig,
+        reviews: Arc<Reviews>,
+        stamps: Arc<Stamps>,
+        metrics: Arc<AuthMetrics>,
+    ) -> Self {
         let weigher = |key: &Key, decision: &Arc<Decision>| {
             let bytes = size_of::<Key>() + key.user.size() + key.wish.size() + decision.reason.len() + 256;
             u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -92,6 +109,7 @@ impl Authorizer {
         Self {
             reviews,
             stamps,
+            shares: Arc::new(Shares::new(config.max_user_rights, metrics)),
             allow_ttl: config.allow_ttl,
             deny_ttl: config.deny_ttl,
             decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(Lifetime).build(),
@@ -106,7 +124,7 @@ impl Authorizer {
         &self,
         user: &Arc<UserInfo>,
         wish: &Arc<Attributes>,
-        memory: Memory,
+        asking: Asking<'_>,
     ) -> Result<Arc<Decision>, Unavailable> {
         let stamp = self.stamps.of(&wish.namespace);
         if user.is_in(MASTERS) {
@@ -114,21 +132,21 @@ impl Authorizer {
             return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, again: until, stamp }));
         }
         if user.size() + wish.size() > MAX_REMEMBERED {
-            return self.review(user, wish, stamp).await;
+            return self.review(user, wish, stamp, asking.payer).await;
         }
         // A decision that was under way when rights changed has an old stamp, and is found by nobody.
         let key = Key { stamp, user: Arc::clone(user), wish: Arc::clone(wish) };
-        if memory == Memory::Doubtful {
-            let decision = self.review(user, wish, stamp).await?;
+        if asking.memory == Memory::Doubtful {
+            let decision = self.review(user, wish, stamp, asking.payer).await?;
             self.decisions.insert(key, Arc::clone(&decision)).await;
             return Ok(decision);
         }
-        let decision = self.decisions.try_get_with(key.clone(), self.decide(&key)).await;
+        let decision = self.decisions.try_get_with(key.clone(), self.decide(&key, asking.payer)).await;
         decision.map_err(|error| Unavailable::clone(&error))
     }
 
-    async fn decide(&self, key: &Key) -> Result<Arc<Decision>, Unavailable> {
-        let review = self.review(&key.user, &key.wish, key.stamp);
+    async fn decide(&self, key: &Key, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
+        let review = self.review(&key.user, &key.wish, key.stamp, payer);
         let Some(older) = self.older(key).await else { return review.await };
         // Nothing has changed since the older answer. So it is no worse without reviews than it was before.
         if let Ok(Ok(decision)) = timeout(PATIENCE, review).await {
@@ -155,12 +173,38 @@ impl Authorizer {
         self.allow_ttl
     }
 
+    /// Counts what an open stream of this user rests on.
+    ///
+    /// # Errors
+    /// It is more than the user may have.
+    pub(super) fn hold(
+        &self,
+        payer: &UserInfo,
+        subject: &Arc<UserInfo>,
+        answers: &[Answer],
+    ) -> Result<RightsShare, Unavailable> {
+        let question = |answer: &Answer| (Arc::clone(subject), Arc::clone(&answer.question));
+        self.shares.rights(payer, answers.iter().map(question).collect())
+    }
+
+    /// A read that takes more questions than one may.
+    pub(super) fn too_many_questions(&self) -> Unavailable {
+        self.shares.refuse("the read needs too many decisions; read whole namespaces, or less at once")
+    }
+
     /// How many decisions are remembered, roughly.
     pub fn remembered(&self) -> u64 {
         self.decisions.entry_count()
     }
 
-    async fn review(&self, user: &UserInfo, wish: &Attributes, stamp: Stamp) -> Result<Arc<Decision>, Unavailable> {
+    async fn review(
+        &self,
+        user: &UserInfo,
+        wish: &Attributes,
+        stamp: Stamp,
+        payer: Option<&UserInfo>,
+    ) -> Result<Arc<Decision>, Unavailable> {
+        let _share = payer.map(|payer| self.shares.review(payer)).transpose()?;
         let asked = Instant::now();
         let status = self.reviews.access(user, wish).await?;
         let allowed = status.allowed && !status.denied;

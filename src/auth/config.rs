@@ -20,6 +20,8 @@ pub struct AuthConfig {
     pub allow_ttl: Duration,
     /// How long a denied access stays denied. Default 10 s.
     pub deny_ttl: Duration,
+    /// Rights that the open streams of one user may rest on. Default 1024.
+    pub max_user_rights: usize,
     /// Reviews under way at once; more wait. Default 32.
     pub max_reviews: usize,
     /// Requests that may wait for a review of their own; one more is told that there is none. Default 4096.
@@ -59,6 +61,7 @@ impl Default for AuthConfig {
             token_ttl: Duration::from_secs(10),
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(10),
+            max_user_rights: 1024,
             max_reviews: 32,
             max_waiting: 4096,
             review_timeout: Duration::from_secs(10),

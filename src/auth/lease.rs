@@ -15,9 +15,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::access::Delegated;
 use super::attributes::Attributes;
 use super::authenticator::{Known, Source};
-use super::authorizer::{Decision, Memory};
+use super::authorizer::{Asking, Decision, Memory};
+use super::cover::{Answer, Cover};
 use super::metrics::count;
 use super::review::Unavailable;
+use super::shares::RightsShare;
 use super::user::UserInfo;
 use crate::lifecycle::spawn;
 use crate::meta::{Status, errors};
@@ -51,12 +53,20 @@ pub(super) struct Held {
     pub user: Arc<UserInfo>,
     /// The right is that of another, as whom the user may read by a right that is held as well.
     pub impersonated: Option<Arc<UserInfo>>,
-    pub wish: Arc<Attributes>,
-    pub decision: Arc<Decision>,
+    /// All of them are needed.
+    pub answers: Vec<Answer>,
+    /// Counted, as far as it is a stream.
+    pub share: Option<RightsShare>,
 }
 
 enum Asked {
-    Still { known: Known, user: Arc<UserInfo>, decision: Arc<Decision> },
+    /// With another share, if it is not the same any more.
+    Still {
+        known: Known,
+        user: Arc<UserInfo>,
+        answers: Vec<Answer>,
+        share: Option<RightsShare>,
+    },
     Gone(Box<Status>),
 }
 
@@ -114,13 +124,13 @@ impl Held {
     pub(super) async fn until_gone(mut self) -> Box<Status> {
         let mut changes = self.access.stamps.changes();
         // As long as the answers would have been remembered: without any, nothing is known beyond that.
-        let mut known_until = self.decision.until;
+        let mut known_until = earliest(&self.answers, |decision| decision.until);
         let mut not_before = Instant::now();
         loop {
-            let stamp = self.access.stamps.of(&self.wish.namespace);
-            let changed = stamp.change != self.decision.stamp.change || self.access.revoked.covers(&self.user);
-            if !changed && stamp == self.decision.stamp {
-                let next = self.known.until.min(self.decision.again).max(not_before);
+            let (changed, settled) = self.outdated();
+            if !changed && !settled {
+                let again = earliest(&self.answers, |decision| decision.again);
+                let next = self.known.until.min(again).max(not_before);
                 tokio::select! {
                     _ = changes.changed() => continue,
                     () = sleep_until(next) => {}
@@ -132,9 +142,12 @@ impl Held {
             }
             changes.mark_unchanged();
             match self.ask().await {
-                Ok(Asked::Still { known, user, decision }) => {
-                    known_until = decision.until;
-                    (self.known, self.user, self.decision) = (known, user, decision);
+                Ok(Asked::Still { known, user, answers, share }) => {
+                    known_until = earliest(&answers, |decision| decision.until);
+                    (self.known, self.user, self.answers) = (known, user, answers);
+                    if share.is_some() {
+                        self.share = share;
+                    }
                     not_before = Instant::now() + SHORTEST;
                 }
                 Ok(Asked::Gone(status)) => {
@@ -164,15 +177,60 @@ impl Held {
         let known = self.access.authenticator.again(&self.source).await?;
         let Some(user) = known.user.clone() else { return Ok(Asked::Gone(Box::new(errors::unauthorized()))) };
         let subject = self.impersonated.as_ref().unwrap_or(&user);
-        let decision = self.access.authorizer.authorize(subject, &self.wish, Memory::Good).await?;
-        if decision.allowed {
-            return Ok(Asked::Still { known, user, decision });
+        let asking = Asking { payer: None, memory: Memory::Good };
+        let authorizer = &self.access.authorizer;
+        let (mut answers, mut anew) = (Vec::with_capacity(self.answers.len()), Vec::new());
+        for Answer { question, covers, .. } in &self.answers {
+            let decision = authorizer.authorize(subject, question, asking).await?;
+            match covers.as_slice() {
+                _ if decision.allowed => {
+                    answers.push(Answer { question: Arc::clone(question), decision, covers: covers.clone() });
+                }
+                [only] if only == question => return Ok(gone(subject, only, &decision)),
+                // What was allowed by the way may still be allowed for itself.
+                covers => anew.extend_from_slice(covers),
+            }
         }
-        Ok(Asked::Gone(Box::new(super::access::forbidden(subject, &self.wish, &decision.reason))))
+        if anew.is_empty() && user == self.user {
+            return Ok(Asked::Still { known, user, answers, share: None });
+        }
+        match authorizer.cover(subject, &anew, asking).await? {
+            Cover::All(more) => answers.extend(more),
+            Cover::Denied { at, decision } => {
+                return Ok(match anew.get(at) {
+                    Some(wish) => gone(subject, wish, &decision),
+                    None => Asked::Gone(Box::new(errors::unauthorized())),
+                });
+            }
+        }
+        let share = if self.share.is_some() { Some(authorizer.hold(&user, subject, &answers)?) } else { None };
+        Ok(Asked::Still { known, user, answers, share })
+    }
+
+    /// Whether rights have changed since the answers, and whether they have settled further.
+    fn outdated(&self) -> (bool, bool) {
+        let (mut changed, mut settled) = (self.access.revoked.covers(&self.user), false);
+        for Answer { question, decision, .. } in &self.answers {
+            let now = self.access.stamps.of(&question.namespace);
+            changed |= now.change != decision.stamp.change;
+            settled |= now.settle != decision.stamp.settle;
+        }
+        (changed, settled)
     }
 }
 
-/// 503: nobody says now whether the client may.
+fn earliest(answers: &[Answer], of: impl Fn(&Decision) -> Instant) -> Instant {
+    answers.iter().map(|answer| of(&answer.decision)).min().unwrap_or_else(Instant::now)
+}
+
+fn gone(subject: &UserInfo, wish: &Attributes, decision: &Decision) -> Asked {
+    Asked::Gone(Box::new(super::access::forbidden(subject, wish, &decision.reason)))
+}
+
+/// 503: nobody says now whether the client may. 429: it has asked for too much.
 pub(super) fn unavailable(error: &Unavailable) -> Status {
+    if let Unavailable::Share(why) = error {
+        return errors::too_many_requests(format!("informerd does not have the request authorized: {why}"), 1);
+    }
     errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
 }

@@ -17,6 +17,10 @@ pub struct AuthMetrics {
     pub review_failures: AtomicU64,
     /// Reviews refused because too many waited already.
     pub review_overflows: AtomicU64,
+    /// Requests refused because their user had its share of reviews or of rights.
+    pub user_overflows: AtomicU64,
+    /// Rights that open streams rest on.
+    pub rights_held: AtomicU64,
     /// Time that reviews took once it was their turn, in nanoseconds.
     pub review_nanos: AtomicU64,
     /// Reviews under way.

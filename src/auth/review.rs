@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 use tracing::field::Empty;
@@ -25,6 +25,7 @@ use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
 use crate::upstream::{RequestVerb, UpstreamError};
 
+const TOKENS: &str = "tokenreviews.authentication.k8s.io";
 /// An answer has the size of its question and a few words.
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -33,6 +34,9 @@ const MAX_ANSWER: usize = 4 << 20;
 pub enum Unavailable {
     #[error("too many reviews wait already")]
     Busy,
+    /// A bound that the user has reached alone. It is refused, and not forwarded.
+    #[error("{0}")]
+    Share(&'static str),
     #[error("no review in time")]
     Timeout,
     #[error("{0}")]
@@ -43,6 +47,9 @@ pub enum Unavailable {
 pub(super) struct Reviews {
     upstream: Upstream,
     turns: Semaphore,
+    /// Whoever is not known yet waits here first: however many tokens are made up, a part of the turns is left for those who are known.
+    strangers: Semaphore,
+    waiting_strangers: AtomicU64,
     max_waiting: u64,
     limit: std::time::Duration,
     metrics: Arc<AuthMetrics>,
@@ -139,6 +146,8 @@ impl Reviews {
         Self {
             upstream,
             turns: Semaphore::new(config.max_reviews),
+            strangers: Semaphore::new(config.max_reviews - config.max_reviews / 4),
+            waiting_strangers: AtomicU64::new(0),
             max_waiting: config.max_waiting as u64,
             limit: config.review_timeout,
             metrics,
@@ -153,7 +162,7 @@ impl Reviews {
         let spec = TokenSpec { token, audiences };
         let question = Question { kind: "TokenReview", api_version: "authentication.k8s.io/v1", spec };
         count(&self.metrics.token_reviews);
-        self.ask("/apis/authentication.k8s.io/v1/tokenreviews", "tokenreviews.authentication.k8s.io", &question).await
+        self.ask("/apis/authentication.k8s.io/v1/tokenreviews", TOKENS, &question).await
     }
 
     /// Whether a user may.
@@ -244,16 +253,27 @@ impl Reviews {
         answer
     }
 
+    async fn as_stranger(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        let (_waiting, waiting) = Raised::new(&self.waiting_strangers);
+        if waiting > self.max_waiting {
+            count(&self.metrics.review_overflows);
+            return Err(Unavailable::Busy);
+        }
+        let (_shown, _) = Raised::new(&self.metrics.reviews_waiting);
+        self.strangers.acquire().await.map_err(|_| Unavailable::Busy)
+    }
+
     async fn in_turn(
         &self,
         resource: &'static str,
         request: Request<ReqBody>,
     ) -> Result<(StatusCode, Bytes), Unavailable> {
+        let _stranger = if resource == TOKENS { Some(self.as_stranger().await?) } else { None };
         let _turn = match self.turns.try_acquire() {
             Ok(turn) => turn,
             Err(_) => {
                 let (_waiting, waiting) = Raised::new(&self.metrics.reviews_waiting);
-                if waiting > self.max_waiting {
+                if waiting.saturating_sub(self.waiting_strangers.load(Ordering::Relaxed)) > self.max_waiting {
                     count(&self.metrics.review_overflows);
                     return Err(Unavailable::Busy);
                 }

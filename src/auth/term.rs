@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::access::{Caller, Delegated, Verdict};
 use super::attributes::Attributes;
+use super::authorizer::Memory;
 use super::metrics::count;
 use super::stamps::Stamp;
 use crate::lifecycle::spawn;
@@ -44,14 +45,14 @@ impl Term {
         let task = spawn("term", async move {
             let wish = Arc::new(wish);
             let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
-            let mut verdict = access.check(&caller, &wish).await;
+            let mut verdict = access.check(&caller, &wish, Memory::Good).await;
             if let Verdict::Refused { subject: Some(_), .. } = verdict {
                 // The apiserver is asked at the same time. Should it let the watch begin, a right has come or gone in
                 // between: what is decided after that tells which.
                 if has_begun.await.is_err() {
                     return;
                 }
-                verdict = access.check_anew(&caller, &wish).await;
+                verdict = access.check(&caller, &wish, Memory::Doubtful).await;
             }
             match verdict {
                 Verdict::Allowed(grant) => {

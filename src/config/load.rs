@@ -207,6 +207,7 @@ impl Loader<'_> {
         let token_ttl = self.parse("authentication.ttl", positive_duration);
         let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
         let deny_ttl = self.parse("authorization.denyTtl", positive_duration);
+        let max_user_rights = self.parse("authorization.maxUserRights", positive_count);
         let max_reviews = self.parse("authorization.maxReviews", positive_count);
         Some(AuthConfig {
             client_ca,
@@ -216,6 +217,7 @@ impl Loader<'_> {
             token_ttl: token_ttl?,
             allow_ttl: allow_ttl?,
             deny_ttl: deny_ttl?,
+            max_user_rights: max_user_rights?,
             max_reviews: max_reviews?,
             ..AuthConfig::default()
         })

@@ -141,6 +141,12 @@ pub const SETTINGS: &[Setting] = &[
         "how long an access that RBAC allows is remembered; changed roles and bindings end it at once; what other authorizers allow is remembered for 10 s at most",
     ),
     one("authorization.denyTtl", "duration", "10s", "how long a denied access is remembered"),
+    one(
+        "authorization.maxUserRights",
+        "count",
+        "1024",
+        "rights that the open watches and streams of one user may rest on; what needs more is refused with 429",
+    ),
     one("authorization.maxReviews", "count", "32", "reviews under way at once; more wait"),
     one(
         "audit.log",

@@ -53,10 +53,13 @@ pub enum Verb {
     Watch,
 }
 
-/// The right to a read, one for each part of its selection. Each is a line of its own in the audit log, which is written
+/// The right to a read, with all parts of its selection. Each part is a line of its own in the audit log, which is written
 /// when it is known what became of the read.
 #[derive(Debug)]
-pub(super) struct Grants(Vec<(Grant, Option<Entry>)>);
+pub(super) struct Grants {
+    grants: Vec<Grant>,
+    told: Vec<Entry>,
+}
 
 /// The right to an open stream, to be polled while it is.
 pub(super) struct Right {
@@ -88,7 +91,7 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
         Verb::List => meta::Verb::List,
         Verb::Watch => meta::Verb::Watch,
     };
-    let mut grants = Vec::new();
+    let mut wishes = Vec::new();
     for filter in &selection.filters {
         let any = [String::new()];
         let names = if filter.names.is_empty() || filter.names.len() > MAX_NAMES { &any[..] } else { &filter.names };
@@ -96,14 +99,14 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
             let namespace = filter.namespace.as_deref().unwrap_or_default();
             let (labels, fields) = (&filter.label_selector, &filter.field_selector);
             let wish = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
-            grants.push(caller.may(wish).await?);
+            wishes.push(Arc::new(wish));
         }
     }
-    if grants.is_empty() {
+    if wishes.is_empty() {
         // No part was asked about, so nothing was allowed.
         return Err(Error::invalid("the selection selects nothing").into());
     }
-    Ok(Grants(grants))
+    caller.may(&wishes, verb != meta::Verb::Get).await
 }
 
 /// The one place where a call that is about the daemon itself is authorized: as a get of the method's path.
@@ -111,7 +114,7 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
 /// # Errors
 /// UNAUTHENTICATED, PERMISSION_DENIED, and UNAVAILABLE where nobody can say.
 pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
-    Ok(Grants(vec![caller.may(Attributes::of_path(&caller.told.uri)).await?]))
+    caller.may(&[Arc::new(Attributes::of_path(&caller.told.uri))], true).await
 }
 
 // === impl Caller ===
@@ -145,23 +148,24 @@ impl Caller {
         }
     }
 
-    async fn may(&self, wish: Attributes) -> Result<(Grant, Option<Entry>), Status> {
-        let wish = Arc::new(wish);
-        let (status, subject) = match self.access.check(&self.asking(), &wish).await {
+    async fn may(&self, wishes: &[Arc<Attributes>], lasts: bool) -> Result<Grants, Status> {
+        let (verdict, at) = self.access.check_all(&self.asking(), wishes, lasts).await;
+        let (status, subject) = match verdict {
             Verdict::Allowed(grant) => {
                 if let (Some(known), Some(user)) = (&self.told.known, grant.user()) {
                     known.is(&user.username);
                 }
-                let entry = self.begin(&wish, grant.user());
-                return Ok((grant, entry));
+                let told = wishes.iter().filter_map(|wish| self.begin(wish, grant.user())).collect();
+                return Ok(Grants { grants: vec![grant], told });
             }
             Verdict::Refused { status, subject, .. } => (status, subject),
             // Nothing is forwarded from here.
             Verdict::Forward(status) => (status, None),
         };
-        if let Some(entry) =
-            self.begin(&wish, subject.as_ref().map(|subject| &*subject.user).or(Some(&UserInfo::default())))
-        {
+        let user = subject.as_ref().map(|subject| &*subject.user);
+        let nobody = UserInfo::default();
+        let told = wishes.get(at).and_then(|wish| self.begin(wish, user.or(Some(&nobody))));
+        if let Some(entry) = told {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
@@ -190,37 +194,36 @@ impl Caller {
 impl Grants {
     /// Whose they are; of a trusted client nothing is known.
     pub(super) fn username(&self) -> Option<&str> {
-        self.0.first().and_then(|(grant, _)| grant.user()).map(|user| user.username.as_str())
+        self.grants.first().and_then(Grant::user).map(|user| user.username.as_str())
     }
 
     /// The answer was given whole.
     pub(super) fn complete(self) {
-        self.0.into_iter().filter_map(|(_, entry)| entry).for_each(|entry| entry.complete(200));
+        self.told.into_iter().for_each(|entry| entry.complete(200));
     }
 
     /// There is no answer, but for this.
     pub(super) fn refuse(self, error: &Error) {
         let status = error.kubernetes();
-        self.0.into_iter().filter_map(|(_, entry)| entry).for_each(|entry| entry.refuse(&status));
+        self.told.into_iter().for_each(|entry| entry.refuse(&status));
     }
 
     /// A stream is open: the end of one right is the end of all.
     pub(super) fn open(self) -> Right {
-        let (grants, told): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
-        let told = told.into_iter().flatten().map(Entry::start).collect();
-        Right { lease: Lease::all(grants.into_iter().map(Grant::lease)), _told: told }
+        let told = self.told.into_iter().map(Entry::start).collect();
+        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _told: told }
     }
 
     /// A list is being sent, which is told of as one answer.
     pub(super) fn send(self) -> Right {
-        let (grants, told): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
-        told.into_iter().flatten().for_each(|entry: Entry| entry.complete(200));
-        Right { lease: Lease::all(grants.into_iter().map(Grant::lease)), _told: Vec::new() }
+        self.told.into_iter().for_each(|entry| entry.complete(200));
+        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _told: Vec::new() }
     }
 
     /// Those of several selections that are read together.
     pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
-        Self(all.into_iter().flat_map(|grants| grants.0).collect())
+        let (grants, told): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one.grants, one.told)).unzip();
+        Self { grants: grants.into_iter().flatten().collect(), told: told.into_iter().flatten().collect() }
     }
 }
 

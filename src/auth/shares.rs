@@ -1,0 +1,204 @@
+//! What one user may take of what all users share: reviews under way, and rights that are asked for again and again because open
+//! streams rest on them.
+//!
+//! Who pays is the user whose credentials were accepted, also for what it does as somebody else. So nobody who is
+//! refused, or only says to be somebody, takes anything of another's share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::attributes::Attributes;
+use super::metrics::{AuthMetrics, count};
+use super::review::Unavailable;
+use super::user::{POD_UID, UserInfo};
+
+/// Reviews that the requests of one user may have under way or waiting.
+const MAX_REVIEWS: usize = 256;
+
+/// Keeps the accounts of all users that have taken anything.
+pub(super) struct Shares {
+    accounts: Mutex<HashMap<Payer, Account>>,
+    max_rights: usize,
+    metrics: Arc<AuthMetrics>,
+}
+
+/// The pods of one service account are users of their own; the tokens of one pod, or the certificates of one user, are not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Payer {
+    username: Box<str>,
+    pod: Option<Box<str>>,
+}
+
+/// Whose right, and to what.
+type Question = (Arc<UserInfo>, Arc<Attributes>);
+
+#[derive(Debug, Default)]
+struct Account {
+    reviews: usize,
+    /// How many streams rest on each right. Streams that share one share its reviews.
+    rights: HashMap<Question, usize>,
+}
+
+/// A review that is paid for while this lives.
+pub(super) struct ReviewShare<'a> {
+    shares: &'a Shares,
+    payer: Payer,
+}
+
+/// The rights of an open stream, paid for while this lives.
+pub(super) struct RightsShare {
+    shares: Arc<Shares>,
+    payer: Payer,
+    questions: Vec<Question>,
+}
+
+// === impl Shares ===
+
+impl Shares {
+    pub(super) fn new(max_rights: usize, metrics: Arc<AuthMetrics>) -> Self {
+        Self { accounts: Mutex::default(), max_rights, metrics }
+    }
+
+    /// Takes a review.
+    ///
+    /// # Errors
+    /// The user has as many as it may.
+    pub(super) fn review(&self, user: &UserInfo) -> Result<ReviewShare<'_>, Unavailable> {
+        let payer = Payer::of(user);
+        let mut accounts = self.accounts.lock();
+        let account = accounts.entry(payer.clone()).or_default();
+        if account.reviews >= MAX_REVIEWS {
+            return Err(self.refuse("the user has as many reviews under way as it may"));
+        }
+        account.reviews += 1;
+        drop(accounts);
+        Ok(ReviewShare { shares: self, payer })
+    }
+
+    /// Takes the rights of a stream, all or none.
+    ///
+    /// # Errors
+    /// The user would have more than it may.
+    pub(super) fn rights(
+        self: &Arc<Self>,
+        user: &UserInfo,
+        questions: Vec<Question>,
+    ) -> Result<RightsShare, Unavailable> {
+        let payer = Payer::of(user);
+        let mut accounts = self.accounts.lock();
+        let account = accounts.entry(payer.clone()).or_default();
+        let before = account.rights.len();
+        for question in &questions {
+            *account.rights.entry(question.clone()).or_default() += 1;
+        }
+        let (taken, now) = (account.rights.len() - before, account.rights.len());
+        drop(accounts);
+        self.metrics.rights_held.fetch_add(taken as u64, Ordering::Relaxed);
+        let share = RightsShare { shares: Arc::clone(self), payer, questions };
+        if taken > 0 && now > self.max_rights {
+            return Err(self.refuse("the open streams of the user rest on as many rights as they may"));
+        }
+        Ok(share)
+    }
+
+    /// Refuses what is beyond a bound.
+    pub(super) fn refuse(&self, why: &'static str) -> Unavailable {
+        count(&self.metrics.user_overflows);
+        Unavailable::Share(why)
+    }
+
+    fn settle(&self, payer: &Payer, change: impl FnOnce(&mut Account)) {
+        let mut accounts = self.accounts.lock();
+        if let Some(account) = accounts.get_mut(payer) {
+            change(account);
+            if account.reviews == 0 && account.rights.is_empty() {
+                accounts.remove(payer);
+            }
+        }
+    }
+}
+
+impl Drop for ReviewShare<'_> {
+    fn drop(&mut self) {
+        self.shares.settle(&self.payer, |account| account.reviews = account.reviews.saturating_sub(1));
+    }
+}
+
+impl Drop for RightsShare {
+    fn drop(&mut self) {
+        let mut given = 0;
+        self.shares.settle(&self.payer, |account| {
+            for question in &self.questions {
+                let Some(streams) = account.rights.get_mut(question) else { continue };
+                *streams -= 1;
+                if *streams == 0 {
+                    account.rights.remove(question);
+                    given += 1;
+                }
+            }
+        });
+        self.shares.metrics.rights_held.fetch_sub(given, Ordering::Relaxed);
+    }
+}
+
+// === impl Payer ===
+
+impl Payer {
+    fn of(user: &UserInfo) -> Self {
+        Self { username: user.username.as_str().into(), pod: user.extra(POD_UID).map(Into::into) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str, pod: &str) -> Arc<UserInfo> {
+        let extra = [(POD_UID.to_owned(), vec![pod.to_owned()])].into();
+        Arc::new(UserInfo { username: name.to_owned(), extra, ..UserInfo::default() })
+    }
+
+    fn questions(user: &Arc<UserInfo>, names: std::ops::Range<usize>) -> Vec<Question> {
+        let wish = |n: usize| Arc::new(Attributes { name: n.to_string(), ..Attributes::default() });
+        names.map(|n| (Arc::clone(user), wish(n))).collect()
+    }
+
+    #[test]
+    fn each_user_has_its_own_share_of_reviews() {
+        let shares = Shares::new(1, Arc::default());
+        let (a, b) = (user("a", "1"), user("b", "1"));
+        let mut taken: Vec<_> = (0..MAX_REVIEWS).map(|_| shares.review(&a).ok().unwrap()).collect();
+        assert!(shares.review(&a).is_err());
+        assert!(shares.review(&b).is_ok(), "another user");
+        assert!(shares.review(&user("a", "2")).is_ok(), "another pod");
+        taken.pop();
+        assert!(shares.review(&a).is_ok());
+        drop(taken);
+        assert!(shares.accounts.lock().is_empty());
+        assert_eq!(shares.metrics.user_overflows.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn rights_are_counted_once_for_all_streams_that_rest_on_them() {
+        let shares = Arc::new(Shares::new(4, Arc::default()));
+        let (a, b) = (user("a", "1"), user("b", "1"));
+        let held = || shares.metrics.rights_held.load(Ordering::Relaxed);
+        let first = shares.rights(&a, questions(&a, 0..3)).ok().unwrap();
+        let same: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..3)).ok().unwrap()).collect();
+        assert_eq!(held(), 3);
+        assert!(shares.rights(&a, questions(&a, 2..5)).is_err(), "all or none");
+        // As somebody else: the same user pays.
+        assert!(shares.rights(&a, questions(&b, 0..2)).is_err());
+        assert_eq!(held(), 3);
+        assert!(shares.rights(&b, questions(&b, 0..4)).is_ok(), "another user");
+        drop(first);
+        assert_eq!(held(), 3);
+        drop(same);
+        assert_eq!(held(), 0);
+        assert!(shares.accounts.lock().is_empty());
+        assert!(shares.rights(&a, questions(&a, 2..5)).is_ok());
+    }
+}
