@@ -1,5 +1,6 @@
 //! What one user costs the apiserver is bounded, and nobody takes of the share of another.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -9,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::Cluster;
 use crate::faulty::Faulty;
 use crate::support::client::Client;
+use crate::support::eventually;
 use crate::typed::{PERMISSION_DENIED, begun, message, named, selection, send, trailers, watch};
 use crate::world::World;
 
@@ -35,12 +37,21 @@ fn binding(name: &str, namespace: Option<&str>, role: &str, account: &str) -> St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn few_questions_for_many_names() {
+async fn what_one_user_costs() {
     let cluster = Cluster::start().await;
     let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), "").await;
+    let world = World::between(cluster, faulty.source.clone(), "authorization: {maxUserRights: 4}\n").await;
     world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let held = || world.daemon.daemon.access.metrics().rights_held.load(Ordering::Relaxed);
+    few_questions_for_many_names(&world, &faulty).await;
+    eventually("no stream is open", || held() == 0).await;
+    open_streams_of_one_user(&world).await;
+    eventually("no stream is open", || held() == 0).await;
+    a_wider_right_that_goes(&world).await;
+}
+
+async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
     let listed: Vec<_> = (0..16).map(|n| format!("x{n}")).collect();
     let role = format!(
         "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: listed}}, rules: [{{apiGroups: [''], resources: [configmaps], resourceNames: [{}], verbs: [list, watch]}}]}}\n",
@@ -83,15 +94,10 @@ async fn few_questions_for_many_names() {
 }
 
 /// What was allowed by a right to more lives on where the right to itself is left.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wider_right_that_goes() {
-    let world = World::start("").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+async fn a_wider_right_that_goes(world: &World) {
     let narrow = binding("narrow", Some("a"), "wide", "wide") + &binding("narrow", Some("b"), "wide", "wide");
     world.cluster.apply(&narrow).await;
     let through = world.through(Some(&world.token("wide", &[]).await));
-    world.allowed(&through, "/api/v1/configmaps?resourceVersion=0").await;
     let mut stream = send(&through, "Watch", &watch(&["a", "b"])).await.into_body();
     assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
     world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await;
@@ -122,43 +128,37 @@ async fn refused(client: &Client, target: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn open_streams_of_one_user() {
-    let world = World::start("authorization: {maxUserRights: 2}\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+async fn open_streams_of_one_user(world: &World) {
     let token = world.token("wide", &[]).await;
     let (wide, other) = (world.through(Some(&token)), world.through(Some("reader-token")));
     let target = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps?watch=1&resourceVersion=0");
     // Refused, and so not counted.
     let nobody = world.through(Some("nobody-token"));
-    for namespace in ["a", "b", "c", "d"] {
+    for namespace in ["a", "b", "c", "d", "e"] {
         assert_eq!(nobody.get(&target(namespace)).await.status, 403);
     }
-    let first = wide.watch(&target("a")).await;
-    let (second, same) = (wide.watch(&target("b")).await, wide.watch(&target("a")).await);
-    assert_eq!([first.status, second.status, same.status], [200; 3], "the same right twice is one");
-    let beyond = wide.get(&target("c")).await;
+    let overflows = || world.daemon.daemon.access.metrics().user_overflows.load(Ordering::Relaxed);
+    let before = overflows();
+    let mut open = Vec::new();
+    for namespace in ["a", "b", "c", "d", "a"] {
+        let watch = wide.watch(&target(namespace)).await;
+        assert_eq!(watch.status, 200, "{namespace}: the same right twice is one");
+        open.push(watch);
+    }
+    let beyond = wide.get(&target("e")).await;
     assert_eq!(beyond.status, 429, "{}", beyond.text());
     assert_eq!(beyond.json()["reason"], "TooManyRequests");
     assert!(beyond.headers.contains_key("retry-after"));
-    assert_eq!(begun(&wide, "Watch", &watch(&["c"])).await, RESOURCE_EXHAUSTED);
+    assert_eq!(begun(&wide, "Watch", &watch(&["e"])).await, RESOURCE_EXHAUSTED);
+    assert_eq!(overflows() - before, 2);
     // What is no stream goes on, and so do others.
-    assert_eq!(wide.get("/api/v1/namespaces/c/configmaps?resourceVersion=0").await.status, 200);
-    assert_eq!(other.watch(&target("c")).await.status, 200);
-    let metrics = world.daemon.daemon.access.metrics();
-    let overflows = metrics.user_overflows.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(overflows, 2);
+    assert_eq!(wide.get("/api/v1/namespaces/e/configmaps?resourceVersion=0").await.status, 200);
+    assert_eq!(other.watch(&target("e")).await.status, 200);
     // A stream that ends makes room.
-    drop(second);
+    open.remove(1);
     let started = Instant::now();
-    loop {
-        let again = wide.watch(&target("c")).await;
-        if again.status == 200 {
-            break;
-        }
+    while wide.watch(&target("e")).await.status != 200 {
         assert!(started.elapsed() < Duration::from_secs(60));
         sleep(Duration::from_millis(50)).await;
     }
-    drop((first, same));
 }
