@@ -147,6 +147,12 @@ impl Authenticator {
         }
     }
 
+    /// How long a token may be worth something to the apiserver that is worth nothing here. `None`: for ever, since other tokens
+    /// are taken here.
+    pub(super) fn doubt(&self) -> Option<Duration> {
+        (self.audiences.is_empty() && self.node.is_none()).then_some(self.ttl)
+    }
+
     /// How many credentials are remembered, roughly.
     pub fn remembered(&self) -> u64 {
         self.remembered.entry_count()

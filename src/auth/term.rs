@@ -63,7 +63,11 @@ impl Term {
                     tell.send(Some(status)).ok();
                 }
                 Verdict::Refused { .. } | Verdict::Forward(_) => {
-                    access.until_asked_anew(&wish, stamp, changes).await;
+                    // A token that has gone while the watch opened is no longer good for the apiserver either.
+                    let is_gone = matches!(&verdict, Verdict::Refused { status, .. } if status.code == 401);
+                    let longest = access.authenticator.doubt().filter(|_| is_gone);
+                    let longest = longest.unwrap_or_else(|| access.authorizer.allow_ttl());
+                    access.until_asked_anew(&wish, stamp, changes, longest).await;
                     count(&access.metrics.streams_revoked);
                     tell.send(None).ok();
                 }
@@ -102,14 +106,20 @@ impl Drop for Term {
 
 impl Delegated {
     /// Only the apiserver knows whether the watch may go on: waits until it is to be asked anew.
-    async fn until_asked_anew(&self, wish: &Attributes, stamp: Stamp, mut changes: watch::Receiver<()>) {
+    async fn until_asked_anew(
+        &self,
+        wish: &Attributes,
+        stamp: Stamp,
+        mut changes: watch::Receiver<()>,
+        longest: Duration,
+    ) {
         let changed = async {
             while self.stamps.of(&wish.namespace) == stamp && changes.changed().await.is_ok() {}
             sleep(SETTLED).await;
         };
         tokio::select! {
             () = changed => {}
-            () = sleep(self.authorizer.allow_ttl()) => {}
+            () = sleep(longest) => {}
         }
     }
 }

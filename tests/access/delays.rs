@@ -75,6 +75,25 @@ async fn silent_watches_of_rights() {
     world.settled().await;
 }
 
+/// The account goes while a watch of it opens that is forwarded: the apiserver knew it, and here it was never known.
+async fn an_account_that_goes_while_a_watch_opens() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let world = World::between(cluster, faulty.source.clone(), "").await;
+    world.settled().await;
+    let through = world.through(Some(&world.token("space", &[]).await));
+    faulty.set(Fault::Slow(Duration::from_secs(1)));
+    let target = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0";
+    let mut watch = through.watch_as(target, &[("accept", "application/json"); 2]).await;
+    assert_eq!(watch.status, 200);
+    world.delete("/api/v1/namespaces/a/serviceaccounts/space").await;
+    let started = Instant::now();
+    while watch.next().await.unwrap().is_some() {}
+    let took = started.elapsed();
+    eprintln!("an account that goes while its watch opens: the stream ended after {took:.1?}");
+    assert!(took < SOON, "{took:?}");
+}
+
 /// Most of their time these wait; so they do it together.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_tells_of() {
@@ -82,6 +101,7 @@ async fn what_nobody_tells_of() {
         a_stale_authorizer(),
         no_watches_of_rights(),
         silent_watches_of_rights(),
+        an_account_that_goes_while_a_watch_opens(),
         a_nodes_rights_come_and_go_with_its_pods()
     );
 }
