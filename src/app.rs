@@ -19,7 +19,7 @@ pub mod status;
 mod typed;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -86,7 +86,7 @@ fn dispatch(
         Command::Version | Command::Get(_) | Command::Watch(_) => Ok(()),
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
         Command::Status => status::ask(loaded.config.admin.listen)
-            .and_then(|status| out.write_all(status.render().as_bytes()).map_err(|error| error.to_string()))
+            .and_then(|status| out.write_all(status.render(is_colored()).as_bytes()).map_err(|error| error.to_string()))
             .map_err(Failed::from),
         Command::Explain(explained) => explain::ask(loaded.config.admin.listen, explained)
             .map(|explanation| explain::render(&explanation, &explained.target))
@@ -103,6 +103,11 @@ fn dispatch(
             failure.code
         }
     }
+}
+
+/// Colors are for people. Whoever sets `NO_COLOR` wants none.
+fn is_colored() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// A look at a running daemon's cache.

@@ -13,17 +13,61 @@ use judge::cluster::Cluster;
 
 /// Runs the binary with nothing of this process's environment that could be a setting.
 fn informerd(line: &str) -> Output {
+    command(line).output().expect("the binary runs")
+}
+
+fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("INFORMERD_") || name == "KUBECONFIG" {
             command.env_remove(name);
         }
     }
-    command.args(line.split_whitespace()).output().expect("the binary runs")
+    command.args(line.split_whitespace());
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// A running daemon.
+struct Daemon {
+    child: std::process::Child,
+    admin: String,
+}
+
+impl Daemon {
+    fn start(kubeconfig: &std::path::Path, config: &std::path::Path) -> Self {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let admin = free.to_string();
+        let (kubeconfig, config) = (kubeconfig.display(), config.display());
+        let line = format!(
+            "run --kubeconfig {kubeconfig} --config {config} --listen http://127.0.0.1:0 --admin {admin} --log-level error"
+        );
+        let child = command(&line).spawn().expect("the binary runs");
+        Self { child, admin }
+    }
+
+    /// What `informerd status` says once it says this; the bound only keeps a failing test from hanging.
+    async fn status_with(&self, words: &str) -> String {
+        let mut last = String::new();
+        for _ in 0..600 {
+            last = text(&informerd(&format!("status --admin {}", self.admin)).stdout);
+            if last.contains(words) {
+                return last;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("never {words:?}: {last}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
 }
 
 #[test]
@@ -96,7 +140,14 @@ async fn check_tells_what_each_user_may_read() {
     let (code, out, _) = check(cluster.admin(), &format!("--config {}", file.display()));
     assert_eq!(code, Some(0), "{out}");
 
-    cluster.stop_apiserver().await;
+    let daemon = Daemon::start(cluster.admin(), &file);
+    let before = daemon.status_with(": ready\n").await;
+    assert!(before.contains("watching"), "{before}");
+    cluster.kill_apiserver().await;
+    // Still ready, and the truth beside it.
+    let after = daemon.status_with(": ready, apiserver unreachable\n\napiserver  unreachable for ").await;
+    assert!(after.contains("what is served is up to ") && after.contains("Connection refused"), "{after}");
+
     let (code, out, err) = check(cluster.admin(), "");
     assert_eq!(code, Some(1));
     assert!(out.starts_with("configuration: ok"), "{out}");

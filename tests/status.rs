@@ -96,7 +96,7 @@ async fn a_browser_shows_it_live() {
 
 const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0}";
 
-const EMPTY: &str = "{version: '', ready: true, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
+const EMPTY: &str = "{version: '', ready: true, upstream: {reachable: true, lastError: ''}, servedAgeSeconds: 0, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
                      connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +106,7 @@ async fn a_terminal_shows_the_same() {
     let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
     Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     let admin = through.daemon.admin;
-    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render();
+    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render(false);
     assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
@@ -116,6 +116,57 @@ async fn a_terminal_shows_the_same() {
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;
+}
+
+/// What the page says while the apiserver answers, does not, and answers again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apiserver_that_is_gone_is_told_at_once() {
+    let (server, through) = daemon().await;
+    let address = server.address();
+    let admin = through.daemon.admin;
+    let mut page = Browser::open(&format!("http://{admin}/status")).await;
+    page.until("document.getElementById('state').textContent === 'ready'").await;
+    page.until(
+        "[...document.querySelectorAll('#caches tr')].map(r => r.cells[2].textContent).join() === 'watching,watching'",
+    )
+    .await;
+    assert_eq!(page.evaluate("document.getElementById('trouble').offsetHeight").await, 0);
+    assert!(readyz(admin).await.contains("[+]apiserver-reachable ok\nreadyz check passed\n"));
+    let revision = server.revision();
+    drop(server);
+
+    page.until("document.getElementById('state').textContent === 'ready, apiserver unreachable'").await;
+    let bad = "getComputedStyle(document.getElementById('state')).color === getComputedStyle(document.getElementById('trouble')).color \
+               && document.getElementById('state').className === 'bad'";
+    page.until(bad).await;
+    page.until("/^The apiserver has been unreachable for \\d+ s, since .+: .*cannot connect to .+ What is served is up to \\d+ s old\\.$/.test(document.getElementById('trouble').textContent)").await;
+    // Each informer tells what it does about it, and why.
+    page.until("/^(waiting to retry in|checking the revision)/.test(document.querySelectorAll('#caches tr')[0].cells[2].textContent) \
+                && document.querySelectorAll('#caches tr')[0].cells[2].className === 'bad'").await;
+    page.until("document.querySelectorAll('#caches td.error').length === 2").await;
+    if let Some(directory) = std::env::var_os("STATUS_PAGE_PNGS") {
+        page.screenshot(&std::path::Path::new(&directory).join("status-unreachable.png")).await;
+    }
+    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render(false);
+    assert!(text.contains(": ready, apiserver unreachable\n\napiserver  unreachable for "), "{text}");
+    assert!(text.contains("\n           what is served is up to "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("pods: cannot connect to ")), "{text}");
+    // It stays ready: it still serves what it has.
+    assert!(readyz(admin).await.ends_with("[-]apiserver-reachable failed: reason withheld\nreadyz check passed\n"));
+
+    let _server = sim::Server::builder().port(address.port()).revision(revision + 10).start().await.unwrap();
+    page.until("document.getElementById('state').textContent === 'ready'").await;
+    page.until(
+        "document.getElementById('trouble').hidden && document.querySelectorAll('#caches td.error').length === 0",
+    )
+    .await;
+}
+
+/// The body of the verbose page.
+async fn readyz(admin: std::net::SocketAddr) -> String {
+    let answer = Client::new(&format!("http://{admin}")).get("/readyz?verbose").await;
+    assert_eq!(answer.status, 200);
+    String::from_utf8(answer.body.to_vec()).unwrap()
 }
 
 /// For people to look at, into the directory `STATUS_PAGE_PNGS`; what a machine can see of it is asserted: at every width nothing

@@ -5,12 +5,13 @@ use std::fmt::Debug;
 use http::request::Parts;
 use serde::Serialize;
 
-use super::{Explaining, Totals};
+use super::{Apiserver, Explaining, Totals};
 
 /// Hands out the state of everything, without waiting for any of it.
 pub trait Introspect: Debug + Send + Sync + 'static {
     fn caches(&self) -> Vec<CacheInfo>;
     fn totals(&self) -> Totals;
+    fn apiserver(&self) -> Apiserver;
 
     /// A bounded number of them, those that matter most first.
     fn clients(&self) -> Vec<ClientInfo>;
@@ -65,10 +66,18 @@ pub struct CacheInfo {
     pub encoding: String,
     /// Whether it answers reads now.
     pub ready: bool,
-    /// The reflector's state, such as `listing` or `watching`.
+    /// The reflector's state, such as `follow` or `wait`.
     pub state: String,
-    /// What went wrong last; empty when nothing did.
+    /// The same in words, such as `watching` or `waiting to retry`.
+    pub step: String,
+    /// Seconds until the next attempt, while it waits.
+    pub retry_seconds: Option<u64>,
+    /// Whether events are not followed because of the last error.
+    pub failing: bool,
+    /// What went wrong last, also if it went well since; empty when nothing did.
     pub last_error: String,
+    /// Seconds since then.
+    pub error_seconds: Option<u64>,
     pub pinned: bool,
     /// A string, as everywhere in Kubernetes.
     pub resource_version: String,
@@ -107,6 +116,10 @@ impl Introspect for NoCaches {
 
     fn totals(&self) -> Totals {
         Totals::default()
+    }
+
+    fn apiserver(&self) -> Apiserver {
+        Apiserver::default()
     }
 
     fn clients(&self) -> Vec<ClientInfo> {

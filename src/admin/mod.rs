@@ -1,14 +1,17 @@
 //! For the operator, on a thread and a port of its own: health, metrics, and a look into the caches. A slow scrape
 //! never holds up traffic, and a busy daemon still answers its probes.
 
+mod apiserver;
 mod caches;
 mod config;
 mod explain;
+mod health;
 mod routes;
 mod server;
 mod spared;
 mod status;
 
+pub use apiserver::Apiserver;
 pub use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, NoCaches};
 pub use config::Config;
 pub use explain::{Explaining, Explanation};

@@ -1,16 +1,15 @@
 //! The admin pages: a pure function of the path and of what the daemon says of itself.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 
 use super::status::{Past, Status};
-use super::{Introspect, explain};
-use crate::lifecycle::readiness::{PendingState, Registry};
+use super::{Introspect, explain, health};
+use crate::lifecycle::readiness::Registry;
 use crate::telemetry::{CONTENT_TYPE, Metrics};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -20,7 +19,7 @@ const INDEX: &str = "\
 informerd
 
 /livez          200 while the process runs
-/readyz         200 when ready; else 503 and what is pending
+/readyz         200 when ready; else 503 and what is pending; with ?verbose every check, as /livez has it
 /metrics        counters for Prometheus
 /status         what it does, for a browser; `informerd status` says it in a terminal
 /status.json    the same as JSON
@@ -35,7 +34,7 @@ const PROBES_INDEX: &str = "\
 informerd
 
 /livez          200 while the process runs
-/readyz         200 when ready; else 503 and what is pending
+/readyz         200 when ready; else 503 and what is pending; with ?verbose every check, as /livez has it
 /metrics        counters for Prometheus
 ";
 
@@ -51,7 +50,8 @@ pub(super) struct Pages {
 // === impl Pages ===
 
 impl Pages {
-    pub(super) fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    pub(super) fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         if PATHS.contains(&path) && method != Method::GET && method != Method::HEAD {
             let mut response = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only get is supported\n".to_owned());
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
@@ -59,8 +59,8 @@ impl Pages {
         }
         match path {
             "/" => page(StatusCode::OK, TEXT, INDEX.to_owned()),
-            "/livez" => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
-            "/readyz" => self.readyz(),
+            "/livez" => verdict(health::live(health::is_verbose(query))),
+            "/readyz" => verdict(health::ready(&self.readiness, &self.caches.apiserver(), health::is_verbose(query))),
             "/metrics" => page(StatusCode::OK, CONTENT_TYPE, self.metrics.encode()),
             "/debug/caches" => self.caches(),
             "/status" => asset("text/html; charset=utf-8", include_str!("status/page.html")),
@@ -83,29 +83,11 @@ impl Pages {
     }
 
     /// The pages for the network: nothing of what is cached, and no names of clients.
-    pub(super) fn answer_network(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        match path {
-            "/livez" | "/readyz" | "/metrics" => self.answer(method, path),
+    pub(super) fn answer_network(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
+        match uri.path() {
+            "/livez" | "/readyz" | "/metrics" => self.answer(method, uri),
             _ => page(StatusCode::NOT_FOUND, TEXT, PROBES_INDEX.to_owned()),
         }
-    }
-
-    fn readyz(&self) -> Response<Full<Bytes>> {
-        let pending = self.readiness.pending();
-        if pending.is_empty() {
-            return page(StatusCode::OK, TEXT, "ok\n".to_owned());
-        }
-        let mut text = String::from("not ready\n");
-        for entry in pending {
-            let state = match entry.state {
-                PendingState::Waiting => "pending",
-                PendingState::Failed => "failed",
-                PendingState::Withdrawn => "withdrawn",
-            };
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{}: {state}", entry.name);
-        }
-        page(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
     }
 
     fn status(&self) -> Response<Full<Bytes>> {
@@ -132,6 +114,10 @@ fn asset(content_type: &'static str, text: &'static str) -> Response<Full<Bytes>
                   base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
     response
+}
+
+fn verdict(health::Verdict { good, text }: health::Verdict) -> Response<Full<Bytes>> {
+    page(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, TEXT, text)
 }
 
 fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {

@@ -166,7 +166,7 @@ async fn connection(stream: TcpStream, pages: Pages, access: Access) {
 
 async fn respond(pages: &Pages, request: Request<Incoming>, access: Access) -> Response<Full<Bytes>> {
     if access == Access::Network {
-        return pages.answer_network(request.method(), request.uri().path());
+        return pages.answer_network(request.method(), request.uri());
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(|host| !is_direct(host)) {
@@ -177,7 +177,7 @@ async fn respond(pages: &Pages, request: Request<Incoming>, access: Access) -> R
     if request.uri().path().starts_with(explain::PREFIX) {
         return pages.explain(request.into_parts().0).await;
     }
-    pages.answer(request.method(), request.uri().path())
+    pages.answer(request.method(), request.uri())
 }
 
 /// Whether a Host header names localhost or an address. A page of a browser whose own name was made to resolve to this

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
+use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
@@ -74,6 +74,9 @@ pub(super) struct Status {
     resident_bytes: u64,
     #[serde(flatten)]
     totals: Totals,
+    upstream: Apiserver,
+    /// What is served from the caches is at most this old, in seconds.
+    served_age_seconds: u64,
     caches: Vec<CacheInfo>,
     clients: Vec<ClientInfo>,
     forwards: Vec<ForwardInfo>,
@@ -107,6 +110,7 @@ impl Past {
 
 impl Status {
     pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past) -> Self {
+        let caches = super::caches::sorted(daemon.caches());
         let pending: Vec<_> = readiness.pending().into_iter().map(|entry| entry.name.to_string()).collect();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -115,12 +119,19 @@ impl Status {
             pending,
             resident_bytes: telemetry::resident_bytes().unwrap_or(0),
             totals: daemon.totals(),
-            caches: super::caches::sorted(daemon.caches()),
+            upstream: daemon.apiserver(),
+            served_age_seconds: served_age(&caches),
+            caches,
             clients: daemon.clients(),
             forwards: daemon.forwards(),
             past: past.points.lock().iter().copied().collect(),
         }
     }
+}
+
+/// Of all caches that answer reads, the one of which the apiserver has said nothing for longest.
+fn served_age(caches: &[CacheInfo]) -> u64 {
+    caches.iter().filter(|cache| cache.ready).map(|cache| cache.silent_seconds).max().unwrap_or(0)
 }
 
 fn now() -> u64 {

@@ -12,12 +12,22 @@ struct Two;
 
 impl Introspect for Two {
     fn caches(&self) -> Vec<CacheInfo> {
-        let info = |resource: &str| CacheInfo { resource: resource.into(), objects: 7, ..Default::default() };
-        vec![info("services"), info("pods")]
+        let info = |resource: &str, ready, silent_seconds| CacheInfo {
+            resource: resource.into(),
+            objects: 7,
+            ready,
+            silent_seconds,
+            ..Default::default()
+        };
+        vec![info("services", true, 9), info("pods", true, 3), info("secrets", false, 100)]
     }
 
     fn totals(&self) -> Totals {
         Totals { server: "https://10.0.0.1".into(), served: 5, ..Default::default() }
+    }
+
+    fn apiserver(&self) -> Apiserver {
+        Apiserver { last_error: "no route".into(), since_seconds: 80, silent_seconds: Some(83), ..Default::default() }
     }
 
     fn clients(&self) -> Vec<ClientInfo> {
@@ -71,6 +81,10 @@ fn ready_only_when_nothing_is_pending() {
     let readiness = Registry::new();
     let admin = start(&readiness, &fatal);
     assert_eq!(get(&admin, "/readyz"), (200, "ok\n".to_owned()));
+    let verbose = "[+]ping ok\n[-]apiserver-reachable failed: reason withheld\nreadyz check passed\n";
+    assert_eq!(get(&admin, "/readyz?verbose"), (200, verbose.to_owned()));
+    assert_eq!(get(&admin, "/livez?verbose"), (200, "[+]ping ok\nlivez check passed\n".to_owned()));
+    assert!(ask_at(admin.probes().unwrap(), "GET", "/readyz?verbose", "10.1.2.3").contains(verbose));
     readiness.withdraw("draining");
     assert_eq!(get(&admin, "/readyz"), (503, "not ready\ndraining: withdrawn\n".to_owned()));
 }
@@ -87,13 +101,16 @@ fn serves_metrics_and_caches() {
     assert_eq!(status, 200);
     let caches: serde_json::Value = serde_json::from_str(&caches).unwrap();
     let names: Vec<_> = caches["caches"].as_array().unwrap().iter().map(|cache| cache["resource"].as_str()).collect();
-    assert_eq!(names, [Some("pods"), Some("services")], "sorted");
+    assert_eq!(names, [Some("pods"), Some("secrets"), Some("services")], "sorted");
     assert_eq!(caches["caches"][0]["objects"], 7);
 
     let (status, text) = get(&admin, "/status.json");
     assert_eq!(status, 200);
     let status: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&status["ready"], &status["served"]), (&true.into(), &5.into()), "{text}");
+    let upstream =
+        serde_json::json!({"reachable": false, "sinceSeconds": 80, "lastError": "no route", "silentSeconds": 83});
+    assert_eq!((&status["upstream"], &status["servedAgeSeconds"]), (&upstream, &9.into()), "{text}");
     assert_eq!(status["caches"], caches["caches"]);
     for path in ["/status", "/status.js", "/status.css"] {
         let answer = ask(&admin, "GET", path, "localhost");

@@ -112,10 +112,20 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
 ];
 
-const UPSTREAM_STATE: &[PerProcess<Upstream>] =
-    &[("upstream_reachable", "Whether the last request to the apiserver got an answer", |u| {
-        u64::from(u.is_reachable())
-    })];
+const UPSTREAM_STATE: &[PerProcess<Upstream>] = &[
+    ("upstream_reachable", "Whether the last request to the apiserver got an answer", |u| u64::from(u.is_reachable())),
+    (
+        "upstream_unreachable_seconds",
+        "Seconds for which no request to the apiserver has got an answer; 0 while they do",
+        |u| {
+            let health = u.health();
+            if health.reachable { 0 } else { health.since.elapsed().as_secs() }
+        },
+    ),
+    ("upstream_silent_seconds", "Seconds since anything came from the apiserver", |u| {
+        u.metrics().heard().unwrap_or_else(|| u.health().since).elapsed().as_secs()
+    }),
+];
 
 const GRPC_GAUGES: &[PerProcess<GrpcMetrics>] = &[
     ("grpc_watches", "Open gRPC watches", |m| unsigned(m.watches_open.get())),

@@ -9,7 +9,7 @@ use http::request::Parts;
 use tokio::time::Instant;
 
 use super::explain::Explainer;
-use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Spared, Totals, Traffic};
+use crate::admin::{Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Spared, Totals, Traffic};
 use crate::grpc::{self, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
@@ -52,6 +52,16 @@ impl Introspect for Everything {
             upstream_connections: load(&upstream.connections),
             upstream_in_flight: load(&upstream.in_flight),
             upstream_connect_errors: load(&upstream.connect_errors),
+        }
+    }
+
+    fn apiserver(&self) -> Apiserver {
+        let health = self.upstream.health();
+        Apiserver {
+            reachable: health.reachable,
+            since_seconds: health.since.elapsed().as_secs(),
+            last_error: health.error.as_deref().unwrap_or_default().to_owned(),
+            silent_seconds: self.upstream.metrics().heard().map(|at| at.elapsed().as_secs()),
         }
     }
 
@@ -147,8 +157,12 @@ fn info(informer: &Informer) -> CacheInfo {
         label_selector: scope.label_selector.to_string(),
         encoding: informer.key().encoding.as_str().to_owned(),
         ready: stats.state.is_ready(),
-        state: reflector.state.to_string(),
+        state: reflector.state.to_owned(),
+        step: reflector.step().to_owned(),
+        retry_seconds: reflector.retry_at.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
+        failing: reflector.failing.is_some(),
         last_error: reflector.last_error.unwrap_or_default(),
+        error_seconds: reflector.last_error_at.map(|at| at.elapsed().as_secs()),
         pinned: informer.is_pinned(),
         resource_version: stats.rv.to_string(),
         objects: count(stats.objects),

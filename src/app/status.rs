@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::admin::Spared;
+use crate::admin::{Apiserver, Spared};
 
 /// The daemon is on this machine: it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,6 +27,9 @@ pub struct Status {
     pub server: String,
     pub ready: bool,
     pub pending: Vec<String>,
+    /// A daemon that does not say it is of another version, and taken for one whose apiserver answers.
+    pub upstream: Option<Apiserver>,
+    pub served_age_seconds: u64,
     pub resident_bytes: u64,
     pub spared: Spared,
     pub served: u64,
@@ -53,7 +56,11 @@ pub struct Cache {
     pub encoding: String,
     pub ready: bool,
     pub state: String,
+    pub step: String,
+    pub retry_seconds: Option<u64>,
+    pub failing: bool,
     pub last_error: String,
+    pub error_seconds: Option<u64>,
     pub objects: u64,
     pub bytes: u64,
     pub window_seconds: u64,
@@ -127,17 +134,16 @@ pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers:
 // === impl Status ===
 
 impl Status {
-    pub fn render(&self) -> String {
-        let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
-        let mut text = format!(
-            "informerd {} before {}: {state}\n\n\
-             spared     {}\n\
+    /// `colors`: what is wrong is red.
+    pub fn render(&self, colors: bool) -> String {
+        let mut text = self.head(colors);
+        let _ = write!(
+            text,
+            "spared     {}\n\
              requests   {} reads from the caches, {} forwarded, {} refused; {} of its own\n\
              clients    {} connections, {} watches\n\
              upstream   {} connections, {} requests under way\n\
              memory     {}\n",
-            self.version,
-            self.server,
             self.spared,
             self.served,
             self.forwarded,
@@ -155,8 +161,10 @@ impl Status {
         }
         text.push('\n');
         text.push_str(&table(&self.rows()));
-        for cache in self.caches.iter().filter(|cache| !cache.ready && !cache.last_error.is_empty()) {
-            let _ = writeln!(text, "{}: {}", cache.resource, cache.last_error);
+        for cache in self.caches.iter().filter(|cache| cache.is_in_trouble()) {
+            let ago = cache.error_seconds.map_or_else(String::new, |seconds| format!(" ({} ago)", duration(seconds)));
+            text.push_str(&red(&format!("{}: {}{ago}", cache.resource, cache.last_error), colors));
+            text.push('\n');
         }
         if !self.clients.is_empty() {
             text.push('\n');
@@ -166,6 +174,26 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&self.forward_rows()));
             text.push_str(&self.changes());
+        }
+        text
+    }
+
+    /// Who it is, whether it is ready, and whether the apiserver answers.
+    fn head(&self, colors: bool) -> String {
+        let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
+        let who = format!("informerd {} before {}: {state}", self.version, self.server);
+        let Some(upstream) = self.upstream.as_ref().filter(|upstream| upstream.is_unreachable()) else {
+            return format!("{who}\n\n");
+        };
+        let mut text = format!("{}\n\n", red(&format!("{who}, apiserver unreachable"), colors));
+        let since = duration(upstream.since_seconds);
+        let mut lines = vec![format!("apiserver  unreachable for {since}: {}", upstream.last_error)];
+        if self.caches.iter().any(|cache| cache.ready) {
+            lines.push(format!("           what is served is up to {} old", duration(self.served_age_seconds)));
+        }
+        for line in lines {
+            text.push_str(&red(&line, colors));
+            text.push('\n');
         }
         text
     }
@@ -232,7 +260,7 @@ impl Status {
             vec![
                 resource,
                 of.join(","),
-                if cache.ready { cache.state.clone() } else { format!("not ready: {}", cache.state) },
+                if cache.ready { cache.doing() } else { format!("not ready: {}", cache.doing()) },
                 duration(cache.silent_seconds.unwrap_or(cache.idle_seconds)),
                 cache.objects.to_string(),
                 bytes(cache.bytes),
@@ -244,6 +272,29 @@ impl Status {
         }));
         rows
     }
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// The step in words. An older daemon has only the state.
+    fn doing(&self) -> String {
+        let step = if self.step.is_empty() { &self.state } else { &self.step };
+        match self.retry_seconds {
+            Some(seconds) => format!("{step} in {}", duration(seconds)),
+            None => step.clone(),
+        }
+    }
+
+    /// Whether its last error is why it does not follow the apiserver.
+    fn is_in_trouble(&self) -> bool {
+        (self.failing || !self.ready) && !self.last_error.is_empty()
+    }
+}
+
+/// A line that stands out on a terminal.
+fn red(line: &str, colors: bool) -> String {
+    if colors { format!("\x1b[31m{line}\x1b[0m") } else { line.to_owned() }
 }
 
 fn or_none(text: &str) -> String {
@@ -295,7 +346,7 @@ mod tests {
             "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
             {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
         let status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render();
+        let text = status.render(false);
         for line in [
             "informerd 1.2.3 before https://a: not ready: informer pods",
             "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
@@ -311,11 +362,36 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         }
+        assert!(!text.contains("unreachable"), "a daemon that does not tell: {text}");
         let plot = text.lines().find(|line| line.starts_with("plot")).unwrap();
         assert!(
             plot.contains('▅') && plot.contains('█') && plot.ends_with("requests spared in the last 60s, at most 60/s"),
             "{plot}"
         );
+    }
+
+    #[test]
+    fn an_apiserver_that_does_not_answer_stands_out() {
+        let json = r#"{"version":"1","server":"https://a","ready":true,"servedAgeSeconds":85,
+            "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect","silentSeconds":84},
+            "caches":[{"resource":"pods","ready":true,"state":"wait","step":"waiting to retry","retrySeconds":3,
+            "failing":true,"lastError":"broke off","errorSeconds":4,"silentSeconds":85},
+            {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"}]}"#;
+        let mut status: Status = serde_json::from_str(json).unwrap();
+        let text = status.render(false);
+        for line in [
+            "informerd 1 before https://a: ready, apiserver unreachable",
+            "apiserver  unreachable for 80s: cannot connect",
+            "           what is served is up to 85s old",
+            "pods: broke off (4s ago)",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
+            let painted = status.render(true);
+            assert!(painted.contains(&format!("\x1b[31m{line}\x1b[0m\n")), "{line}\nin\n{painted}");
+        }
+        assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
+        status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
+        assert!(status.render(true).starts_with("informerd 1 before https://a: ready\n\n"));
     }
 
     #[test]

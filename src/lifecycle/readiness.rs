@@ -21,6 +21,14 @@ pub struct Latch {
     released: bool,
 }
 
+/// One latch, released or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: String,
+    /// Why it keeps the process from being ready; `None` once it is released.
+    pub pending: Option<PendingState>,
+}
+
 /// One latch that keeps the process from being ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
@@ -41,8 +49,9 @@ pub enum PendingState {
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// By id, so that they are listed in the order of their making.
-    pending: BTreeMap<u64, Pending>,
+    /// By id, so that they are listed in the order of their making. Latches are made when the process starts, so there are
+    /// few.
+    checks: BTreeMap<u64, Check>,
 }
 
 // === impl Registry ===
@@ -64,19 +73,25 @@ impl Registry {
     }
 
     pub fn is_ready(&self) -> bool {
-        self.inner.lock().pending.is_empty()
+        self.inner.lock().checks.values().all(|check| check.pending.is_none())
     }
 
     /// What readiness waits for, oldest first.
     pub fn pending(&self) -> Vec<Pending> {
-        self.inner.lock().pending.values().cloned().collect()
+        let pending = |check: &Check| Some(Pending { name: check.name.clone(), state: check.pending? });
+        self.inner.lock().checks.values().filter_map(pending).collect()
+    }
+
+    /// All latches, oldest first.
+    pub fn checks(&self) -> Vec<Check> {
+        self.inner.lock().checks.values().cloned().collect()
     }
 
     fn add(&self, name: String, state: PendingState) -> u64 {
         let mut inner = self.inner.lock();
         inner.next += 1;
         let id = inner.next;
-        inner.pending.insert(id, Pending { name, state });
+        inner.checks.insert(id, Check { name, pending: Some(state) });
         id
     }
 }
@@ -86,17 +101,20 @@ impl Registry {
 impl Latch {
     pub fn release(mut self) {
         self.released = true;
-        self.registry.inner.lock().pending.remove(&self.id);
+        self.set(None);
+    }
+
+    fn set(&self, pending: Option<PendingState>) {
+        if let Some(check) = self.registry.inner.lock().checks.get_mut(&self.id) {
+            check.pending = pending;
+        }
     }
 }
 
 impl Drop for Latch {
     fn drop(&mut self) {
-        if self.released {
-            return;
-        }
-        if let Some(pending) = self.registry.inner.lock().pending.get_mut(&self.id) {
-            pending.state = PendingState::Failed;
+        if !self.released {
+            self.set(Some(PendingState::Failed));
         }
     }
 }
@@ -118,6 +136,8 @@ mod tests {
         );
         nodes.release();
         assert!(registry.is_ready());
+        let names: Vec<_> = registry.checks().into_iter().map(|check| (check.name, check.pending)).collect();
+        assert_eq!(names, [("informer pods".to_owned(), None), ("informer nodes".to_owned(), None)]);
     }
 
     #[test]

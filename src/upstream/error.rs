@@ -64,6 +64,13 @@ impl Cause {
     pub fn get(&self) -> &(dyn StdError + 'static) {
         &*self.0
     }
+
+    /// Whether the connection lives on: the request's own body broke off, or its stream alone was reset.
+    fn is_of_one_request(&self) -> bool {
+        let Some(error) = self.0.downcast_ref::<hyper::Error>() else { return false };
+        let reset = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+        error.is_user() || reset.is_some_and(h2::Error::is_reset)
+    }
 }
 
 impl fmt::Debug for Cause {
@@ -111,10 +118,11 @@ impl UpstreamError {
 
     /// Whether the apiserver could not be reached or did not answer, as opposed to having answered.
     pub fn is_unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect { .. } | Self::Tls { .. } | Self::Timeout { .. } | Self::Request(_) | Self::Body(_)
-        )
+        match self {
+            Self::Connect { .. } | Self::Tls { .. } | Self::Timeout { .. } => true,
+            Self::Request(cause) | Self::Body(cause) => !cause.is_of_one_request(),
+            _ => false,
+        }
     }
 
     /// One word for what happened, of few.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::stamp::Stamp;
 
 /// Series kept apart; what comes beyond is counted under the resource "other". Resources times verbs times codes of a
 /// large cluster stay far below.
@@ -63,6 +66,8 @@ pub struct UpstreamMetrics {
     pub received_bytes: AtomicU64,
     /// Events and bookmarks of the informers' own watches, and of those that prove what they have.
     pub received_events: AtomicU64,
+    /// When anything of an answer came last.
+    pub(super) heard: Stamp,
     /// Bytes of request bodies that are kept until their answer begins, should they have to be sent again.
     pub kept_request_bytes: AtomicU64,
 }
@@ -103,6 +108,11 @@ impl UpstreamMetrics {
             .iter()
             .filter(|(series, _)| series.verb == verb && resource.is_none_or(|name| name == &*series.resource));
         matching.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// When the apiserver said anything last, to anybody.
+    pub fn heard(&self) -> Option<Instant> {
+        self.heard.get()
     }
 
     /// Requests of our own, whatever came of them.

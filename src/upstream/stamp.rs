@@ -31,6 +31,12 @@ impl Stamp {
     }
 }
 
+impl Default for Stamp {
+    fn default() -> Self {
+        Self::new(Instant::now())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ async fn clients_of_the_typed_api_are_shown_with_their_user() {
     // In the terminal, too.
     let address = world.daemon.daemon.admin;
     let shown =
-        tokio::task::spawn_blocking(move || informerd::app::status::ask(address)).await.unwrap().unwrap().render();
+        tokio::task::spawn_blocking(move || informerd::app::status::ask(address)).await.unwrap().unwrap().render(false);
     let line = shown.lines().find(|line| line.contains("grpc-go/1.80.0")).expect("a row");
     assert_eq!(
         line.split_whitespace().take(6).collect::<Vec<_>>(),

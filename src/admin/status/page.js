@@ -117,19 +117,25 @@ function scope(cache) {
 	return parts.filter(Boolean).join(', ');
 }
 
+function doing(cache) {
+	const step = cache.retrySeconds === null ? cache.step : `${cache.step} in ${seconds(cache.retrySeconds)}`;
+	return cache.ready ? step : `not ready: ${step}`;
+}
+
 function rows(caches) {
 	return caches.flatMap((cache) => {
 		const row = element('tr');
 		const lag = cache.silentSeconds ?? cache.idleSeconds;
+		const kind = cache.failing ? 'bad' : cache.ready ? 'good' : 'wait';
 		row.append(
 			element('td', `${cache.resource}${cache.encoding === 'json' ? '' : ` (${cache.encoding})`}`),
 			element('td', scope(cache)),
-			element('td', cache.ready ? cache.state : `not ready: ${cache.state}`, cache.ready ? 'good' : 'wait'),
+			element('td', doing(cache), kind),
 			...[seconds(lag), grouped(cache.objects), bytes(cache.bytes), seconds(cache.windowSeconds), grouped(cache.watchers), grouped(cache.events), grouped(cache.relists)].map((text) => element('td', text, 'n')),
 		);
-		if (!cache.lastError || cache.ready) return [row];
+		if (!cache.lastError || (cache.ready && !cache.failing)) return [row];
 		const error = element('tr');
-		const cell = element('td', cache.lastError, 'error');
+		const cell = element('td', `${cache.lastError} (${seconds(cache.errorSeconds ?? 0)} ago)`, 'error');
 		cell.colSpan = 10;
 		error.append(cell);
 		return [row, error];
@@ -157,6 +163,13 @@ function forwards(all) {
 	});
 }
 
+// What there is to know of an apiserver that does not answer.
+function trouble({ upstream, caches, servedAgeSeconds, now }) {
+	const since = new Date((now - upstream.sinceSeconds) * 1000).toLocaleTimeString();
+	const age = caches.some((cache) => cache.ready) ? ` What is served is up to ${seconds(servedAgeSeconds)} old.` : '';
+	return `The apiserver has been unreachable for ${seconds(upstream.sinceSeconds)}, since ${since}: ${upstream.lastError}.${age}`;
+}
+
 let draw = () => {};
 addEventListener('resize', () => draw());
 
@@ -164,8 +177,13 @@ function show(status) {
 	byId('version').textContent = status.version;
 	byId('server').textContent = status.server;
 	const state = byId('state');
-	state.textContent = status.ready ? 'ready' : `not ready: ${status.pending.join(', ')}`;
-	state.className = status.ready ? 'good' : 'wait';
+	const word = status.ready ? 'ready' : `not ready: ${status.pending.join(', ')}`;
+	// Without an error nobody has asked yet.
+	const unreachable = !status.upstream.reachable && status.upstream.lastError !== '';
+	state.textContent = unreachable ? `${word}, apiserver unreachable` : word;
+	state.className = unreachable ? 'bad' : status.ready ? 'good' : 'wait';
+	byId('trouble').hidden = !unreachable;
+	byId('trouble').textContent = unreachable ? trouble(status) : '';
 	const ready = status.caches.filter((cache) => cache.ready).length;
 	byId('informers').textContent = `${ready} of ${status.caches.length} ready`;
 	byId('tiles').replaceChildren(...tiles(status));

@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::{Lease, UpstreamMetrics};
 use crate::upstream::error::{BoxError, Cause, UpstreamError};
@@ -64,6 +65,7 @@ impl Body for UpstreamBody {
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 self.metrics.received_bytes.fetch_add(length as u64, Ordering::Relaxed);
+                self.metrics.heard.set(Instant::now());
                 if self.inner.is_end_stream() {
                     self.ended();
                 }

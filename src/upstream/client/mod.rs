@@ -4,6 +4,7 @@
 mod body;
 mod call;
 mod connect;
+mod health;
 mod pool;
 mod replay;
 mod source;
@@ -15,7 +16,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -31,11 +32,13 @@ use tracing::Instrument as _;
 
 pub use body::{ReqBody, UpstreamBody, empty, full};
 pub use call::CallOptions;
+pub use health::Health;
 pub use pool::ConnectionId;
 pub use source::{ConfigSource, UpstreamCertificates};
 pub use warnings::Warnings;
 
 use self::connect::Connector;
+use self::health::Keeper;
 use self::pool::{Lease, Pool};
 use self::source::{AuthService, Loaded};
 pub use super::error::{Cause, UpstreamError};
@@ -91,9 +94,7 @@ struct Inner {
     current: ArcSwap<Generation>,
     reload: Mutex<Reload>,
     metrics: Arc<UpstreamMetrics>,
-    reachable: AtomicBool,
-    /// Counts the times the apiserver answered again after it had not.
-    recoveries: watch::Sender<u64>,
+    health: Keeper,
     /// API groups whose server refuses watch-lists, and when it last did.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
@@ -137,8 +138,7 @@ impl Upstream {
                 current: ArcSwap::from_pointee(first),
                 reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None }),
                 metrics,
-                reachable: AtomicBool::new(false),
-                recoveries: watch::Sender::new(0),
+                health: Keeper::new(),
                 refusals: parking_lot::Mutex::default(),
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
@@ -164,12 +164,17 @@ impl Upstream {
 
     /// Whether the last request got an answer, whatever it was.
     pub fn is_reachable(&self) -> bool {
-        self.inner.reachable.load(Ordering::Relaxed)
+        self.inner.health.is_reachable()
+    }
+
+    /// Whether the apiserver answers, since when, and why it does not.
+    pub fn health(&self) -> Health {
+        self.inner.health.health()
     }
 
     /// Moves when the apiserver answers again: whoever backs off because it did not need not wait any longer.
     pub fn recoveries(&self) -> watch::Receiver<u64> {
-        self.inner.recoveries.subscribe()
+        self.inner.health.recoveries()
     }
 
     pub fn metrics(&self) -> &Arc<UpstreamMetrics> {
@@ -214,23 +219,18 @@ impl Upstream {
                 .unwrap_or(Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit })),
             None => self.attempts(identity, request, options).await,
         };
+        self.learn(&result, options);
+        result
+    }
+
+    /// The one place that hears what every request has come to.
+    fn learn<T>(&self, result: &Result<Response<T>, UpstreamError>, options: &CallOptions) {
         let code = result.as_ref().map_or(0, |response| response.status().as_u16());
         self.inner.metrics.count_request(options.verb, &options.resource, code);
-        match &result {
-            Ok(_) => {
-                if !self.inner.reachable.swap(true, Ordering::AcqRel) {
-                    tracing::info!(apiserver = %self.authority(), "apiserver answers");
-                    self.inner.recoveries.send_modify(|count| *count += 1);
-                }
-            }
-            Err(error) if error.is_unreachable() => {
-                if self.inner.reachable.swap(false, Ordering::AcqRel) {
-                    tracing::warn!(apiserver = %self.authority(), %error, "apiserver does not answer");
-                }
-            }
-            Err(_) => {}
+        if result.is_ok() {
+            self.inner.metrics.heard.set(Instant::now());
         }
-        result
+        self.inner.health.learn(result, &self.inner.current.load().authority);
     }
 
     /// Sends a request that asks for another protocol, by HTTP/1.1 on a connection of its own. Where the response is a
@@ -247,9 +247,9 @@ impl Upstream {
         let request = self.prepare(&generation, identity, request, &options).await?;
         let result = generation.pool(identity).upgrade(request).await;
         spans::end(&span, &result);
-        let code = result.as_ref().map_or(0, |response| response.status().as_u16());
-        self.inner.metrics.count_request(options.verb, &options.resource, code);
-        if code == StatusCode::UNAUTHORIZED && identity == Identity::Own {
+        self.learn(&result, &options);
+        let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
+        if refused && identity == Identity::Own {
             self.renew(generation.number).await;
         }
         result

@@ -179,6 +179,26 @@ async fn a_write_is_never_sent_twice() {
     assert!(!client.is_reachable());
 }
 
+/// The apiserver has no part in it.
+#[tokio::test]
+async fn a_body_that_its_client_gives_up_says_nothing_of_the_apiserver() {
+    let drained = |request: Request<hyper::body::Incoming>, _| async move {
+        request.into_body().collect().await.ok();
+        answer(200, "")
+    };
+    for server in [FakeServer::plain(drained).await, FakeServer::tls(&["h2"], 100, drained).await] {
+        let client = Upstream::from_config(server.config()).await.unwrap();
+        client.send(Identity::Bare, get("/")).await.unwrap();
+        let gone =
+            || Err::<http_body::Frame<bytes::Bytes>, crate::upstream::error::BoxError>("the client is gone".into());
+        let parts = [Ok(http_body::Frame::data(bytes::Bytes::from_static(b"{"))), gone()];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(parts)).boxed_unsync();
+        let error = client.send(Identity::Bare, Request::post("/").body(body).unwrap()).await.err().unwrap();
+        assert!(matches!(error, UpstreamError::Request(_)), "{error:?}");
+        assert!(client.is_reachable(), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn waits_for_the_head_no_longer_than_asked() {
     let server = FakeServer::plain(|_, _| std::future::pending()).await;

@@ -28,6 +28,8 @@ pub struct ReflectorStatus {
     pub last_error_at: Option<Instant>,
     /// The HTTP status of the last error, 0 where there was none; cleared when events are followed again.
     pub failing: Option<u16>,
+    /// When the step begins that the reflector waits to do again.
+    pub retry_at: Option<Instant>,
     /// The state does not fit into memory, or did not when it was last tried.
     pub too_large: bool,
     /// Whole states taken after the first.
@@ -68,11 +70,31 @@ pub(super) struct Cold {
     pub(super) last_error: Option<String>,
     pub(super) last_error_at: Option<Instant>,
     pub(super) failing: Option<u16>,
+    pub(super) retry_at: Option<Instant>,
     pub(super) too_large: bool,
     pub(super) relists: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
     pub(super) paged: bool,
+}
+
+// === impl ReflectorStatus ===
+
+impl ReflectorStatus {
+    /// The state in words for people.
+    pub fn step(&self) -> &'static str {
+        match self.state {
+            "learn" => "starting",
+            "watchList" | "list" => "listing",
+            "check" | "confirm" => "checking the revision",
+            "watch" => "opening the watch",
+            "follow" => "watching",
+            "wait" => "waiting to retry",
+            "refused" => "waiting for memory",
+            "reset" => "starting anew",
+            _ => "ended",
+        }
+    }
 }
 
 // === impl Handle ===
@@ -86,6 +108,7 @@ impl Handle {
             last_error: None,
             last_error_at: None,
             failing: None,
+            retry_at: None,
             too_large: false,
             relists: 0,
             restarts: 0,
@@ -116,6 +139,7 @@ impl Handle {
             last_error: cold.last_error,
             last_error_at: cold.last_error_at,
             failing: cold.failing,
+            retry_at: cold.retry_at,
             too_large: cold.too_large,
             relists: cold.relists,
             restarts: cold.restarts,

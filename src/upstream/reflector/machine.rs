@@ -177,6 +177,14 @@ impl Machine {
         self.since
     }
 
+    /// When it goes on, while it waits.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Wait { until, .. } | State::Refused { until } => Some(until),
+            _ => None,
+        }
+    }
+
     /// Whether pages are used because watch-lists are refused.
     pub(super) fn paged(&self) -> bool {
         self.paged

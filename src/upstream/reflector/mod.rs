@@ -163,6 +163,7 @@ impl Reflector {
         self.handle.update(|status| {
             status.state = machine.state().as_str();
             status.since = machine.since();
+            status.retry_at = machine.retry_at();
             status.synced = synced;
             (status.relists, status.restarts) = (machine.syncs.saturating_sub(1), machine.restarts);
             (status.rewinds, status.paged) = (machine.rewinds, machine.paged());

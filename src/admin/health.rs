@@ -1,0 +1,111 @@
+//! `/livez` and `/readyz`. With `?verbose` each check has a line, as at the kube-apiserver.
+
+use std::fmt::Write as _;
+
+use super::Apiserver;
+use crate::lifecycle::readiness::{PendingState, Registry};
+
+/// What a page of health says, and whether all is well.
+pub(super) struct Verdict {
+    pub(super) good: bool,
+    pub(super) text: String,
+}
+
+/// One line of a verbose page.
+struct Line<'a> {
+    name: &'a str,
+    good: bool,
+}
+
+/// Whether the query asks for every check. The apiserver looks for the parameter alone, whatever its value is.
+pub(super) fn is_verbose(query: &str) -> bool {
+    query.split('&').any(|parameter| parameter.split('=').next() == Some("verbose"))
+}
+
+/// The process runs, or nobody would answer.
+pub(super) fn live(verbose: bool) -> Verdict {
+    if verbose { lines("livez", true, &[Line { name: "ping", good: true }]) } else { Verdict::ok() }
+}
+
+/// Whether the apiserver answers stands beside the verdict and does not change it: a daemon without its apiserver still
+/// serves what it has, and what it cannot serve nobody else could.
+pub(super) fn ready(readiness: &Registry, apiserver: &Apiserver, verbose: bool) -> Verdict {
+    let checks = readiness.checks();
+    let good = checks.iter().all(|check| check.pending.is_none());
+    if verbose {
+        let ping = Line { name: "ping", good: true };
+        let latches = checks.iter().map(|check| Line { name: &check.name, good: check.pending.is_none() });
+        let reachable = Line { name: "apiserver-reachable", good: apiserver.reachable };
+        let all: Vec<_> = std::iter::once(ping).chain(latches).chain([reachable]).collect();
+        return lines("readyz", good, &all);
+    }
+    if good {
+        return Verdict::ok();
+    }
+    let mut text = String::from("not ready\n");
+    for (name, state) in checks.iter().filter_map(|check| Some((&check.name, check.pending?))) {
+        let state = match state {
+            PendingState::Waiting => "pending",
+            PendingState::Failed => "failed",
+            PendingState::Withdrawn => "withdrawn",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name}: {state}");
+    }
+    Verdict { good, text }
+}
+
+fn lines(page: &str, good: bool, all: &[Line<'_>]) -> Verdict {
+    let mut text = String::new();
+    for Line { name, good } in all {
+        let (sign, verdict) = if *good { ('+', "ok") } else { ('-', "failed: reason withheld") };
+        let _ = writeln!(text, "[{sign}]{name} {verdict}");
+    }
+    let _ = writeln!(text, "{page} check {}", if good { "passed" } else { "failed" });
+    Verdict { good, text }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn ok() -> Self {
+        Self { good: true, text: "ok\n".to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbose_is_a_parameter() {
+        for (query, verbose) in
+            [("", false), ("verbose", true), ("verbose=1", true), ("a=b&verbose=", true), ("verboser", false)]
+        {
+            assert_eq!(is_verbose(query), verbose, "{query}");
+        }
+    }
+
+    #[test]
+    fn every_check_has_a_line() {
+        assert_eq!(live(true).text, "[+]ping ok\nlivez check passed\n");
+        let registry = Registry::new();
+        let (apiserver, pods) = (registry.latch("apiserver"), registry.latch("pods"));
+        apiserver.release();
+        let mut upstream = Apiserver { reachable: true, ..Apiserver::default() };
+        let verdict = ready(&registry, &upstream, true);
+        assert!(!verdict.good);
+        assert_eq!(
+            verdict.text,
+            "[+]ping ok\n[+]apiserver ok\n[-]pods failed: reason withheld\n[+]apiserver-reachable ok\nreadyz check failed\n"
+        );
+        pods.release();
+        upstream.reachable = false;
+        let verdict = ready(&registry, &upstream, true);
+        assert!(verdict.good, "a ready daemon stays ready without its apiserver");
+        assert_eq!(
+            verdict.text,
+            "[+]ping ok\n[+]apiserver ok\n[+]pods ok\n[-]apiserver-reachable failed: reason withheld\nreadyz check passed\n"
+        );
+    }
+}

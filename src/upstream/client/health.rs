@@ -1,0 +1,138 @@
+//! Whether the apiserver answers. Every request to it is heard of here, whoever made it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::UpstreamError;
+
+/// What the requests so far have come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the last request got an answer, whatever it was. False before the first one.
+    pub reachable: bool,
+    /// Since when that is so.
+    pub since: Instant,
+    /// Why the last request got no answer; `None` while the apiserver answers, and before the first request.
+    pub error: Option<Arc<str>>,
+}
+
+/// Keeps the health, and tells of changes.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    health: Mutex<Health>,
+    /// Counts the times the apiserver answered again after it had not.
+    recoveries: watch::Sender<u64>,
+}
+
+/// An error's text is cut to this many bytes.
+const LONGEST_ERROR: usize = 512;
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(super) fn new() -> Self {
+        let health = Health { reachable: false, since: Instant::now(), error: None };
+        Self { health: Mutex::new(health), recoveries: watch::Sender::new(0) }
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.health.lock().clone()
+    }
+
+    pub(super) fn is_reachable(&self) -> bool {
+        self.health.lock().reachable
+    }
+
+    pub(super) fn recoveries(&self) -> watch::Receiver<u64> {
+        self.recoveries.subscribe()
+    }
+
+    /// Takes in what a request has come to.
+    pub(super) fn learn<T>(&self, result: &Result<T, UpstreamError>, authority: &str) {
+        match result {
+            Ok(_) => self.answered(authority),
+            Err(error) if error.is_unreachable() => self.unanswered(error, authority),
+            Err(_) => {}
+        }
+    }
+
+    fn answered(&self, authority: &str) {
+        let mut health = self.health.lock();
+        if health.reachable {
+            return;
+        }
+        *health = Health { reachable: true, since: Instant::now(), error: None };
+        drop(health);
+        tracing::info!(apiserver = authority, "apiserver answers");
+        self.recoveries.send_modify(|count| *count += 1);
+    }
+
+    fn unanswered(&self, error: &UpstreamError, authority: &str) {
+        let text = cut(error.to_string());
+        let mut health = self.health.lock();
+        let was_reachable = std::mem::replace(&mut health.reachable, false);
+        if was_reachable || health.error.is_none() {
+            health.since = Instant::now();
+        }
+        health.error = Some(text.into());
+        drop(health);
+        if was_reachable {
+            tracing::warn!(apiserver = authority, %error, "apiserver does not answer");
+        }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST_ERROR {
+        let end = (0..=LONGEST_ERROR).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::upstream::error::Cause;
+
+    fn broken(text: &str) -> Result<(), UpstreamError> {
+        Err(UpstreamError::Request(Cause::new(text.to_owned())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tells_since_when_the_apiserver_does_not_answer_and_why() {
+        let keeper = Keeper::new();
+        let mut recoveries = keeper.recoveries();
+        let first = keeper.health();
+        assert_eq!((first.reachable, first.error), (false, None), "nothing was asked yet");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        keeper.learn(&Ok(()), "a");
+        assert!(recoveries.has_changed().unwrap());
+        recoveries.mark_unchanged();
+        let healthy = keeper.health();
+        assert_eq!((healthy.reachable, healthy.since), (true, Instant::now()));
+
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let began = Instant::now();
+        keeper.learn(&broken("first"), "a");
+        tokio::time::advance(Duration::from_secs(80)).await;
+        keeper.learn(&broken(&"é".repeat(600)), "a");
+        let health = keeper.health();
+        assert_eq!((health.reachable, health.since), (false, began), "since the first of them");
+        let error = health.error.unwrap();
+        assert!(error.starts_with("request failed: éé") && error.len() <= LONGEST_ERROR + '…'.len_utf8(), "{error}");
+        // What says nothing of the apiserver changes nothing.
+        keeper.learn(&Err::<(), _>(UpstreamError::Busy), "a");
+        assert_eq!(keeper.health().since, began);
+
+        keeper.learn(&Ok(()), "a");
+        assert_eq!(keeper.health(), Health { reachable: true, since: Instant::now(), error: None });
+        assert!(recoveries.has_changed().unwrap());
+    }
+}
