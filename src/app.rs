@@ -33,6 +33,8 @@ use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
 
 const EXIT_FAILURE: u8 = 1;
+/// The daemon has not answered in time; it may the next time (`EX_TEMPFAIL`).
+const EXIT_LATE: u8 = 75;
 
 /// Why a command came to nothing.
 struct Failed {
@@ -41,7 +43,7 @@ struct Failed {
 }
 
 /// Parses the command line, runs the chosen subcommand and returns the process's exit code
-/// (0 done, 1 runtime failure, 64 bad configuration).
+/// (0 done, 1 runtime failure, 64 bad configuration, 75 no answer of the daemon in time).
 pub fn main() -> ExitCode {
     ExitCode::from(dispatch(std::env::args_os(), &mut io::stdout(), &mut io::stderr()))
 }
@@ -69,9 +71,9 @@ fn dispatch(
         let watching = matches!(invocation.command, Command::Watch(_));
         return match look(ask, watching, out, err) {
             Ok(()) => 0,
-            Err(message) => {
-                let _ = writeln!(err, "informerd: {message}");
-                EXIT_FAILURE
+            Err(failure) => {
+                let _ = writeln!(err, "informerd: {}", failure.message);
+                failure.code
             }
         };
     }
@@ -116,13 +118,14 @@ fn look(
     watching: bool,
     out: &mut (dyn io::Write + Send),
     err: &mut (dyn io::Write + Send),
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
     // Not line by line: what belongs together is flushed together.
     let mut out = io::BufWriter::new(out);
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out).await }
-    })
+    });
+    Ok(done?)
 }
 
 fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Write) -> Result<(), String> {
@@ -243,6 +246,12 @@ fn start_telemetry(config: &Config, loaded: &Loaded) -> Result<Otel, Failed> {
 impl Failed {
     fn usage(message: String) -> Self {
         Self { message, code: EXIT_USAGE }
+    }
+}
+
+impl From<client::Failed> for Failed {
+    fn from(client::Failed { message, late }: client::Failed) -> Self {
+        Self { message, code: if late { EXIT_LATE } else { EXIT_FAILURE } }
     }
 }
 

@@ -83,6 +83,41 @@ async fn get_says_in_one_line_what_is_wrong() {
     assert_eq!(run("nonsense", "get pods").await.0, 64);
 }
 
+/// It reads the cache, which needs no apiserver.
+#[tokio::test(flavor = "multi_thread")]
+async fn get_reads_the_cache_while_the_apiserver_hangs_or_is_gone() {
+    let server = some().await;
+    let through = Through::before(&server, "resources: [{resource: configmaps, pin: true}]\n").await;
+    through.ready().await;
+    server.faults().blackhole(true);
+    for (line, expected) in [
+        ("get configmaps -n one", "one/a\none/b\n"),
+        ("get configmaps b -n one", "one/b\n"),
+        ("get configmaps.v1. -n two -o name", "configmaps/a\n"),
+    ] {
+        assert_eq!(run(&through.url, line).await, (0, expected.to_owned(), String::new()), "{line}");
+    }
+    let mut watch = Watching::start(&through.url, "watch configmaps b");
+    assert_eq!(watch.line().await, format!("ADDED    one/b {}", at(&server, "one/b")));
+    drop(server);
+    assert_eq!(run(&through.url, "get configmaps -n two").await, (0, "two/a\n".to_owned(), String::new()));
+    // What only the apiserver could tell is said to be so, in one line.
+    let (code, out, err) = run(&through.url, "get cm").await;
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    assert!(err.contains("cannot say what \"cm\" is") && err.contains("503"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_does_not_answer_is_not_waited_for() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    for command in ["get", "watch"] {
+        let (code, out, err) = run(&address, &format!("{command} pods --timeout 200ms")).await;
+        assert_eq!((code, out.as_str(), err.lines().count()), (75, "", 1), "{err}");
+        assert!(err.contains(&format!("{address} has not answered within 200ms")), "{err}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn get_reads_over_a_unix_socket() {
     let server = some().await;

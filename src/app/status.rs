@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,8 @@ use crate::admin::{Apiserver, Spared};
 /// The daemon is on this machine: it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// What an answer may be long: thousands of informers.
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: usize = 16 << 20;
+const PART: usize = 64 << 10;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns of the plot.
 const COLUMNS: usize = 60;
@@ -115,13 +116,13 @@ pub fn ask(admin: SocketAddr) -> Result<Status, String> {
 /// One answer in JSON.
 pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Result<T, String> {
     let url = format!("http://{admin}{target}");
-    let failed = |error: std::io::Error| format!("{url}: {error}: does informerd run?");
-    let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT).map_err(failed)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: {admin}\r\n{headers}Connection: close\r\n\r\n").map_err(failed)?;
-    let mut answer = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut answer).map_err(failed)?;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {admin}\r\n{headers}Connection: close\r\n\r\n");
+    let answer = exchange(admin, &request, TIMEOUT).map_err(|error| match error.kind() {
+        // By the system's name for a socket's timeout nobody would know it.
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => format!("{url}: no answer within {TIMEOUT:?}"),
+        _ => format!("{url}: {error}: does informerd run?"),
+    })?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let line = head.lines().next().unwrap_or_default();
@@ -129,6 +130,27 @@ pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers:
         return Err(format!("{url}: {line:?} is no answer of informerd"));
     }
     serde_json::from_str(body).map_err(|error| format!("{url}: {error}"))
+}
+
+/// The whole answer. Connecting, sending and receiving take no longer than the timeout together.
+fn exchange(admin: SocketAddr, request: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + timeout;
+    let left = || {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::Error::from(ErrorKind::TimedOut)) } else { Ok(left) }
+    };
+    let mut stream = TcpStream::connect_timeout(&admin, left()?)?;
+    stream.set_write_timeout(Some(left()?))?;
+    stream.write_all(request.as_bytes())?;
+    let (mut answer, mut part) = (Vec::new(), vec![0; PART]);
+    while answer.len() < MOST_BYTES {
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            read => answer.extend_from_slice(&part[..read]),
+        }
+    }
+    Ok(answer)
 }
 
 // === impl Status ===
@@ -392,6 +414,21 @@ mod tests {
         assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
         status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
         assert!(status.render(true).starts_with("informerd 1 before https://a: ready\n\n"));
+    }
+
+    #[test]
+    fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let trickle = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = exchange(address, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(100)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
+        trickle.join().unwrap();
     }
 
     #[test]

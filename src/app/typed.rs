@@ -144,7 +144,9 @@ impl Cluster for KubeSystem {
         Box::pin(async move {
             let mut known = self.known.lock().await;
             let now = Instant::now();
-            if known.uid.is_none() && known.again.is_none_or(|again| again <= now) {
+            // A list that the cache answers waits for no apiserver that does not answer anyway.
+            let asks = self.upstream.is_reachable() && known.again.is_none_or(|again| again <= now);
+            if known.uid.is_none() && asks {
                 known.uid = self.read().await;
                 known.again = Some(now + RETRY);
             }

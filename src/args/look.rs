@@ -2,11 +2,15 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 
 use super::{EXIT_USAGE, Exit};
 use crate::client::{Address, Ask, Output, Server, Token};
+use crate::config::parse_duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn get() -> Clap {
     command("get", "Print what the cache of a running informerd holds of a resource")
@@ -56,6 +60,7 @@ fn command(name: &'static str, about: &'static str) -> Clap {
         .arg(value("token-file", "path", "file with a bearer token, read for every connection"))
         .arg(value("client-certificate", "path", "client certificate, with its chain").requires("client-key"))
         .arg(value("client-key", "path", "key of the client certificate").requires("client-certificate"))
+        .arg(value("timeout", "duration", "the longest wait for an answer of the informerd [default: 10s]"))
 }
 
 pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
@@ -84,7 +89,12 @@ pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
         name = Some(of.to_owned());
         kind.clone_into(&mut resource);
     }
+    let timeout = text("timeout").map_or(Ok(TIMEOUT), |text| match parse_duration(&text) {
+        Ok(timeout) if timeout.is_zero() => Err("without a wait there is no answer".to_owned()),
+        parsed => parsed,
+    });
     Ok(Ask {
+        timeout: timeout.map_err(|error| wrong("timeout", &error))?,
         server,
         resource,
         name,
@@ -125,6 +135,8 @@ mod tests {
         let server = asked("get pods --kubeconfig k --context c --ca-file a --token-file t").unwrap().server;
         assert_eq!((server.address, server.kubeconfig, server.context), (None, Some("k".into()), Some("c".into())));
         assert_eq!((server.ca_file, server.token_file, server.token), (Some("a".into()), Some("t".into()), None));
+        let waits = ["get pods", "watch pods --timeout 500ms"].map(|line| asked(line).unwrap().timeout.as_millis());
+        assert_eq!(waits, [10_000, 500]);
         let server = asked("get pods --client-certificate c --client-key k --token t").unwrap().server;
         assert_eq!((server.certificate, server.token), (Some(("c".into(), "k".into())), Some(Token("t".into()))));
     }
@@ -142,6 +154,8 @@ mod tests {
             "get pods --client-key k",
             "get pods --token t --token-file t",
             "get pods --context c",
+            "get pods --timeout 5",
+            "get pods --timeout 0s",
             "get pods --listen http://127.0.0.1:1",
         ] {
             assert_eq!(asked(line), Err(EXIT_USAGE), "{line}");

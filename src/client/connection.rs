@@ -21,6 +21,7 @@ use tower::Service;
 
 use super::LARGEST_MESSAGE;
 use super::server::Target;
+use crate::grpc::pb::v1::cache_client::CacheClient;
 use crate::grpc::pb::v1::objects_client::ObjectsClient;
 use crate::lifecycle;
 
@@ -130,6 +131,10 @@ impl Connection {
 
     pub(super) fn objects(&self) -> ObjectsClient<Self> {
         ObjectsClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
+    }
+
+    pub(super) fn cache(&self) -> CacheClient<Self> {
+        CacheClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
     }
 
     /// A document of the apiserver, by way of the daemon.

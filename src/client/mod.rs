@@ -7,9 +7,12 @@ mod seen;
 mod server;
 mod watch;
 
+use std::future::Future;
 use std::io::{self, Write};
+use std::time::Duration;
 
-use tonic::{Code, Status};
+use tokio::time::timeout;
+use tonic::{Code, Status, Streaming};
 
 pub use connection::Address;
 pub use print::Output;
@@ -36,12 +39,25 @@ pub struct Ask {
     pub labels: String,
     pub fields: String,
     pub output: Output,
+    /// The longest wait for the first word of the daemon, and for each that follows it.
+    pub timeout: Duration,
+}
+
+/// Why a command came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// One line for people.
+    pub message: String,
+    /// The daemon has not answered in time.
+    pub late: bool,
 }
 
 /// Why there is no answer, in one line.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Said(String),
+    /// The time is up.
+    Late(String),
     /// Nobody reads what is printed.
     Gone,
 }
@@ -49,46 +65,54 @@ pub(crate) enum Failure {
 /// Prints the objects that there are.
 ///
 /// # Errors
-/// One line for people.
-pub async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), String> {
+/// What went wrong, for people.
+pub async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(try_get(ask, out).await)
 }
 
 /// Prints the objects that there are, and then every change, until it is interrupted.
 ///
 /// # Errors
-/// One line for people. A lost connection is none.
-pub async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), String> {
+/// What went wrong, for people. A connection that is lost later is no error.
+pub async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(watch::run(ask, out, err).await)
 }
 
-fn said(result: Result<(), Failure>) -> Result<(), String> {
+fn said(result: Result<(), Failure>) -> Result<(), Failed> {
     match result {
         Ok(()) | Err(Failure::Gone) => Ok(()),
-        Err(Failure::Said(line)) => Err(line),
+        Err(Failure::Said(message)) => Err(Failed { message, late: false }),
+        Err(Failure::Late(message)) => Err(Failed { message, late: true }),
     }
+}
+
+/// The first word of an answer.
+enum First {
+    Object(Box<v1::Object>),
+    List(Streaming<v1::ListResponse>),
 }
 
 async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let target = ask.server.target().await.map_err(Failure::Said)?;
-    let (connection, named) = begin(ask, &target).await?;
+    let asking = async {
+        let (connection, named) = begin(ask, &target).await?;
+        let first = first(ask, &connection, &named).await?;
+        Ok((first, named))
+    };
+    let (first, named) = in_time(ask, &target, asking).await?;
     let mut printer = Printer::new(ask.output, &named, out);
-    let mut client = connection.objects();
-    if let (Some(name), true) = (&ask.name, ask.namespace.is_some() || !named.namespaced) {
-        let request = v1::GetRequest {
-            resource: Some(named.resource.clone()),
-            namespace: ask.namespace.clone().unwrap_or_default(),
-            name: name.clone(),
-            ..Default::default()
-        };
-        let answer = client.get(request).await.map_err(|status| Failure::of(&status))?.into_inner();
-        printer.object(&answer.object.unwrap_or_default())?;
-        return printer.flush();
-    }
-    let request = v1::ListRequest { selection: Some(selection(ask, &named)), consistency: None };
-    let mut chunks = client.list(request).await.map_err(|status| Failure::of(&status))?.into_inner();
+    let mut chunks = match first {
+        First::Object(object) => {
+            printer.object(&object)?;
+            return printer.flush();
+        }
+        First::List(chunks) => chunks,
+    };
     let mut found = 0;
-    while let Some(chunk) = chunks.message().await.map_err(|status| Failure::of(&status))? {
+    loop {
+        // Printing may take as long as it likes: each wait has its own time.
+        let next = async { chunks.message().await.map_err(|status| Failure::of(&status)) };
+        let Some(chunk) = in_time(ask, &target, next).await? else { break };
         if let Some(v1::list_response::Part::Chunk(chunk)) = chunk.part {
             found += chunk.objects.len();
             chunk.objects.iter().try_for_each(|object| printer.object(object))?;
@@ -101,14 +125,42 @@ async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     }
 }
 
+/// Sends the request. What the cache holds is asked for, which needs no answer of the apiserver.
+async fn first(ask: &Ask, connection: &Connection, named: &Named) -> Result<First, Failure> {
+    let mut client = connection.objects();
+    if let (Some(name), true) = (&ask.name, ask.namespace.is_some() || !named.namespaced) {
+        let request = v1::GetRequest {
+            resource: Some(named.resource.clone()),
+            namespace: ask.namespace.clone().unwrap_or_default(),
+            name: name.clone(),
+            ..Default::default()
+        };
+        let answer = client.get(request).await.map_err(|status| Failure::of(&status))?.into_inner();
+        return Ok(First::Object(Box::new(answer.object.unwrap_or_default())));
+    }
+    let request = v1::ListRequest { selection: Some(selection(ask, named)), consistency: None };
+    Ok(First::List(client.list(request).await.map_err(|status| Failure::of(&status))?.into_inner()))
+}
+
+/// Waits for the daemon, though no longer than asked.
+async fn in_time<T>(ask: &Ask, target: &Target, wait: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(ask.timeout, wait).await.unwrap_or_else(|_elapsed| {
+        let Target { address, .. } = target;
+        Err(Failure::Late(format!(
+            "the informerd at {address} has not answered within {:?}; --timeout sets another time",
+            ask.timeout
+        )))
+    })
+}
+
 async fn begin(ask: &Ask, target: &Target) -> Result<(Connection, Named), Failure> {
-    let mut connection = Connection::open(target).await.map_err(|error| {
+    let connection = Connection::open(target).await.map_err(|error| {
         Failure::Said(format!(
             "there is no informerd at {} ({error}); is it running? --address names another",
             target.address
         ))
     })?;
-    let named = resolve::resolve(&mut connection, &ask.resource).await?;
+    let named = resolve::resolve(&connection, &ask.resource, ask.timeout / 2).await?;
     if ask.namespace.is_some() && !named.namespaced {
         return Err(Failure::Said(format!("{} have no namespaces", named.short())));
     }

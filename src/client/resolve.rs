@@ -1,10 +1,13 @@
-//! Which resource is meant, as kubectl resolves it: by discovery.
+//! Which resource is meant, as kubectl resolves it: by discovery. Where the apiserver does not answer that, the informers that
+//! run tell what may be meant.
 
 use std::io;
+use std::pin::pin;
+use std::time::Duration;
 
-use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::Failure;
 use super::connection::Connection;
@@ -13,6 +16,8 @@ use crate::grpc::pb::v1;
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Clusters with thousands of definitions have some MiB.
 const LARGEST: usize = 64 << 20;
+/// After this time without discovery, the informers are asked.
+const SOON: Duration = Duration::from_millis(500);
 
 /// A resource as discovery names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,30 +70,69 @@ struct Resource {
     scope: String,
 }
 
-/// Asks discovery what a name stands for.
-pub(super) async fn resolve(connection: &mut Connection, text: &str) -> Result<Named, Failure> {
-    let mut groups = Vec::new();
-    for path in ["/api", "/apis"] {
-        let failed = |error: io::Error| Failure::Said(format!("discovery failed: {error}"));
-        let answer = connection.document(path, ACCEPT).await.map_err(failed)?;
-        if !answer.status().is_success() {
-            let status = answer.status();
-            // A client certificate is good here and not at the apiserver, which answers discovery.
-            if let Some(named) = Named::in_full(&text.to_lowercase()).filter(|_| status == StatusCode::FORBIDDEN) {
+/// Asks what a name stands for, and waits for discovery no longer than this.
+pub(super) async fn resolve(connection: &Connection, text: &str, patience: Duration) -> Result<Named, Failure> {
+    let text = text.to_lowercase();
+    let mut discovering = pin!(discover(connection.clone()));
+    let discovered = match timeout(SOON.min(patience), &mut discovering).await {
+        Ok(discovered) => discovered,
+        Err(_elapsed) => {
+            if let Some(named) = without_discovery(connection, &text).await {
                 return Ok(named);
             }
-            return Err(Failure::Said(format!(
-                "the apiserver cannot say what {text:?} is: GET {path} gave {status} (pods.v1. or deployments.v1.apps would do without)"
-            )));
+            let late = || Err(format!("discovery has not answered within {patience:?}"));
+            timeout(patience.saturating_sub(SOON), discovering).await.unwrap_or_else(|_elapsed| late())
+        }
+    };
+    let why = match discovered {
+        Ok(groups) => {
+            return find(&groups, &text).ok_or_else(|| {
+                Failure::Said(format!("the cluster has no resource {text:?}; a group is named as in deployments.apps"))
+            });
+        }
+        Err(why) => why,
+    };
+    without_discovery(connection, &text).await.ok_or_else(|| {
+        Failure::Said(format!(
+            "the apiserver cannot say what {text:?} is: {why}; no informer has that name (pods.v1. or deployments.v1.apps would do without)"
+        ))
+    })
+}
+
+/// What is named in full, or as an informer that runs. That needs no apiserver.
+async fn without_discovery(connection: &Connection, text: &str) -> Option<Named> {
+    if let Some(named) = Named::in_full(text) {
+        return Some(named);
+    }
+    let informers = connection.cache().list_informers(v1::ListInformersRequest {}).await.ok()?;
+    of_informers(&informers.into_inner().informers, text)
+}
+
+/// All that the apiserver serves.
+async fn discover(mut connection: Connection) -> Result<Vec<Group>, String> {
+    let mut groups = Vec::new();
+    for path in ["/api", "/apis"] {
+        let failed = |error: io::Error| format!("discovery failed: {error}");
+        let answer = connection.document(path, ACCEPT).await.map_err(failed)?;
+        if !answer.status().is_success() {
+            return Err(format!("GET {path} gave {}", answer.status()));
         }
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
         let body = body.map_err(|error| failed(io::Error::other(error)))?.to_bytes();
         let found: Groups = serde_json::from_slice(&body).map_err(|error| failed(error.into()))?;
         groups.extend(found.items);
     }
-    find(&groups, &text.to_lowercase()).ok_or_else(|| {
-        Failure::Said(format!("the cluster has no resource {text:?}; a group is named as in deployments.apps"))
-    })
+    Ok(groups)
+}
+
+/// The resource of a running informer. Informers know plural names alone; that of the core group stands before others.
+fn of_informers(informers: &[v1::Informer], text: &str) -> Option<Named> {
+    let (name, group) = text.split_once('.').map_or((text, None), |(name, group)| (name, Some(group)));
+    let all = informers.iter().filter_map(|informer| informer.resource.as_ref());
+    let named = all.filter(|of| of.resource == name && group.is_none_or(|group| of.group == group));
+    let found = named.min_by_key(|of| (!of.group.is_empty(), &of.group, &of.version))?;
+    // If it has no namespaces, naming one is refused.
+    Some(Named { resource: found.clone(), singular: found.resource.clone(), namespaced: true })
 }
 
 /// `resource`, `resource.group` or `resource.version.group`; the core group's name is empty.
@@ -203,6 +247,26 @@ mod tests {
         for short in ["pods", "deployments.apps", "crontabs.stable.example.com", ".v1.apps", "crontabs.vip.example.com"]
         {
             assert_eq!(full(short), None, "{short}");
+        }
+    }
+
+    #[test]
+    fn names_of_informers() {
+        let informer = |group: &str, version: &str, resource: &str| v1::Informer {
+            resource: Some(v1::Resource { group: group.into(), version: version.into(), resource: resource.into() }),
+            ..Default::default()
+        };
+        let informers = [
+            informer("events.k8s.io", "v1", "events"),
+            informer("", "v1", "events"),
+            informer("apps", "v1", "deployments"),
+        ];
+        let found = |text: &str| of_informers(&informers, text).map(|named| named.short());
+        assert_eq!(found("events").as_deref(), Some("events"));
+        assert_eq!(found("events.events.k8s.io").as_deref(), Some("events.events.k8s.io"));
+        assert_eq!(found("deployments").as_deref(), Some("deployments.apps"));
+        for unknown in ["deployment", "pods", "deployments.batch"] {
+            assert_eq!(found(unknown), None, "{unknown}");
         }
     }
 

@@ -4,13 +4,14 @@ use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::connection::Connection;
 use super::print::{Change, Printer};
 use super::resolve::Named;
 use super::seen::Seen;
-use super::{Ask, Failure, begin, selection};
+use super::{Ask, Failure, begin, in_time, selection};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::watch_response::Frame;
 
@@ -34,7 +35,7 @@ enum Again {
 
 pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let target = ask.server.target().await.map_err(Failure::Said)?;
-    let (mut connection, named) = begin(ask, &target).await?;
+    let (mut connection, named) = in_time(ask, &target, begin(ask, &target)).await?;
     let printer = Printer::new(ask.output, &named, out);
     let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), pause: SHORTEST_PAUSE };
     let mut told = false;
@@ -68,9 +69,11 @@ impl Watch<'_> {
     async fn follow(&mut self, connection: &Connection, ask: &Ask, named: &Named) -> Result<Again, Failure> {
         let start = (!self.token.is_empty()).then(|| v1::watch_request::Start::ResumeToken(self.token.clone()));
         let request = v1::WatchRequest { selection: Some(selection(ask, named)), start, ..Default::default() };
-        let mut frames = match connection.objects().watch(request).await {
-            Ok(answer) => answer.into_inner(),
-            Err(status) => return self.failed(&status),
+        let mut client = connection.objects();
+        let mut frames = match timeout(ask.timeout, client.watch(request)).await {
+            Ok(Ok(answer)) => answer.into_inner(),
+            Ok(Err(status)) => return self.failed(&status),
+            Err(_elapsed) => return Ok(Again::Lost(format!("no answer within {:?}", ask.timeout))),
         };
         loop {
             match frames.message().await {
