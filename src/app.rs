@@ -6,6 +6,7 @@ mod collect;
 mod convert;
 pub mod daemon;
 mod demo;
+mod distributions;
 mod drop_in;
 mod explain;
 mod introspect;

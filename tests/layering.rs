@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("codec", &["meta"]),
     ("cache", &["meta", "selector", "codec", "lifecycle"]),
     ("upstream", &["meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
-    ("informer", &["meta", "selector", "cache", "upstream", "lifecycle"]),
+    ("informer", &["meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
     // The selectors of a request are part of what is authorized; watches for changed rights are tasks.
@@ -52,9 +52,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     // A client of the apiserver's for two objects, and a latch; the certificates go out by a closure of the wiring.
     ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
-    ("http", &["meta", "codec", "reads", "auth", "passthrough", "lifecycle", "telemetry::trace"]),
+    (
+        "http",
+        &["meta", "codec", "reads", "auth", "passthrough", "lifecycle", "telemetry::trace", "telemetry::histogram"],
+    ),
     ("workqueue", &["meta"]),
-    ("grpc", &["meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle"]),
+    ("grpc", &["meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle", "telemetry::histogram"]),
     // The command line as a client of a running daemon: the published API and nothing else.
     ("client", &["grpc::pb", "lifecycle"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),

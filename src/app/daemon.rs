@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::certificates::Validity;
 use super::collect::Rooms;
 use super::convert;
+use super::distributions::Distributions;
 use super::drop_in::DropIn;
 use super::explain::Explainer;
 use super::introspect::Everything;
@@ -119,6 +120,11 @@ impl Daemon {
             upstream: upstream.clone(),
             forward: forward.clone(),
             access: access.clone(),
+        });
+        metrics.register(Distributions {
+            factory: factory.clone(),
+            http: http_metrics.clone(),
+            grpc: grpc_metrics.clone(),
         });
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory);

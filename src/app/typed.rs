@@ -17,9 +17,8 @@ use crate::auth::Access;
 use crate::auth::audit::Audit;
 use crate::grpc::{Caller, Cluster, Grpc, Known, Retiring, Told};
 use crate::http::body::{self, Body};
-use crate::http::clients::Row;
 use crate::http::patient::Patient;
-use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, audit_id};
+use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, Told as OfRequest, audit_id};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 
@@ -64,9 +63,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
 const MAX_BODY: usize = 1 << 20;
 
-/// The client in the table of clients.
+/// The request as the listener knows it.
 #[derive(Debug)]
-struct Shown(Arc<Row>);
+struct Shown(Arc<OfRequest>);
 
 // === impl Shown ===
 
@@ -90,7 +89,7 @@ impl Handler for Calls {
             audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
             uri: request.uri().path().to_owned(),
             source: connection.peer.map(|peer| peer.ip()),
-            known: request.extensions().get().map(|row| Arc::new(Shown(Arc::clone(row))) as Arc<dyn Known>),
+            known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
         };
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
         Box::pin(async move {

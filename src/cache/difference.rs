@@ -1,6 +1,9 @@
 //! What a list says other than the store it replaces.
 
 use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::time;
 
 use super::store::Store;
 use crate::meta::{EventType, Object, ResourceVersion, WatchCacheEvent};
@@ -16,6 +19,8 @@ pub(super) struct Difference {
     /// An object reads otherwise at the same revision: the apiserver writes it in another way now, as after a change of
     /// a custom resource's schema, and nobody has been told.
     rewritten: bool,
+    /// When the list was complete.
+    received: Instant,
 }
 
 /// Objects looked at before other tasks may run: about a millisecond.
@@ -28,7 +33,13 @@ impl Difference {
         // Lists arrive sorted, which costs one comparison an object. Of a key listed twice the newer counts.
         objects.sort_by(|a, b| a.key.cmp(&b.key).then(b.rv.cmp(&a.rv)));
         objects.dedup_by(|b, a| a.key == b.key);
-        let mut difference = Self { store: old.clone(), changed: Vec::new(), deleted: Vec::new(), rewritten: false };
+        let mut difference = Self {
+            store: old.clone(),
+            changed: Vec::new(),
+            deleted: Vec::new(),
+            rewritten: false,
+            received: time::Instant::now().into_std(),
+        };
         let mut held = old.iter().peekable();
         for (i, object) in objects.into_iter().enumerate() {
             while let Some(gone) = held.next_if(|held| held.key < object.key) {
@@ -75,7 +86,8 @@ impl Difference {
             held => held.cloned(),
         };
         let kind = if prev.is_some() { EventType::Modified } else { EventType::Added };
-        let event = WatchCacheEvent { kind, rv: object.rv, object, prev };
+        let received = self.received;
+        let event = WatchCacheEvent { kind, rv: object.rv, object, prev, received };
         self.store.apply(&event);
         self.changed.push(event);
     }

@@ -33,7 +33,8 @@ impl Fed {
             (None, false) => EventType::Added,
             (Some(_), false) => EventType::Modified,
         };
-        let event = Arc::new(WatchCacheEvent { kind, rv: object.rv, object, prev });
+        let event =
+            Arc::new(WatchCacheEvent { kind, rv: object.rv, object, prev, received: std::time::Instant::now() });
         self.store.apply(&event);
         self.history.push(event, &self.store, self.now);
         self.history.evict(self.now, u64::MAX);

@@ -236,7 +236,13 @@ mod tests {
 
     fn push(ring: &mut Ring, rv: u64) {
         let object = Arc::new(plain("a", "b", rv));
-        let event = WatchCacheEvent { kind: EventType::Modified, rv: object.rv, prev: Some(object.clone()), object };
+        let event = WatchCacheEvent {
+            kind: EventType::Modified,
+            rv: object.rv,
+            prev: Some(object.clone()),
+            object,
+            received: std::time::Instant::now(),
+        };
         ring.push(Entry { event: Arc::new(event), kind: EventType::Modified });
     }
 

@@ -91,6 +91,7 @@ pub struct CacheWatcher {
     schedule: Schedule,
     drain: Option<bool>,
     end: Option<EndReason>,
+    received: Option<std::time::Instant>,
 }
 
 /// A watcher's place in its group, given up on drop.
@@ -159,12 +160,14 @@ impl CacheWatcher {
             schedule: Schedule::new(spec, period),
             drain: None,
             end: None,
+            received: None,
         }
     }
 
     /// The next item; `None` is the clean end, after which there is nothing. Cheap to call in a loop: a burst is one
     /// short lock per event.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
+        self.received = None;
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -217,6 +220,12 @@ impl CacheWatcher {
     /// Sets the time between bookmarks for this watcher alone.
     pub fn set_bookmark_period(&mut self, period: Duration) {
         self.schedule.set_period(Instant::now(), period);
+    }
+
+    /// When the item that was polled last came from the apiserver, if it is an event that the watch was there for: what it
+    /// begins with is as old as it is.
+    pub fn received(&self) -> Option<std::time::Instant> {
+        self.received
     }
 
     /// Why the watcher ended, once it has.
@@ -275,6 +284,7 @@ impl CacheWatcher {
             match self.next_entry(cx) {
                 Next::Entry(entry) => {
                     self.delivering(&entry.event);
+                    self.received = Some(entry.event.received);
                     return Poll::Ready(Some(WatcherEvent::of(entry.kind, &entry.event)));
                 }
                 Next::CaughtUp => {}

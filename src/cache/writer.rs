@@ -89,6 +89,7 @@ impl Writer {
     /// # Errors
     /// When the revision does not grow, or before the first list; the cache is as it was.
     pub async fn apply(&mut self, kind: EventType, mut object: Object) -> Result<(), ApplyError> {
+        let received = Instant::now().into_std();
         self.wait_for_dispatcher().await;
         if !self.synced {
             return Err(ApplyError::NotSynced);
@@ -111,7 +112,7 @@ impl Writer {
             // One allocation for all versions of an object.
             object.key = prev.key.clone();
         }
-        let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev };
+        let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
         self.store.apply(&event);
         self.rv = rv;
         self.commit([(event, self.store.clone())]);
@@ -127,6 +128,7 @@ impl Writer {
     /// # Errors
     /// As of [`Self::apply`]; the cache is as it was.
     pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
+        let received = Instant::now().into_std();
         self.wait_for_dispatcher().await;
         if !self.synced {
             return Err(ApplyError::NotSynced);
@@ -139,7 +141,8 @@ impl Writer {
         for mut object in objects {
             let Some(prev) = self.store.remove(&object.key) else { continue };
             object.key = prev.key.clone();
-            let event = WatchCacheEvent { kind: EventType::Deleted, rv, object: Arc::new(object), prev: Some(prev) };
+            let (object, prev) = (Arc::new(object), Some(prev));
+            let event = WatchCacheEvent { kind: EventType::Deleted, rv, object, prev, received };
             events.push((event, self.store.clone()));
         }
         self.rv = rv;

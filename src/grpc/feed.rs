@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -19,6 +20,8 @@ use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
 pub(super) struct Item {
     pub(super) event: WatcherEvent,
     pub(super) complete: ResourceVersion,
+    /// As [`CacheWatcher::received`].
+    pub(super) received: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -42,9 +45,12 @@ struct Shared {
     metrics: Arc<GrpcMetrics>,
 }
 
+/// The last state of an object that waits, as a [`WatcherEvent`] tells it, and when it was received.
+type Latest = (Arc<Object>, Option<ResourceVersion>, Option<Instant>);
+
 #[derive(Debug)]
 struct Pending {
-    conflator: Conflator<ObjectKey, (Arc<Object>, Option<ResourceVersion>)>,
+    conflator: Conflator<ObjectKey, Latest>,
     /// The revision of the snapshot, until its end is delivered.
     snapshot: Option<ResourceVersion>,
     /// Objects of the snapshot that wait.
@@ -76,7 +82,7 @@ impl Feed {
             Self::Direct(watcher) => match std::task::ready!(watcher.poll_next(cx)) {
                 Some(event) => {
                     let complete = revision(&event);
-                    Poll::Ready(Ok(Item { event, complete }))
+                    Poll::Ready(Ok(Item { event, complete, received: watcher.received() }))
                 }
                 None => Poll::Ready(Err(watcher.end_reason().unwrap_or(EndReason::Stopped))),
             },
@@ -144,7 +150,7 @@ impl Shared {
                 return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped));
             };
             let fits = self.with(|pending| {
-                pending.take(event);
+                pending.take(event, watcher.received());
                 pending.fits()
             });
             if !fits {
@@ -223,12 +229,12 @@ impl Pending {
         self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= MAX_PENDING_BYTES
     }
 
-    fn take(&mut self, event: WatcherEvent) {
+    fn take(&mut self, event: WatcherEvent, received: Option<Instant>) {
         let rv = revision(&event);
         match event {
             WatcherEvent::Event { kind, object, rv: shown } => {
                 let (key, size) = (object.key.clone(), object.size());
-                let change = Change { kind, value: (object, shown), rv };
+                let change = Change { kind, value: (object, shown, received), rv };
                 if self.in_snapshot {
                     self.unsent += 1;
                     self.conflator.state(key, change, size);
@@ -253,16 +259,18 @@ impl Pending {
         if self.unsent == 0
             && let Some(rv) = self.snapshot.take()
         {
-            return Some(Item { event: WatcherEvent::Bookmark { rv, initial_end: true }, complete: rv });
+            let event = WatcherEvent::Bookmark { rv, initial_end: true };
+            return Some(Item { event, complete: rv, received: None });
         }
-        if let Some(Change { kind, value: (object, rv), .. }) = self.conflator.pop() {
+        if let Some(Change { kind, value: (object, rv, received), .. }) = self.conflator.pop() {
             self.unsent = self.unsent.saturating_sub(1);
             let event = WatcherEvent::Event { kind, object, rv };
-            return Some(Item { event, complete: self.conflator.complete() });
+            return Some(Item { event, complete: self.conflator.complete(), received });
         }
         if std::mem::take(&mut self.bookmark) {
             let rv = self.conflator.complete();
-            return Some(Item { event: WatcherEvent::Bookmark { rv, initial_end: false }, complete: rv });
+            let event = WatcherEvent::Bookmark { rv, initial_end: false };
+            return Some(Item { event, complete: rv, received: None });
         }
         None
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use crate::telemetry::histogram::Histogram;
+
 /// Counters since start and gauges of now.
 #[derive(Debug, Default)]
 pub struct GrpcMetrics {
@@ -18,6 +20,8 @@ pub struct GrpcMetrics {
     pub frames: Counter,
     pub bytes: Counter,
     pub events: Counter,
+    /// From the receipt of an event to its message for the client's stream. A message counts with its oldest event.
+    pub event_lag: Histogram,
     /// Watches that had to begin anew.
     pub resets: Counter,
     /// Changes that later ones took the place of.

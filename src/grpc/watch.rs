@@ -72,6 +72,8 @@ struct Batch {
     bytes: usize,
     /// Everything up to here is delivered with it.
     complete: ResourceVersion,
+    /// When the oldest of them came from the apiserver, of those that it is known of.
+    oldest: Option<std::time::Instant>,
 }
 
 /// How far the end of the process has come for this watch.
@@ -252,6 +254,7 @@ impl Watch {
                         } else {
                             self.batch.complete = self.batch.complete.max(item.complete);
                         }
+                        self.batch.oldest = self.batch.oldest.or(item.received);
                         let known = if self.in_snapshot { self.known.remove(object.attributes.uid()) } else { None };
                         let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
                         self.batch.events.push(v1::Event {
@@ -273,6 +276,9 @@ impl Watch {
         let batch = std::mem::take(&mut self.batch);
         self.complete = self.complete.max(batch.complete);
         self.metrics.events.add(batch.events.len() as u64);
+        if let Some(received) = batch.oldest {
+            self.metrics.event_lag.observe(received.elapsed());
+        }
         Frame::Events(v1::Events { events: batch.events })
     }
 

@@ -24,6 +24,16 @@ pub enum Plan {
 // === impl Plan ===
 
 impl Plan {
+    /// Plan and reason in the words of `informerd_reads_total`; the reason is empty where there is none.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Served(served) => (served.waited.plan(), served.waited.reason()),
+            Self::Old(_) => ("old", "away"),
+            Self::Forwarded(reason) => ("forward", reason.map_or("", ForwardReason::as_str)),
+            Self::Refused(reason) => ("refuse", reason),
+        }
+    }
+
     /// `waited; reason=not_fresh; revision=1234; age=0.050`; the age, in seconds, is that of the last word of the
     /// apiserver on this resource.
     pub fn write(self, headers: &mut HeaderMap) {

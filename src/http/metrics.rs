@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::clients::Clients;
+use crate::telemetry::histogram::Histogram;
 
 /// Counters since start and gauges of now. Shared; every field is updated with relaxed order.
 #[derive(Debug, Default)]
@@ -55,8 +57,18 @@ pub struct HttpMetrics {
     pub gzip_memory: Gauge,
     /// List bodies given up because the client stopped taking them.
     pub lists_stalled: Counter,
+    /// From the request to the head of its answer.
+    pub latencies: Latencies,
+    /// From the receipt of an event to its frame for the client's connection. A frame counts with its oldest event.
+    pub event_lag: Histogram,
     pub clients: Clients,
 }
+
+/// Times by how requests were answered, in the words of `informerd_reads_total`.
+#[derive(Debug, Default)]
+pub struct Latencies([Histogram; PLANS.len()]);
+
+const PLANS: [&str; 5] = ["serve", "wait", "old", "forward", "refuse"];
 
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -78,6 +90,20 @@ impl HttpMetrics {
     pub fn raise(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Raised {
         gauge(self).0.fetch_add(1, Ordering::Relaxed);
         Raised { metrics: Arc::clone(self), gauge }
+    }
+}
+
+// === impl Latencies ===
+
+impl Latencies {
+    pub(super) fn observe(&self, plan: &str, duration: Duration) {
+        if let Some(at) = PLANS.iter().position(|known| *known == plan) {
+            self.0[at].observe(duration);
+        }
+    }
+
+    pub fn by_plan(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
+        PLANS.into_iter().zip(&self.0)
     }
 }
 

@@ -32,6 +32,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod told;
 mod wanted;
 mod watch_body;
 mod websocket;
@@ -47,3 +48,4 @@ pub use metrics::HttpMetrics;
 pub use server::{BoxFuture, Connection, Handler, Server};
 pub use service::{Service, ServiceParts};
 pub use tls::Certificates;
+pub use told::Told;

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
 use super::body::{self, Body};
-use super::clients::{IsWatch, Row};
+use super::clients::IsWatch;
 use super::config::ListenAddr;
 use super::ending::Ending;
 use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond};
@@ -28,6 +28,7 @@ use super::read::{self, Parsed};
 use super::relayed_watch::{Framing, RelayedWatch};
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
+use super::told::Told;
 use super::wanted;
 use super::watch_body::WatchBody;
 use super::websocket;
@@ -133,17 +134,17 @@ impl Handler for Service {
         let answer = async move {
             let _heard = heard;
             let version = request.version();
+            let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
+            let client = Told::begin(&request, &connection, grpc, &inner.metrics);
             if framing::expects_too_much(request.headers(), version) {
-                return framing::expectation_failed();
+                return client.answered(framing::expectation_failed());
             }
             if let Some(refused) = framing::unreadable(request.headers(), version) {
-                return refused;
+                return client.answered(refused);
             }
             if !framing::is_path(request.uri().path()) {
-                return framing::bad_request(version);
+                return client.answered(framing::bad_request(version));
             }
-            let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
-            let client = inner.metrics.clients.of(&connection, request.headers(), version, grpc);
             let answer = inner.answer(request, &connection, &span, &client).await;
             let response = framing::for_version(answer, version);
             if version == Version::HTTP_2 && is_unauthenticated(&response) {
@@ -151,7 +152,7 @@ impl Handler for Service {
                 connection.close();
             }
             spans::answered(&span, &response);
-            client.count(response)
+            client.answered(response)
         };
         Box::pin(answer.instrument(within))
     }
@@ -165,7 +166,7 @@ impl Inner {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         span: &Span,
-        client: &Arc<Row>,
+        client: &Arc<Told>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
@@ -232,10 +233,8 @@ impl Inner {
                 }
             }
         };
-        spans::planned(span, &plan);
-        if let Plan::Forwarded(Some(reason)) = plan {
-            client.forwarded(reason);
-        }
+        spans::planned(span, plan);
+        client.planned(plan);
         if self.explain {
             plan.write(response.headers_mut());
         }

@@ -59,16 +59,11 @@ pub fn begin<B>(request: Request<B>, connection: &Connection) -> (Request<B>, Sp
 }
 
 /// Says how it was answered.
-pub fn planned(span: &Span, plan: &Plan) {
+pub fn planned(span: &Span, plan: Plan) {
     if span.is_disabled() {
         return;
     }
-    let (plan, reason) = match plan {
-        Plan::Served(served) => (served.waited.plan(), served.waited.reason()),
-        Plan::Old(_) => ("old", "away"),
-        Plan::Forwarded(reason) => ("forward", reason.map_or("", |reason| reason.as_str())),
-        Plan::Refused(reason) => ("refuse", *reason),
-    };
+    let (plan, reason) = plan.words();
     span.record("informerd.plan", plan);
     if !reason.is_empty() {
         span.record("informerd.reason", reason);

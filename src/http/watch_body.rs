@@ -126,6 +126,7 @@ impl Body for WatchBody {
         let mut frame = Slices::new();
         let mut count = 0;
         let mut over = false;
+        let mut oldest = None;
         while !over && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
             match events.poll_next(cx) {
                 Poll::Pending => break,
@@ -133,6 +134,7 @@ impl Body for WatchBody {
                 Poll::Ready(Some(item)) => {
                     frame.append(this.write(&item, &events.source));
                     count += 1;
+                    oldest = oldest.or_else(|| events.source.received());
                     // Nothing is ever written after an error.
                     if matches!(item, WatcherEvent::Error(_)) {
                         this.metrics.watches_failed.inc();
@@ -148,6 +150,9 @@ impl Body for WatchBody {
             return if over { Poll::Ready(None) } else { Poll::Pending };
         }
         this.metrics.watch_events.add(count as u64);
+        if let Some(received) = oldest {
+            this.metrics.event_lag.observe(received.elapsed());
+        }
         this.metrics.watch_bytes.add(frame.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }

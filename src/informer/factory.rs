@@ -22,6 +22,7 @@ use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, Questions, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
+use super::waits::Proofs;
 use super::{Informer, InformerKey, InformerScope, Rules};
 
 /// Settings of the factory.
@@ -52,6 +53,7 @@ struct Inner {
     /// Reads answered from caches, by resource (`deployments.apps`): informers come and go, counters stay. As many as there
     /// are resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
+    proofs: Arc<Proofs>,
     /// Tables that were forwarded.
     ledger: Mutex<Ledger>,
 }
@@ -109,7 +111,8 @@ impl Factory {
         drain: DrainWatch,
     ) -> Self {
         let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, ledger };
+        let proofs = Arc::default();
+        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, ledger };
         Self { inner: Arc::new(inner) }
     }
 
@@ -247,6 +250,11 @@ impl Factory {
         served.iter().map(|(resource, count)| (Arc::clone(resource), count.load(Ordering::Relaxed))).collect()
     }
 
+    /// How long proofs took.
+    pub fn proofs(&self) -> &Proofs {
+        &self.inner.proofs
+    }
+
     /// Whether requests still find this informer.
     pub fn runs(&self, informer: &Arc<Informer>) -> bool {
         self.inner.informers.lock().get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer))
@@ -379,7 +387,7 @@ impl Factory {
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
         let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
-        let informer = Arc::new(informer.counting(served));
+        let informer = Arc::new(informer.counting(served, Arc::clone(&inner.proofs)));
         tracing::info!(informer = %informer.key, "starting informer");
 
         let stop = informer.stop.clone();

@@ -86,6 +86,18 @@ const LOOKS: usize = 500;
 /// A digest of at most this size keeps a state proved for readers who do not ask themselves.
 const MOST_AHEAD: usize = 1000;
 
+// === impl Freshness ===
+
+impl Freshness {
+    /// The revision that is asked for; zero if none is.
+    fn least(self) -> ResourceVersion {
+        match self {
+            Self::NotOlderThan(rv) => rv,
+            Self::Any | Self::Consistent => ResourceVersion::ZERO,
+        }
+    }
+}
+
 // === impl Informer ===
 
 impl Informer {
@@ -95,11 +107,7 @@ impl Informer {
     /// [`NotFresh`]. The read is then for the apiserver.
     pub async fn fresh(self: &Arc<Self>, need: &Need<'_>) -> Result<Fresh, NotFresh> {
         let (arrived, before) = (Instant::now(), self.cache.newest());
-        let asked = match need.freshness {
-            Freshness::NotOlderThan(rv) => rv,
-            Freshness::Any | Freshness::Consistent => ResourceVersion::ZERO,
-        };
-        let at_least = need.shown.max(asked).max(self.newest_elsewhere());
+        let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
         let newest = need.freshness == Freshness::Consistent || need.unknown;
         if !newest {
             if let Some(snapshot) = self.cache.snapshot().filter(|snapshot| snapshot.rv() >= at_least) {
@@ -111,6 +119,27 @@ impl Informer {
         }
         let _waiting = self.waits.enter();
         let situation = self.situation(need);
+        let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
+        match &proof {
+            Ok(_) => self.proofs.proved.observe(arrived.elapsed()),
+            // Nothing was asked, nor waited for.
+            Err(NotFresh::Dearer) => {}
+            Err(_) => self.proofs.failed.observe(arrived.elapsed()),
+        }
+        proof
+    }
+
+    /// The state at or past what the store says.
+    async fn asked(
+        self: &Arc<Self>,
+        need: &Need<'_>,
+        situation: &Situation,
+        arrived: Instant,
+        before: ResourceVersion,
+        at_least: ResourceVersion,
+        newest: bool,
+    ) -> Result<Fresh, NotFresh> {
+        let asked = need.freshness.least();
         let first = situation.first();
         let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
         let word = self.word(need, first, since).await?;
@@ -123,7 +152,7 @@ impl Informer {
         }
         self.keep_warm(need, &word);
         let want = if newest { at_least.max(word.rv) } else { at_least };
-        let snapshot = self.prove(need, &situation, first, want, is_ours).await?;
+        let snapshot = self.prove(need, situation, first, want, is_ours).await?;
         Ok(Fresh { snapshot, at_once: !is_ours, store: is_ours.then_some(word.rv) })
     }
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::waits::Waits;
+use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, Gvr, Resource, ResourceVersion};
 use crate::upstream::backfill::Backfiller;
@@ -44,6 +44,8 @@ pub struct Informer {
     pub(super) stop: CancellationToken,
     /// Reads answered from caches of this resource.
     served: Arc<AtomicU64>,
+    /// How long proofs took, for all informers.
+    pub(super) proofs: Arc<Proofs>,
     /// Those of the same objects, in another encoding or of another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
     pub(super) waits: Waits,
@@ -91,6 +93,7 @@ impl Informer {
             pinned,
             stop: CancellationToken::new(),
             served: Arc::default(),
+            proofs: Arc::default(),
             siblings: ArcSwap::default(),
             waits: Waits::default(),
             advancing: AtomicBool::new(false),
@@ -101,9 +104,9 @@ impl Informer {
         }
     }
 
-    /// With a counter of the reads that are answered, which others may have too.
-    pub(super) fn counting(self, served: Arc<AtomicU64>) -> Self {
-        Self { served, ..self }
+    /// With a counter of the reads that are answered, and histograms of proofs, which others have too.
+    pub(super) fn counting(self, served: Arc<AtomicU64>, proofs: Arc<Proofs>) -> Self {
+        Self { served, proofs, ..self }
     }
 
     pub fn key(&self) -> &InformerKey {

@@ -15,3 +15,4 @@ pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};
+pub use waits::Proofs;

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::telemetry::histogram::Histogram;
+
 /// Counts who waits for a proof, and how long the last proofs took.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
@@ -11,6 +13,13 @@ pub(super) struct Waits {
     took: AtomicU64,
     /// A word is being asked for ahead of its readers.
     ahead: AtomicBool,
+}
+
+/// How long reads waited for the proof that a cache is fresh enough for them, by what came of it.
+#[derive(Debug, Default)]
+pub struct Proofs {
+    pub proved: Histogram,
+    pub failed: Histogram,
 }
 
 pub(super) struct Waiting<'a>(&'a AtomicUsize);

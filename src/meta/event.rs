@@ -1,6 +1,7 @@
 //! One change of a resource, with what was there before it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Object, ObjectKey, ResourceVersion};
 
@@ -22,6 +23,8 @@ pub struct WatchCacheEvent {
     pub object: Arc<Object>,
     /// What the cache held before.
     pub prev: Option<Arc<Object>>,
+    /// When it came from the apiserver.
+    pub received: Instant,
 }
 
 impl EventType {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -206,6 +207,14 @@ impl WatchSource {
         match self {
             Self::Cache { watcher, .. } => watcher.poll_next(cx),
             Self::Error(status) => Poll::Ready(status.take().map(WatcherEvent::Error)),
+        }
+    }
+
+    /// As [`CacheWatcher::received`].
+    pub fn received(&self) -> Option<Instant> {
+        match self {
+            Self::Cache { watcher, .. } => watcher.received(),
+            Self::Error(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Logs, metrics and traces: what the operator sees of the daemon.
 
+pub mod histogram;
 mod log;
 mod metrics;
 pub mod otel;

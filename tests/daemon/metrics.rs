@@ -21,6 +21,11 @@ async fn metric_names_are_pinned() {
     let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     next_event(&mut watch).await;
+    // What a watch begins with has no lag; an event that it was there for has.
+    server.create(config_map("a", "two")).unwrap();
+    next_event(&mut watch).await;
+    assert_eq!(client.get("/version").await.status, 200);
+    assert_eq!(client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await.status, 404);
     let (status, text) = admin(&through, "/metrics").await;
     assert_eq!(status, 200);
     let names = telemetry::names(&text);
@@ -29,14 +34,20 @@ async fn metric_names_are_pinned() {
 
     let labels = r#"group="",version="v1",resource="configmaps",namespace="",selector="",encoding="json""#;
     for line in [
-        format!("informerd_cache_objects{{{labels}}} 1"),
+        format!("informerd_cache_objects{{{labels}}} 2"),
         format!("informerd_cache_ready{{{labels}}} 1"),
         format!("informerd_cache_watchers{{{labels}}} 1"),
         r#"informerd_reads_total{plan="wait",reason="not_synced"} 1"#.to_owned(),
         r#"informerd_upstream_requests_total{verb="watchlist",resource="configmaps",code="200"} 1"#.to_owned(),
         "informerd_upstream_reachable 1".to_owned(),
         "informerd_http_watches 1".to_owned(),
-        "informerd_http_watch_events_total 1".to_owned(),
+        "informerd_http_watch_events_total 2".to_owned(),
+        r#"informerd_watch_event_lag_seconds_count{protocol="http"} 1"#.to_owned(),
+        r#"informerd_request_duration_seconds_count{plan="wait"} 1"#.to_owned(),
+        r#"informerd_request_duration_seconds_count{plan="forward"} 1"#.to_owned(),
+        r#"informerd_request_duration_seconds_count{plan="refuse"} 1"#.to_owned(),
+        r#"informerd_request_duration_seconds_bucket{le="60.0",plan="refuse"} 1"#.to_owned(),
+        r#"informerd_proof_duration_seconds_count{result="proved"} 0"#.to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line || found == format!("{line}.0")), "{line}\nin\n{text}");
     }
