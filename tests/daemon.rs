@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "daemon/access_log.rs"]
+mod access_log;
 #[path = "daemon/away.rs"]
 mod away;
 #[path = "judge/cluster.rs"]

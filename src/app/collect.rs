@@ -109,6 +109,10 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     }),
     ("http_gzip_bytes_in", "Bytes that were compressed", |m| m.gzip_bytes_in.get()),
     ("http_gzip_bytes_out", "Bytes they were compressed to", |m| m.gzip_bytes_out.get()),
+    ("access_log_lines", "Lines of the access log written", |m| load(&m.access_log.written)),
+    ("access_log_dropped", "Lines of the access log that found no room or could not be written", |m| {
+        load(&m.access_log.dropped)
+    }),
     ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
 ];
 
@@ -187,8 +191,8 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_denied", "Reads refused with 403", |m| load(&m.denied)),
     ("auth_unauthenticated", "Reads refused with 401", |m| load(&m.unauthenticated)),
     ("auth_undecided", "Reads left to the apiserver because nothing could be decided", |m| load(&m.undecided)),
-    ("apiserver_audit_event", "Audit events written", |m| load(&m.audit_events)),
-    ("audit_dropped", "Audit events that found no room or could not be written", |m| load(&m.audit_dropped)),
+    ("apiserver_audit_event", "Audit events written", |m| load(&m.audit.written)),
+    ("audit_dropped", "Audit events that found no room or could not be written", |m| load(&m.audit.dropped)),
     ("auth_flushes", "Changes of rights that ended decisions", |m| load(&m.flushes)),
     ("auth_streams_revoked", "Open streams ended because the right was gone", |m| load(&m.streams_revoked)),
 ];

@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
 use crate::http::service::{Service, ServiceParts};
-use crate::http::{HttpMetrics, ListenAddr, Server};
+use crate::http::{AccessLog, HttpMetrics, ListenAddr, Server};
 use crate::informer::{Factory, Informer};
 use crate::lifecycle;
 use crate::lifecycle::drain::DrainWatch;
@@ -96,6 +96,10 @@ impl Daemon {
             Some(audit) => Audit::start(audit, access.metrics(), fatal)?,
             None => Audit::off(),
         };
+        let access_log = match &config.access_log {
+            Some(to) => AccessLog::start(to, Arc::clone(&http_metrics.access_log), fatal)?,
+            None => AccessLog::off(),
+        };
 
         if let (Some(authority), Some(certificates)) = (&config.authority, server.certificates()) {
             let names = certificates.names_to_give().unwrap_or_default().to_vec();
@@ -156,6 +160,7 @@ impl Daemon {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
                 access: access.clone(),
                 audit,
+                access_log,
                 reads: reads.clone(),
                 forward,
                 drain: drain.clone(),

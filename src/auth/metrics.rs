@@ -1,8 +1,11 @@
 //! What the room counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
+
+use crate::telemetry::lines::LineCounts;
 
 /// Counters since start and gauges of now.
 #[derive(Debug, Default)]
@@ -41,10 +44,8 @@ pub struct AuthMetrics {
     pub flushes: AtomicU64,
     /// Open streams ended because the right to them was gone.
     pub streams_revoked: AtomicU64,
-    /// Audit events written.
-    pub audit_events: AtomicU64,
-    /// Audit events that found no room, or could not be written.
-    pub audit_dropped: AtomicU64,
+    /// Audit events.
+    pub audit: Arc<LineCounts>,
     /// Watches for changed rights that are open and up to date.
     pub watches_live: AtomicU64,
 }

@@ -17,12 +17,13 @@ use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_wh
 use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
-use crate::auth::audit::{AuditConfig, AuditSink, Policy};
+use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::{AuthConfig, Mode};
 use crate::authority::{AuthorityConfig, Lifetimes};
 use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
+use crate::telemetry::lines::LinesTo;
 use crate::telemetry::otel::OtelConfig;
 use crate::telemetry::{LogConfig, LogFormat};
 
@@ -88,6 +89,7 @@ impl Loader<'_> {
         let authority = self.authority(http.as_ref());
         let drop_in_dir = self.drop_in_dir(http.as_ref(), authority.is_some(), kubeconfig.is_some());
         let audit = self.audit();
+        let access_log = self.lines(["access.log", "access.maxSize", "access.maxFiles"]);
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
             text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
@@ -127,6 +129,7 @@ impl Loader<'_> {
             authority,
             auth: auth?,
             audit,
+            access_log,
             admin: crate::admin::Config { listen: admin?, probes },
             state_dir,
             drop_in_dir,
@@ -239,22 +242,28 @@ impl Loader<'_> {
     }
 
     fn audit(&mut self) -> Option<AuditConfig> {
-        let max_size = self.parse("audit.maxSize", |text| {
-            parse_size(text)
-                .and_then(|size| if size >= 1 << 20 { Ok(size) } else { Err(format!("{text} is less than 1Mi")) })
-        });
-        let max_files = self.parse("audit.maxFiles", parse_count);
         let source = self.source;
         let policy = self.optional("audit.policyFile", |path| {
             let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
             Policy::parse(&text).map_err(|error| format!("{path}: {error}"))
         });
-        let (_, log) = self.one("audit.log")?;
-        let sink = match log.as_str() {
-            "stdout" => AuditSink::Stdout,
-            path => AuditSink::File { path: path.into(), max_size: max_size?, max_files: max_files? },
-        };
+        let sink = self.lines(["audit.log", "audit.maxSize", "audit.maxFiles"])?;
         Some(AuditConfig { sink, policy: policy.unwrap_or_default() })
+    }
+
+    /// Where a log of lines goes, by the settings that say so and how large its files are. `None`: nowhere.
+    fn lines(&mut self, [log, max_size, max_files]: [&'static str; 3]) -> Option<LinesTo> {
+        let max_size = self.parse(max_size, |text| {
+            parse_size(text)
+                .and_then(|size| if size >= 1 << 20 { Ok(size) } else { Err(format!("{text} is less than 1Mi")) })
+        });
+        let max_files = self.parse(max_files, parse_count);
+        let (_, log) = self.one(log)?;
+        Some(match log.as_str() {
+            "off" => return None,
+            "stdout" => LinesTo::Stdout,
+            path => LinesTo::File { path: path.into(), max_size: max_size?, max_files: max_files? },
+        })
     }
 
     fn admin(&mut self) -> Option<SocketAddr> {

@@ -20,6 +20,8 @@ pub struct Config {
     pub auth: crate::auth::AuthConfig,
     /// `None`: no audit log.
     pub audit: Option<crate::auth::audit::AuditConfig>,
+    /// `None`: no access log.
+    pub access_log: Option<crate::telemetry::lines::LinesTo>,
     pub admin: crate::admin::Config,
     /// What must outlive the process: the self-issued CA.
     pub state_dir: PathBuf,

@@ -157,6 +157,14 @@ pub const SETTINGS: &[Setting] = &[
     one("audit.policyFile", "path", "", "audit.k8s.io/v1 Policy that says what is written; without it everything is"),
     one("audit.maxSize", "size", "100Mi", "a file of the audit log that has grown to this is put aside"),
     one("audit.maxFiles", "count", "10", "files of the audit log put aside that are kept"),
+    one(
+        "access.log",
+        "path|stdout|off",
+        "off",
+        "where a line is written for every request: who asked for what, how it was answered, and how long it took",
+    ),
+    one("access.maxSize", "size", "100Mi", "a file of the access log that has grown to this is put aside"),
+    one("access.maxFiles", "count", "3", "files of the access log put aside that are kept"),
     Setting {
         key: "resources",
         kind: Kind::Rules,

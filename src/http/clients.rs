@@ -176,7 +176,7 @@ impl Clients {
 }
 
 /// `kubectl/v1.36.3` of `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
-fn program(agent: Option<&HeaderValue>) -> &str {
+pub(super) fn program(agent: Option<&HeaderValue>) -> &str {
     let text = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("–");
     let name = text.split(' ').next().filter(|name| !name.is_empty()).unwrap_or(text);
     // Visible ASCII, as every text of a header value.

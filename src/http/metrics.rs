@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::clients::Clients;
 use crate::telemetry::histogram::Histogram;
+use crate::telemetry::lines::LineCounts;
 
 /// Counters since start and gauges of now. Shared; every field is updated with relaxed order.
 #[derive(Debug, Default)]
@@ -61,6 +62,8 @@ pub struct HttpMetrics {
     pub latencies: Latencies,
     /// From the receipt of an event to its frame for the client's connection. A frame counts with its oldest event.
     pub event_lag: Histogram,
+    /// Lines of the access log.
+    pub access_log: Arc<LineCounts>,
     pub clients: Clients,
 }
 

@@ -1,5 +1,6 @@
 //! The HTTP side: listeners, what requests ask for, and the reads said in the apiserver's words.
 
+mod access_log;
 pub mod age;
 mod away;
 pub mod body;
@@ -39,6 +40,7 @@ mod websocket;
 mod writer;
 mod written;
 
+pub use access_log::AccessLog;
 pub use age::AgeLimits;
 pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
 pub use error::{AUDIT_ID, audit_id};

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
+use super::access_log::AccessLog;
 use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
@@ -53,6 +54,7 @@ pub(super) struct Inner {
     guard: Guard,
     access: Access,
     audit: Audit,
+    access_log: AccessLog,
     pub(super) reads: Reads,
     forward: Forward,
     drain: DrainWatch,
@@ -72,6 +74,8 @@ pub struct ServiceParts {
     pub access: Access,
     /// Who read what.
     pub audit: Audit,
+    /// Who asked for what.
+    pub access_log: AccessLog,
     pub reads: Reads,
     pub forward: Forward,
     pub drain: DrainWatch,
@@ -104,6 +108,7 @@ impl Service {
                 guard: parts.guard,
                 access: parts.access,
                 audit: parts.audit,
+                access_log: parts.access_log,
                 reads: parts.reads,
                 forward: parts.forward,
                 drain: parts.drain,
@@ -135,7 +140,7 @@ impl Handler for Service {
             let _heard = heard;
             let version = request.version();
             let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
-            let client = Told::begin(&request, &connection, grpc, &inner.metrics);
+            let client = Told::begin(&request, &connection, grpc, &inner.metrics, &inner.access_log);
             if framing::expects_too_much(request.headers(), version) {
                 return client.answered(framing::expectation_failed());
             }

@@ -161,6 +161,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         guard: Guard::default(),
         access: Access::trusting(),
         audit: Audit::off(),
+        access_log: AccessLog::off(),
         reads: cached.reads.clone(),
         forward: Forward::new(lend, upstream, Arc::new(Nobody)),
         drain: watch.clone(),

@@ -1,10 +1,12 @@
-//! What is told of one request: to the table of clients, and to the histogram of latencies.
+//! What is told of one request: to the table of clients, to the histogram of latencies, and to the access log.
 
 use std::sync::{Arc, OnceLock};
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::access_log::{AccessLog, Line, logged};
 use super::body::Body;
 use super::clients::Row;
 use super::explain::Plan;
@@ -18,6 +20,9 @@ pub struct Told {
     metrics: Arc<HttpMetrics>,
     began: Instant,
     plan: OnceLock<Plan>,
+    log: AccessLog,
+    /// `None` where there is no access log, and once the line is written.
+    line: Mutex<Option<Line>>,
 }
 
 // === impl Told ===
@@ -28,18 +33,24 @@ impl Told {
         connection: &Connection,
         grpc: bool,
         metrics: &Arc<HttpMetrics>,
+        log: &AccessLog,
     ) -> Arc<Self> {
         Arc::new(Self {
             row: metrics.clients.of(connection, request.headers(), request.version(), grpc),
             metrics: Arc::clone(metrics),
             began: Instant::now(),
             plan: OnceLock::new(),
+            log: log.clone(),
+            line: Mutex::new(log.begin(request, connection, grpc)),
         })
     }
 
     /// Whose it is.
     pub fn is(&self, user: &str) {
         self.row.is(user);
+        if let Some(line) = &mut *self.line.lock() {
+            user.clone_into(&mut line.user);
+        }
     }
 
     /// How it is answered. What is said first counts.
@@ -53,17 +64,67 @@ impl Told {
 
     /// What was answered. A call or a refusal of which nothing else is known is told by its status.
     pub(super) fn answered(self: &Arc<Self>, response: Response<Body>) -> Response<Body> {
-        let (plan, _) = self.words(&response);
+        let (plan, reason) = self.words(&response);
         self.metrics.latencies.observe(plan, self.began.elapsed());
-        Arc::clone(&self.row).count(response)
+        let is_logged = match &mut *self.line.lock() {
+            Some(line) => {
+                (line.status, line.code) = (response.status().as_u16(), code(grpc_status(&response)));
+                (line.plan, line.reason) = (in_log(plan), reason);
+                true
+            }
+            None => false,
+        };
+        let response = Arc::clone(&self.row).count(response);
+        if is_logged { logged(response, Arc::clone(self)) } else { response }
+    }
+
+    /// So many bytes of the answer, or how a call ended.
+    pub(super) fn sent(&self, bytes: usize, status: Option<&HeaderValue>) {
+        if let Some(line) = &mut *self.line.lock() {
+            line.bytes += bytes as u64;
+            line.code = code(status).or(line.code);
+        }
+    }
+
+    /// The answer has ended, or was given up.
+    pub(super) fn ended(&self) {
+        if let Some(mut line) = self.line.lock().take() {
+            line.duration_ms = self.began.elapsed().as_micros() as f64 / 1e3;
+            self.log.write(&line);
+        }
     }
 
     fn words<B>(&self, response: &Response<B>) -> (&'static str, &'static str) {
         if let Some(plan) = self.plan.get() {
             return plan.words();
         }
-        let grpc = response.headers().get(tonic::Status::GRPC_STATUS).is_some_and(|code| code != "0");
-        let failed = grpc || response.status().is_client_error() || response.status().is_server_error();
+        let call_failed = grpc_status(response).is_some_and(|code| code != "0");
+        let failed = call_failed || response.status().is_client_error() || response.status().is_server_error();
         (if failed { "refuse" } else { "serve" }, "")
+    }
+}
+
+impl Drop for Told {
+    /// A client that leaves before its answer begins is told of as well.
+    fn drop(&mut self) {
+        self.ended();
+    }
+}
+
+fn grpc_status<B>(response: &Response<B>) -> Option<&HeaderValue> {
+    response.headers().get(tonic::Status::GRPC_STATUS)
+}
+
+fn code(status: Option<&HeaderValue>) -> Option<u16> {
+    status?.to_str().ok()?.parse().ok()
+}
+
+/// The words of the header that explains an answer.
+fn in_log(plan: &'static str) -> &'static str {
+    match plan {
+        "serve" | "old" => "served",
+        "wait" => "waited",
+        "forward" => "forwarded",
+        _ => "refused",
     }
 }

@@ -1,6 +1,7 @@
 //! Logs, metrics and traces: what the operator sees of the daemon.
 
 pub mod histogram;
+pub mod lines;
 mod log;
 mod metrics;
 pub mod otel;

@@ -210,8 +210,8 @@ async fn a_full_disk_holds_nobody_up() {
     for _ in 0..50 {
         assert_eq!(reader.get("/api/v1/configmaps").await.status, 200);
     }
-    let dropped = || world.daemon.daemon.access.metrics().audit_dropped.load(Ordering::Relaxed);
+    let dropped = || world.daemon.daemon.access.metrics().audit.dropped.load(Ordering::Relaxed);
     eventually("they are counted", || dropped() >= 50).await;
-    assert_eq!(world.daemon.daemon.access.metrics().audit_events.load(Ordering::Relaxed), 0);
+    assert_eq!(world.daemon.daemon.access.metrics().audit.written.load(Ordering::Relaxed), 0);
     assert!(world.daemon.context.readiness.is_ready());
 }

@@ -41,6 +41,7 @@ async fn a_snapshot_and_then_the_changes() {
     assert_eq!([&event.object[..], b"\n"].concat(), rest.body);
     let deleted = server.delete("configmaps", "a", "three").unwrap();
     assert_eq!(said(&frames.events(1).await), [format!("DELETED a/three@{deleted}")]);
+    assert_eq!(through.daemon.grpc.event_lag.read().count, 3, "of the changes, and not of the snapshot");
 }
 
 #[tokio::test(flavor = "multi_thread")]

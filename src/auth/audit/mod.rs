@@ -3,7 +3,6 @@
 
 mod event;
 mod policy;
-mod sink;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,20 +10,19 @@ use std::sync::Arc;
 
 use self::event::{Event, ResponseStatus};
 pub use self::policy::Policy;
-use self::sink::Sink;
-pub use self::sink::{AuditSink, SinkError};
 use super::attributes::Attributes;
 use super::metrics::AuthMetrics;
 use super::user::UserInfo;
 use crate::lifecycle::Fatal;
 use crate::meta::Status;
+use crate::telemetry::lines::{Lines, LinesError, LinesTo};
 
 /// The user name of a client that was not asked who it is. The apiserver used it for its former insecure port.
 const UNKNOWN: &str = "system:unsecured";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
-    pub sink: AuditSink,
+    pub sink: LinesTo,
     /// What is written; without it everything.
     pub policy: Policy,
 }
@@ -38,7 +36,7 @@ pub struct Audit {
 
 struct Inner {
     policy: Policy,
-    sink: Sink,
+    lines: Lines,
 }
 
 /// One request, as the log tells of it.
@@ -75,9 +73,9 @@ impl Audit {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn start(config: &AuditConfig, metrics: &Arc<AuthMetrics>, fatal: &Fatal) -> Result<Self, SinkError> {
-        let sink = Sink::start(&config.sink, Arc::clone(metrics), fatal)?;
-        Ok(Self { inner: Some(Arc::new(Inner { policy: config.policy.clone(), sink })) })
+    pub fn start(config: &AuditConfig, metrics: &Arc<AuthMetrics>, fatal: &Fatal) -> Result<Self, LinesError> {
+        let lines = Lines::start("audit", &config.sink, Arc::clone(&metrics.audit), fatal)?;
+        Ok(Self { inner: Some(Arc::new(Inner { policy: config.policy.clone(), lines })) })
     }
 
     /// Begins to tell of a request; `None` where nothing is to be told. What there is to tell is only put together where
@@ -128,7 +126,7 @@ impl Entry {
     fn write(&mut self, stage: policy::Stage) {
         if !self.omits.contains(&stage) {
             self.event.at(stage);
-            self.inner.sink.write(&self.event);
+            self.inner.lines.write(&self.event);
         }
     }
 }

@@ -1,18 +1,17 @@
-//! Where lines go: a file that is rotated, or standard output. Reads never wait for it: what finds no room is dropped, and
+//! Logs of one line each: a file that is rotated, or standard output. Nobody waits for them: what finds no room is dropped, and
 //! counted.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use serde::Serialize;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
-use super::Event;
-use crate::auth::metrics::{AuthMetrics, count};
 use crate::lifecycle::{Fatal, spawn_supervised};
 
 /// Lines that may wait to be written. A line is about a kilobyte.
@@ -22,7 +21,7 @@ const MAX_WAITING_BYTES: usize = 32 << 20;
 const BATCH: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditSink {
+pub enum LinesTo {
     Stdout,
     File {
         path: PathBuf,
@@ -34,16 +33,27 @@ pub enum AuditSink {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("audit log, {path}: {error}", path = path.display())]
-pub struct SinkError {
+#[error("{log} log, {path}: {error}", path = path.display())]
+pub struct LinesError {
+    log: &'static str,
     path: PathBuf,
     error: io::Error,
 }
 
-pub(super) struct Sink {
+/// What became of the lines of one log.
+#[derive(Debug, Default)]
+pub struct LineCounts {
+    pub written: AtomicU64,
+    /// Those that found no room, or could not be written.
+    pub dropped: AtomicU64,
+}
+
+/// One log. A task of its own writes it.
+#[derive(Debug)]
+pub struct Lines {
     lines: mpsc::Sender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
-    metrics: Arc<AuthMetrics>,
+    counts: Arc<LineCounts>,
 }
 
 enum Writer {
@@ -59,18 +69,22 @@ enum Writer {
     },
 }
 
-// === impl Sink ===
+// === impl Lines ===
 
-impl Sink {
-    pub(super) fn start(to: &AuditSink, metrics: Arc<AuthMetrics>, fatal: &Fatal) -> Result<Self, SinkError> {
+impl Lines {
+    /// Opens the log, and starts its task.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn start(log: &'static str, to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
         let writer = match to {
-            AuditSink::Stdout => {
-                let failed = |error| SinkError { path: "/dev/stdout".into(), error };
+            LinesTo::Stdout => {
+                let failed = |error| LinesError { log, path: "/dev/stdout".into(), error };
                 let own = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
                 Writer::Stdout(fs::File::from_std(own.into()))
             }
-            AuditSink::File { path, max_size, max_files } => {
-                let failed = |error| SinkError { path: path.clone(), error };
+            LinesTo::File { path, max_size, max_files } => {
+                let failed = |error| LinesError { log, path: path.clone(), error };
                 let file = open(path).map_err(failed)?;
                 let size = file.metadata().map_err(failed)?.len();
                 let file = Some(fs::File::from_std(file));
@@ -79,28 +93,34 @@ impl Sink {
         };
         let (lines, receiver) = mpsc::channel(MAX_WAITING);
         let waiting = Arc::<AtomicUsize>::default();
-        spawn_supervised("audit", write(writer, receiver, Arc::clone(&waiting), Arc::clone(&metrics)), fatal);
-        Ok(Self { lines, waiting, metrics })
+        spawn_supervised(log, write(log, writer, receiver, Arc::clone(&waiting), Arc::clone(&counts)), fatal);
+        Ok(Self { lines, waiting, counts })
     }
 
-    pub(super) fn write(&self, event: &Event) {
-        let Ok(mut line) = serde_json::to_vec(event) else { return count(&self.metrics.audit_dropped) };
+    /// Has a line written, as JSON, if there is room for it.
+    pub fn write(&self, line: &impl Serialize) {
+        let Ok(mut line) = serde_json::to_vec(line) else { return self.drop_one() };
         line.push(b'\n');
         let bytes = line.len();
         let fits = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_WAITING_BYTES;
         if !fits || self.lines.try_send(line).is_err() {
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            count(&self.metrics.audit_dropped);
+            self.drop_one();
         }
+    }
+
+    fn drop_one(&self) {
+        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Writes what comes, until nobody can send any more.
 async fn write(
+    log: &'static str,
     mut writer: Writer,
     mut lines: mpsc::Receiver<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
-    metrics: Arc<AuthMetrics>,
+    counts: Arc<LineCounts>,
 ) {
     let mut batch = Vec::new();
     let mut failing = false;
@@ -109,12 +129,12 @@ async fn write(
         let joined: Vec<u8> = batch.drain(..).flatten().collect();
         let result = writer.write(&joined).await;
         waiting.fetch_sub(joined.len(), Ordering::Relaxed);
-        let counter = if result.is_ok() { &metrics.audit_events } else { &metrics.audit_dropped };
+        let counter = if result.is_ok() { &counts.written } else { &counts.dropped };
         counter.fetch_add(count, Ordering::Relaxed);
         match result {
-            Ok(()) if std::mem::take(&mut failing) => tracing::info!("the audit log is written again"),
+            Ok(()) if std::mem::take(&mut failing) => tracing::info!(log, "the log is written again"),
             Err(error) if !std::mem::replace(&mut failing, true) => {
-                tracing::error!(%error, "the audit log cannot be written");
+                tracing::error!(log, %error, "the log cannot be written");
             }
             _ => {}
         }

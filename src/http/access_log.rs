@@ -1,0 +1,233 @@
+//! A line for every request: who asked for what, how it was answered, and how long it took. No credential is in it.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf as _;
+use http::{Method, Request, Response, Uri, Version};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::body::{Body, BoxError};
+use super::clients::program;
+use super::server::Connection;
+use super::told::Told;
+use crate::codec::Slices;
+use crate::lifecycle::Fatal;
+use crate::meta::RequestInfo;
+use crate::telemetry::lines::{LineCounts, Lines, LinesError, LinesTo};
+
+/// The log. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub struct AccessLog {
+    /// `None`: nothing is written.
+    lines: Option<Arc<Lines>>,
+}
+
+/// What is known of a request so far.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Line {
+    time: String,
+    client: String,
+    /// Empty where nobody asked.
+    pub(super) user: String,
+    program: String,
+    protocol: &'static str,
+    method: String,
+    path: String,
+    /// Of HTTP; 0 where the client left before the answer.
+    pub(super) status: u16,
+    /// Of gRPC, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<u16>,
+    pub(super) plan: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) reason: &'static str,
+    /// Of the body, as it was sent.
+    pub(super) bytes: u64,
+    /// Until the answer had ended.
+    pub(super) duration_ms: f64,
+}
+
+/// A body that tells of its bytes and of its end.
+struct Logged {
+    body: Body,
+    told: Arc<Told>,
+}
+
+/// What a target may be long; a client chooses it.
+const LONGEST: usize = 1024;
+
+/// What is shown of a query: parameters of the Kubernetes API that hold no credential. A client may put anything into others.
+const SHOWN: &[&str] = &[
+    "allowWatchBookmarks",
+    "container",
+    "continue",
+    "dryRun",
+    "fieldManager",
+    "fieldSelector",
+    "fieldValidation",
+    "follow",
+    "force",
+    "gracePeriodSeconds",
+    "includeObject",
+    "labelSelector",
+    "limit",
+    "limitBytes",
+    "pretty",
+    "previous",
+    "propagationPolicy",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "shardSelector",
+    "sinceSeconds",
+    "sinceTime",
+    "tailLines",
+    "timeout",
+    "timeoutSeconds",
+    "timestamps",
+    "watch",
+];
+
+// === impl AccessLog ===
+
+impl AccessLog {
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Opens the log, and starts the task that writes it.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn start(to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
+        Ok(Self { lines: Some(Arc::new(Lines::start("access", to, counts, fatal)?)) })
+    }
+
+    pub(super) fn begin<B>(&self, request: &Request<B>, connection: &Connection, grpc: bool) -> Option<Line> {
+        self.lines.as_ref()?;
+        let agent = request.headers().get(http::header::USER_AGENT);
+        Some(Line {
+            time: format!("{:.6}", Timestamp::now()),
+            client: connection.peer.map_or_else(|| "unix".to_owned(), |peer| canonical(peer.ip())),
+            user: String::new(),
+            program: program(agent).to_owned(),
+            protocol: match request.version() {
+                _ if grpc => "gRPC",
+                Version::HTTP_2 => "HTTP/2",
+                _ => "HTTP/1.1",
+            },
+            method: cut(request.method().to_string()),
+            path: target(request.method(), request.uri()),
+            status: 0,
+            code: None,
+            plan: "",
+            reason: "",
+            bytes: 0,
+            duration_ms: 0.0,
+        })
+    }
+
+    pub(super) fn write(&self, line: &Line) {
+        if let Some(lines) = &self.lines {
+            lines.write(line);
+        }
+    }
+}
+
+fn canonical(address: IpAddr) -> String {
+    address.to_canonical().to_string()
+}
+
+/// The path, and of the query what may be shown. What comes behind a proxy subresource belongs to another program.
+fn target(method: &Method, uri: &Uri) -> String {
+    let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+    let info = RequestInfo::parse(method.as_str(), path, query);
+    if info.is_resource && info.subresource == "proxy" {
+        return cut(match path.find("/proxy/") {
+            Some(at) => format!("{}/proxy/…", &path[..at]),
+            None => path.to_owned(),
+        });
+    }
+    let shown = |parameter: &&str| SHOWN.contains(&parameter.split('=').next().unwrap_or_default());
+    let query: Vec<_> = query.split('&').filter(shown).collect();
+    cut(if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) })
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+// === impl Logged ===
+
+/// The response, whose end is told.
+pub(super) fn logged(response: Response<Body>, told: Arc<Told>) -> Response<Body> {
+    response.map(|body| Logged { body, told }.boxed_unsync())
+}
+
+impl http_body::Body for Logged {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
+            self.told.sent(frame.data_ref().map_or(0, |data| data.remaining()), code);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        self.told.ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_credential_is_shown() {
+        let long = format!("/{}", "x".repeat(2000));
+        for (uri, shown) in [
+            (
+                "/api/v1/pods?limit=5&access_token=s3cret&labelSelector=a%3Db",
+                "/api/v1/pods?limit=5&labelSelector=a%3Db",
+            ),
+            ("/api/v1/pods?access%5Ftoken=s3cret", "/api/v1/pods"),
+            ("/api/v1/pods?token=s3cret&watch", "/api/v1/pods?watch"),
+            ("/version?key=s3cret", "/version"),
+            (
+                "/api/v1/namespaces/a/pods/p/exec?command=s3cret&container=c",
+                "/api/v1/namespaces/a/pods/p/exec?container=c",
+            ),
+            ("/api/v1/namespaces/a/services/s/proxy/s3cret?limit=s3cret", "/api/v1/namespaces/a/services/s/proxy/…"),
+            ("/api/v1/namespaces/a/services/s/proxy?limit=s3cret", "/api/v1/namespaces/a/services/s/proxy"),
+        ] {
+            assert_eq!(target(&Method::GET, &uri.parse().unwrap()), shown);
+        }
+        assert_eq!(target(&Method::GET, &long.parse().unwrap()).len(), LONGEST + '…'.len_utf8());
+    }
+}

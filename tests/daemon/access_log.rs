@@ -1,0 +1,83 @@
+//! A line for every request, over HTTP and gRPC.
+
+use std::path::Path;
+use std::time::Duration;
+
+use informerd::sim::Server;
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::fixtures::{CONFIG_MAPS, config_map, next_event};
+use crate::support::client::Client;
+use crate::support::{Through, eventually};
+
+/// The lines so far, without what differs from run to run.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_a_line_in_the_access_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, &format!("access: {{log: {}}}\n", log.display())).await;
+    let client = Client::new(&through.url);
+    let secret = [("authorization", "Bearer s3cret"), ("user-agent", "a-program/1 (x)")];
+    let list = format!("{CONFIG_MAPS}?resourceVersion=0&access_token=s3cret");
+    let body = client.request(http::Method::GET, &list, &secret, "").await.body.len();
+    client.get(&format!("{CONFIG_MAPS}?resourceVersion=0&limit=5")).await;
+    client.get("/version").await;
+    client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await;
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    next_event(&mut watch).await;
+    drop(watch);
+    let mut get = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    get.args(["get", "configmaps.v1.", "-n", "a"]).env("INFORMERD_ADDRESS", &through.url);
+    assert!(get.output().await.unwrap().status.success());
+
+    let of_get = |line: &Value| line["path"] == "/informerd.v1.Objects/List";
+    eventually("all are written", || lines(&log).len() >= 7 && lines(&log).iter().any(of_get)).await;
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(!text.contains("s3cret"), "{text}");
+    let lines = lines(&log);
+    let said = |line: &Value| {
+        ["protocol", "method", "path", "status", "plan", "reason"]
+            .map(|key| line[key].to_string().replace('"', ""))
+            .join(" ")
+    };
+    let all: Vec<_> = lines.iter().map(said).collect();
+    for expected in [
+        "HTTP/1.1 GET /api/v1/configmaps?resourceVersion=0 200 waited not_synced",
+        "HTTP/1.1 GET /api/v1/configmaps?resourceVersion=0&limit=5 200 served null",
+        "HTTP/1.1 GET /version 200 forwarded null",
+        "HTTP/1.1 GET /api/v1/namespaces/a/configmaps/none?resourceVersion=0 404 refused not_found",
+        "HTTP/1.1 GET /api/v1/configmaps?watch=1&resourceVersion=0 200 served null",
+        "gRPC POST /informerd.v1.Objects/List 200 served null",
+    ] {
+        assert!(all.iter().any(|line| line == expected), "{expected}\nin\n{all:#?}");
+    }
+    let first = &lines[0];
+    assert_eq!((&first["client"], &first["program"]), (&"127.0.0.1".into(), &"a-program/1".into()));
+    assert_eq!((&first["bytes"], &first["user"]), (&body.into(), &"".into()));
+    assert!(first["durationMs"].as_f64().unwrap() > 0.0 && first["time"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(lines.iter().find(|line| of_get(line)).unwrap()["code"], 0);
+    assert_eq!(through.daemon.http.access_log.dropped.load(std::sync::atomic::Ordering::Relaxed), 0);
+    through.stop(Duration::ZERO).await;
+}
+
+/// A log that nobody can write holds nobody up.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_cannot_be_written_are_counted() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "access: {log: /dev/full}\n").await;
+    let client = Client::new(&through.url);
+    for _ in 0..20 {
+        assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+    }
+    let counts = &through.daemon.http.access_log;
+    let dropped = || counts.dropped.load(std::sync::atomic::Ordering::Relaxed);
+    eventually("they are counted", || dropped() >= 20).await;
+    assert_eq!(counts.written.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
