@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::admin::{Apiserver, Spared};
 
@@ -422,8 +423,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let trickle = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            let (_open, never) = std::sync::mpsc::channel::<()>();
             while stream.write_all(b"x").is_ok() {
-                std::thread::sleep(Duration::from_millis(5));
+                never.recv_timeout(Duration::from_millis(5)).ok();
             }
         });
         let error = exchange(address, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(100)).unwrap_err();

@@ -137,7 +137,7 @@ impl Backfill {
         };
         let left = (kind != EventType::Deleted).then(|| object.clone());
         self.held.insert(object.key.clone(), left);
-        let received = Instant::now().into_std();
+        let received = Instant::now();
         let event = WatchCacheEvent { kind, rv: object.rv, object, prev, received };
         let bytes = memory(&event);
         self.events.push(event);

@@ -1,9 +1,8 @@
 //! What a list says other than the store it replaces.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use tokio::time;
+use tokio::time::Instant;
 
 use super::store::Store;
 use crate::meta::{EventType, Object, ResourceVersion, WatchCacheEvent};
@@ -38,7 +37,7 @@ impl Difference {
             changed: Vec::new(),
             deleted: Vec::new(),
             rewritten: false,
-            received: time::Instant::now().into_std(),
+            received: Instant::now(),
         };
         let mut held = old.iter().peekable();
         for (i, object) in objects.into_iter().enumerate() {

@@ -34,7 +34,7 @@ impl Fed {
             (Some(_), false) => EventType::Modified,
         };
         let event =
-            Arc::new(WatchCacheEvent { kind, rv: object.rv, object, prev, received: std::time::Instant::now() });
+            Arc::new(WatchCacheEvent { kind, rv: object.rv, object, prev, received: tokio::time::Instant::now() });
         self.store.apply(&event);
         self.history.push(event, &self.store, self.now);
         self.history.evict(self.now, u64::MAX);

@@ -241,7 +241,7 @@ mod tests {
             rv: object.rv,
             prev: Some(object.clone()),
             object,
-            received: std::time::Instant::now(),
+            received: tokio::time::Instant::now(),
         };
         ring.push(Entry { event: Arc::new(event), kind: EventType::Modified });
     }

@@ -91,7 +91,7 @@ pub struct CacheWatcher {
     schedule: Schedule,
     drain: Option<bool>,
     end: Option<EndReason>,
-    received: Option<std::time::Instant>,
+    received: Option<Instant>,
 }
 
 /// A watcher's place in its group, given up on drop.
@@ -224,7 +224,7 @@ impl CacheWatcher {
 
     /// When the item that was polled last came from the apiserver, if it is an event that the watch was there for: what it
     /// begins with is as old as it is.
-    pub fn received(&self) -> Option<std::time::Instant> {
+    pub fn received(&self) -> Option<Instant> {
         self.received
     }
 

@@ -89,7 +89,7 @@ impl Writer {
     /// # Errors
     /// When the revision does not grow, or before the first list; the cache is as it was.
     pub async fn apply(&mut self, kind: EventType, mut object: Object) -> Result<(), ApplyError> {
-        let received = Instant::now().into_std();
+        let received = Instant::now();
         self.wait_for_dispatcher().await;
         if !self.synced {
             return Err(ApplyError::NotSynced);
@@ -128,7 +128,7 @@ impl Writer {
     /// # Errors
     /// As of [`Self::apply`]; the cache is as it was.
     pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
-        let received = Instant::now().into_std();
+        let received = Instant::now();
         self.wait_for_dispatcher().await;
         if !self.synced {
             return Err(ApplyError::NotSynced);

@@ -89,7 +89,7 @@ fn said(result: Result<(), Failure>) -> Result<(), Failed> {
 /// The first word of an answer.
 enum First {
     Object(Box<v1::Object>),
-    List(Streaming<v1::ListResponse>),
+    List(Box<Streaming<v1::ListResponse>>),
 }
 
 async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
@@ -139,7 +139,8 @@ async fn first(ask: &Ask, connection: &Connection, named: &Named) -> Result<Firs
         return Ok(First::Object(Box::new(answer.object.unwrap_or_default())));
     }
     let request = v1::ListRequest { selection: Some(selection(ask, named)), consistency: None };
-    Ok(First::List(client.list(request).await.map_err(|status| Failure::of(&status))?.into_inner()))
+    let answer = client.list(request).await.map_err(|status| Failure::of(&status))?;
+    Ok(First::List(Box::new(answer.into_inner())))
 }
 
 /// Waits for the daemon, though no longer than asked.

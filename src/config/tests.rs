@@ -259,6 +259,20 @@ fn files_of_the_service_account_have_a_ca_of_ours_in_them() {
     }
 }
 
+#[test]
+fn an_access_log_is_written_where_it_is_asked_for() {
+    use crate::telemetry::lines::LinesTo;
+    let of = |value: &str| {
+        let flags = Flags::from([("access.log", vec![value.to_owned()])]);
+        load(&flags, &MadeUp::default()).map(|loaded| loaded.config.access_log)
+    };
+    let file = LinesTo::File { path: "/a/b".into(), max_size: 100 << 20, max_files: 3 };
+    assert_eq!(load(&Flags::new(), &MadeUp::default()).map(|loaded| loaded.config.access_log).ok(), Some(None));
+    for (value, expected) in [("off", None), ("stdout", Some(LinesTo::Stdout)), ("/a/b", Some(file))] {
+        assert_eq!(of(value).ok(), Some(expected), "{value}");
+    }
+}
+
 /// A setting that can be written but is read by nobody would be found here: its nonsense would go unnoticed.
 #[test]
 fn every_setting_is_read() {
@@ -271,6 +285,7 @@ fn every_setting_is_read() {
         "tls.keyFile",
         "authentication.clientCa",
         "audit.log",
+        "access.log",
     ];
     for setting in SETTINGS.iter().filter(|setting| !free_text.contains(&setting.key)) {
         let world = MadeUp::default().variable(&setting.variable(), "@ nonsense @");

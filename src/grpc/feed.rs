@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::conflate::{Change, Conflator};
 use super::metrics::GrpcMetrics;

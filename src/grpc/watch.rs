@@ -73,7 +73,7 @@ struct Batch {
     /// Everything up to here is delivered with it.
     complete: ResourceVersion,
     /// When the oldest of them came from the apiserver, of those that it is known of.
-    oldest: Option<std::time::Instant>,
+    oldest: Option<Instant>,
 }
 
 /// How far the end of the process has come for this watch.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Buf as _;
+use bytes::Buf;
 use http::{Method, Request, Response, Uri, Version};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -184,7 +184,7 @@ impl http_body::Body for Logged {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
-            self.told.sent(frame.data_ref().map_or(0, |data| data.remaining()), code);
+            self.told.sent(frame.data_ref().map_or(0, Buf::remaining), code);
         }
         polled
     }

@@ -1,7 +1,8 @@
 //! One change of a resource, with what was there before it.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::{Object, ObjectKey, ResourceVersion};
 

@@ -55,8 +55,11 @@ async fn who_may_read_reads() {
     let by_file = config_maps(&[&here[..], &["--token-file", text(&token_file)]].concat());
     assert_eq!(run(&by_file).await, both);
     let shown = ["--client-certificate", text(&certificate), "--client-key", text(&key)];
-    // What is forwarded, as discovery is, goes without the certificate, whose key stays with the client.
-    let (code, _, err) = run(&config_maps(&[&here[..], &shown].concat())).await;
+    // What is forwarded, as discovery is, goes without the certificate, whose key stays with the client. The names of
+    // informers are told all the same.
+    assert_eq!(run(&config_maps(&[&here[..], &shown].concat())).await, both);
+    let short = [&["get", "cm", "-n", "a"], &here[..], &shown].concat();
+    let (code, _, err) = run(&short).await;
     assert!(code == 1 && err.contains("pods.v1."), "{err}");
     let in_full = [&["get", "configmaps.v1.", "-n", "a", "-l", "app"], &here[..], &shown].concat();
     assert_eq!(run(&in_full).await, both);
