@@ -2,6 +2,7 @@
 
 mod access_log;
 pub mod age;
+mod arrival;
 mod away;
 pub mod body;
 mod client_certificates;

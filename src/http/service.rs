@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
 use super::access_log::AccessLog;
+use super::arrival::is_unauthenticated;
 use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
@@ -52,7 +53,7 @@ pub struct Service {
 
 pub(super) struct Inner {
     guard: Guard,
-    access: Access,
+    pub(super) access: Access,
     audit: Audit,
     access_log: AccessLog,
     pub(super) reads: Reads,
@@ -247,24 +248,6 @@ impl Inner {
             response.extensions_mut().insert(IsWatch);
         }
         response
-    }
-
-    /// Finds out who a newcomer is, before anything of its request is read or kept. What its request comes to is decided later
-    /// and elsewhere.
-    ///
-    /// # Errors
-    /// Nobody can tell, and too many that nobody can tell of are here already.
-    async fn welcome(&self, headers: &HeaderMap, connection: &Connection) -> Result<(), Box<Status>> {
-        let Some(newcomer) = connection.newcomer.as_ref().filter(|newcomer| !newcomer.is_authenticated()) else {
-            return Ok(());
-        };
-        match self.access.recognize(&connection.caller(headers)).await {
-            Ok(()) => newcomer.authenticated(),
-            Err(status) if status.code != 401 && !newcomer.go_on_unjudged() => return Err(status),
-            // It is refused, or the apiserver is asked.
-            Err(_) => {}
-        }
-        Ok(())
     }
 
     /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
@@ -494,12 +477,6 @@ impl Inner {
         response.headers_mut().insert(AUDIT_ID, audit_id);
         response
     }
-}
-
-/// Whether an answer says that nobody knows the client: by its status, or by that of a gRPC call.
-fn is_unauthenticated(response: &Response<Body>) -> bool {
-    let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
-    response.status() == StatusCode::UNAUTHORIZED || grpc
 }
 
 #[cfg(test)]

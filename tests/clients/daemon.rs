@@ -39,7 +39,7 @@ impl Daemon {
             .arg("run")
             .arg("--kubeconfig")
             .arg(upstream)
-            .args(["--listen", &http, "--listen", &https, "--admin", &admin, "--state-dir"])
+            .args(["--listen", &http, "--listen", &https, "--admin", &admin, "--lend-sessions", "true", "--state-dir"])
             .arg(&state)
             .args(flags)
             .stdin(Stdio::null())

@@ -24,7 +24,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub async fn world() -> World {
     let cluster = Cluster::start().await;
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "lendSessions: true\n").await;
     through.ready().await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
     let client = Client::new(&through.url);
