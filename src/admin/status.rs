@@ -129,7 +129,7 @@ impl Status {
     }
 }
 
-/// Of all caches that answer reads, the one of which the apiserver has said nothing for longest.
+/// The age in seconds of the oldest state that is served: how long the apiserver has said nothing of that cache.
 fn served_age(caches: &[CacheInfo]) -> u64 {
     caches.iter().filter(|cache| cache.ready).map(|cache| cache.silent_seconds).max().unwrap_or(0)
 }

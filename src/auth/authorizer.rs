@@ -54,14 +54,14 @@ pub struct Decision {
     pub until: Instant,
     /// To be asked for again then.
     pub again: Instant,
-    /// Of the rights it was decided by.
+    /// The stamp of the rights that decided it.
     pub stamp: Stamp,
 }
 
 /// On which terms something is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'a> {
-    /// Whose share of the reviews it takes; none for the rights of open streams, which are bounded themselves.
+    /// The user who pays for the review; none for the rights of open streams, which have a bound of their own.
     pub payer: Option<&'a UserInfo>,
     pub memory: Memory,
 }

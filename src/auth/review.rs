@@ -47,7 +47,8 @@ pub enum Unavailable {
 pub(super) struct Reviews {
     upstream: Upstream,
     turns: Semaphore,
-    /// Whoever is not known yet waits here first: however many tokens are made up, a part of the turns is left for those who are known.
+    /// Reviews of unknown tokens wait here first. So a part of the turns is always left for known users, however many
+    /// tokens are made up.
     strangers: Semaphore,
     waiting_strangers: AtomicU64,
     max_waiting: u64,

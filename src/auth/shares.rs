@@ -32,7 +32,7 @@ struct Payer {
     pod: Option<Box<str>>,
 }
 
-/// Whose right, and to what.
+/// A user, and the access that is asked about.
 type Question = (Arc<UserInfo>, Arc<Attributes>);
 
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
 use super::body::BoxError;
 use crate::meta::{RequestInfo, Verb};
@@ -21,9 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Patient<B> {
     inner: B,
-    /// Runs while the next part is waited for; `None` for what may take as long as it likes.
+    /// Otherwise it may take as long as it likes.
+    is_bounded: bool,
+    /// Runs while the next part is waited for.
     late: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
     spoilt: Spoilt,
 }
 
@@ -41,12 +42,13 @@ impl<B: Body> Patient<B> {
     pub fn new(inner: B, info: &RequestInfo) -> Self {
         let long = info.verb == Verb::Watch
             || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
-        if long || inner.is_end_stream() { Self { late: None, ..Self::bounded(inner) } } else { Self::bounded(inner) }
+        let is_bounded = !long && !inner.is_end_stream();
+        Self { is_bounded, ..Self::bounded(inner) }
     }
 
     /// A body that always has the bound.
     pub fn bounded(inner: B) -> Self {
-        Self { inner, late: Some(Box::pin(sleep_until(Instant::now()))), waiting: false, spoilt: Spoilt::default() }
+        Self { inner, is_bounded: true, late: None, spoilt: Spoilt::default() }
     }
 
     pub fn spoilt(&self) -> Spoilt {
@@ -65,13 +67,12 @@ where
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let mut frame = Pin::new(&mut this.inner).poll_frame(cx).map_err(Into::into);
-        if let Some(late) = this.late.as_mut().filter(|_| frame.is_pending()) {
-            if !std::mem::replace(&mut this.waiting, true) {
-                late.as_mut().reset(Instant::now() + PATIENCE);
-            }
+        if frame.is_ready() {
+            this.late = None;
+        } else if this.is_bounded {
+            let late = this.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
             frame = late.as_mut().poll(cx).map(|()| Some(Err(Late.into())));
         }
-        this.waiting &= frame.is_pending();
         if let Poll::Ready(Some(Err(error))) = &frame {
             this.spoilt.get_or_init(|| error.to_string());
         }
@@ -91,6 +92,7 @@ where
 mod tests {
     use http_body_util::{BodyExt, Full, StreamBody};
     use tokio::sync::mpsc;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -133,6 +135,6 @@ mod tests {
         drop(sender);
         assert!(body.frame().await.is_none());
         let none = Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"));
-        assert!(none.is_end_stream() && none.late.is_none());
+        assert!(none.is_end_stream() && !none.is_bounded);
     }
 }
