@@ -17,11 +17,13 @@ pub(crate) async fn one_by_one(side: &Arc<Side>, options: &Options) -> anyhow::R
     Ok(())
 }
 
-/// Many such users at once. Each begins with another command, so that equal requests meet by chance only.
-pub(crate) async fn at_once(side: &Arc<Side>, options: &Options) -> anyhow::Result<()> {
+/// Many such users at once, all in the same order. Or each begins with another command, so that equal requests meet by
+/// chance only.
+pub(crate) async fn at_once(side: &Arc<Side>, options: &Options, in_order: bool) -> anyhow::Result<()> {
     try_join_all((0..options.users).map(|user| {
         let (side, options) = (side.clone(), options.clone());
-        async move { informerd::lifecycle::spawn("user", async move { round(&side, user, &options).await }).await? }
+        let first = if in_order { 0 } else { user };
+        async move { informerd::lifecycle::spawn("user", async move { round(&side, first, &options).await }).await? }
     }))
     .await?;
     Ok(())

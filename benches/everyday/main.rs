@@ -46,7 +46,7 @@ struct Options {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "everyday,at-once,helm,controller,k9s,herd,latency"
+        default_value = "everyday,at-once,mixed,helm,controller,k9s,herd,latency"
     )]
     patterns: Vec<Pattern>,
     #[arg(long, default_value_t = 2_000)]
@@ -92,6 +92,8 @@ struct Options {
 enum Pattern {
     Everyday,
     AtOnce,
+    /// The same, each in another order.
+    Mixed,
     Helm,
     Controller,
     K9s,
@@ -171,7 +173,7 @@ fn relayed_kubeconfig(cluster: &Cluster, apiserver: &Target, relayed: &Target) -
 impl Pattern {
     /// Whether it leaves all objects as they are, so that answers of two runs are the same.
     fn is_static(self) -> bool {
-        matches!(self, Self::Everyday | Self::AtOnce | Self::K9s)
+        matches!(self, Self::Everyday | Self::AtOnce | Self::Mixed | Self::K9s)
     }
 
     async fn measured(self, side: &Arc<Side>, meter: &Meter, options: &Options) -> anyhow::Result<Cost> {
@@ -183,7 +185,8 @@ impl Pattern {
     async fn run(self, side: &Arc<Side>, options: &Options) -> anyhow::Result<()> {
         match self {
             Self::Everyday => commands::one_by_one(side, options).await,
-            Self::AtOnce => commands::at_once(side, options).await,
+            Self::AtOnce => commands::at_once(side, options, true).await,
+            Self::Mixed => commands::at_once(side, options, false).await,
             Self::Helm => programs::helm(side, options).await,
             Self::Controller => programs::controller(side, options).await,
             Self::K9s => programs::k9s(side, options).await,

@@ -62,12 +62,13 @@ pub const MOST: usize = 5000;
 const MOST_OF_ALL: usize = 50_000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;
-/// From these odds on a revision is asked for first. A miss costs its reader a second question; but each miss lowers the odds,
-/// so misses do not follow each other.
+/// What a question costs the apiserver whatever its answer, in objects of a digest.
+const QUESTION: f32 = 120.0;
+/// A revision that turns out not to be enough costs its reader a second question: it must be cheaper by so much.
+const SECOND: f32 = 1.5;
+/// Below these odds a revision is never asked for first, and above those it always is.
+const UNLIKELY: f32 = 0.1;
 const LIKELY: f32 = 0.9;
-/// The same where a digest has more than so many objects, and would cost the apiserver far more than a revision.
-const LIKELY_ENOUGH: f32 = 0.5;
-const SMALL: usize = 100;
 /// The metadata of an object costs the apiserver about a quarter of the whole.
 const METADATA: f32 = 0.25;
 /// What a get costs beyond its object, in objects: the apiserver reads it from etcd.
@@ -79,13 +80,15 @@ impl Situation {
     /// What is asked first.
     pub fn first(&self) -> First {
         let then = self.then();
-        let small = match then {
-            Then::Digest(Extent::Everything) => self.all <= SMALL,
-            Then::Digest(Extent::Namespace) => self.namespace.is_some_and(|objects| objects <= SMALL),
-            Then::Digest(Extent::Selection) => self.answer <= SMALL,
-            Then::Watch | Then::Forward => true,
+        let instead = match then {
+            Then::Digest(Extent::Everything) => in_objects(self.all),
+            Then::Digest(Extent::Namespace) => in_objects(self.namespace.unwrap_or(self.all)),
+            Then::Digest(Extent::Selection) => in_objects(self.answer),
+            Then::Watch => f32::INFINITY,
+            Then::Forward => self.forwarding() / METADATA,
         };
-        if self.odds >= if small { LIKELY } else { LIKELY_ENOUGH } {
+        // What is asked for in vain is paid for twice.
+        if self.odds >= (SECOND * QUESTION / (QUESTION + instead)).clamp(UNLIKELY, LIKELY) {
             return First::Revision;
         }
         match then {

@@ -142,6 +142,7 @@ impl Informer {
         let asked = need.freshness.least();
         let first = situation.first();
         let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
+        let proved = self.proved(need, situation.then());
         let word = self.word(need, first, since).await?;
         let is_ours = word.asked >= arrived;
         if is_ours && (word.rv < before || word.rv < need.shown) {
@@ -152,7 +153,7 @@ impl Informer {
         }
         self.keep_warm(need, &word);
         let want = if newest { at_least.max(word.rv) } else { at_least };
-        let snapshot = self.prove(need, situation, first, want, is_ours).await?;
+        let snapshot = self.prove(need, situation, first, want, is_ours && want > proved).await?;
         Ok(Fresh { snapshot, at_once: !is_ours, store: is_ours.then_some(word.rv) })
     }
 
@@ -184,16 +185,24 @@ impl Informer {
         // The next pages need the same state, and what was proved of a part is not kept.
         let in_parts = need.limit.is_none_or(|limit| answer <= limit);
         let namespace = namespace.filter(|_| in_parts);
-        Situation {
+        let mut situation = Situation {
             verb: need.verb,
             may_forward: need.may_forward,
-            odds: self.probe.odds(),
+            odds: 0.0,
             all,
             namespace,
             answer,
             selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
             waiting: self.waits.now().max(1),
-        }
+        };
+        situation.odds = self.probe.odds(self.proved(need, situation.then()));
+        situation
+    }
+
+    /// The newest revision at which what a read needs was proved.
+    fn proved(&self, need: &Need<'_>, then: Then) -> ResourceVersion {
+        let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
+        self.probe.proved(&self.cache, part.as_ref())
     }
 
     /// What the store says, asked for at or after `since`.
@@ -227,10 +236,10 @@ impl Informer {
         situation: &Situation,
         first: First,
         want: ResourceVersion,
-        learns: bool,
+        has_moved: bool,
     ) -> Result<Snapshot, NotFresh> {
         let learn = |came| {
-            if learns {
+            if has_moved {
                 self.probe.learn(came);
             }
         };

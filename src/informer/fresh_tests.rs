@@ -16,6 +16,9 @@ use crate::upstream::script::Script;
 const TAKES: Duration = Duration::from_millis(4);
 const MAX_AGE: Duration = Duration::from_millis(100);
 
+/// The question of the store's revision.
+const REVISION: &str = "/api/v1/namespaces/default/configmaps?limit=1&fieldSelector=metadata.name%3D-";
+
 /// `a/x@5` and `b/selected@7`, listed at 10 and still what the store has.
 const OBJECTS: [(&str, &str, u64); 2] = [("a", "x", 5), ("b", "selected", 7)];
 
@@ -79,6 +82,7 @@ impl World {
     async fn quiet() -> Self {
         let world = Self::new().await;
         (0..10).for_each(|_| world.informer.probe.learn(false));
+        world.informer.probe.heard(rv(11));
         world
     }
 
@@ -94,7 +98,25 @@ impl World {
 async fn a_still_store_is_asked_for_its_revision() {
     let world = World::new().await;
     assert_eq!(world.read(&list(&everything())).await, (Ok(10), 4));
-    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=1"]);
+    assert_eq!(world.script.asked(), [REVISION]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_moves_now_and_then_costs_one_digest_a_move() {
+    let world = World::new().await;
+    let everything = everything();
+    let digests = async |at: u64| {
+        world.script.store(at, &OBJECTS);
+        for _ in 0..20 {
+            assert_eq!(world.read(&list(&everything)).await.0, Ok(at));
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        world.script.asked().iter().filter(|path| path.ends_with("limit=66")).count()
+    };
+    for n in 0..10 {
+        let digests = digests(20 + n).await;
+        assert!(digests <= 2, "{digests} after move {n}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +128,7 @@ async fn an_event_on_its_way_is_waited_for() {
     tokio::time::sleep(Duration::from_millis(7)).await;
     world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
     assert_eq!(read.await.unwrap(), rv(12));
-    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=1"]);
+    assert_eq!(world.script.asked(), [REVISION]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,6 +162,7 @@ async fn a_selection_is_compared_alone() {
     }
     // What is not selected has changed, and its event is still on its way.
     world.script.store(400, &[("a", "x", 300), OBJECTS[1]]);
+    world.informer.probe.heard(rv(300));
     let selection = selection();
     let need = Need { selectors: Some(("chosen=yes", "")), ..list(&selection) };
     assert_eq!(world.read(&need).await, (Ok(400), 4));

@@ -166,7 +166,9 @@ impl Informer {
 
     /// The store is at `rv`, as a forwarded list has shown.
     pub(super) fn learn(&self, rv: ResourceVersion) {
-        self.probe.learn(self.cache.resource_version() >= rv);
+        if self.probe.heard(rv) {
+            self.probe.learn(self.cache.resource_version() >= rv);
+        }
     }
 
     /// A forwarded answer has shown these objects at `rv`: the cache of a quiet resource is brought there, so that reads of

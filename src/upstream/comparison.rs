@@ -96,6 +96,11 @@ impl Comparisons {
         parts.insert(predicate.clone(), compared.clone());
         compared
     }
+
+    /// The digests of a part that was compared before.
+    pub(super) fn known(&self, part: &Part) -> Option<Arc<Compared>> {
+        self.parts.lock().get(&part.predicate).cloned()
+    }
 }
 
 // === impl Compared ===
@@ -131,8 +136,9 @@ impl Compared {
         Ok((digest, asked))
     }
 
-    pub(super) fn reaches(&self, rv: ResourceVersion) -> bool {
-        self.newest.lock().as_ref().is_some_and(|(digest, _)| digest.rv >= rv)
+    /// Of the newest digest; zero without one.
+    pub(super) fn revision(&self) -> ResourceVersion {
+        self.newest.lock().as_ref().map_or(ResourceVersion::ZERO, |(digest, _)| digest.rv)
     }
 
     /// The newest state, if it is at or past `rv`, or if the newest digest is of such a revision and the state holds

@@ -1,34 +1,98 @@
-//! How likely it is that the watch stream brings the store's revision by itself.
+//! How likely it is that a state which is known already is the store's newest: that asking for the revision is enough.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-/// The share of proofs, the latest counting most, in which the stream was at the store's revision by the time this was
-/// known, or a moment later. It is near one where the store stands still and where the resource changes all the time; it is
-/// near zero where the store changes and the resource does not.
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::meta::ResourceVersion;
+
+/// What was learnt of the store and of the watch stream. Two things make a revision enough: the store has not moved since
+/// the state was last proved, or the stream has brought what moved it.
 #[derive(Debug)]
-pub(super) struct Odds(AtomicU32);
+pub(super) struct Odds {
+    movement: Mutex<Movement>,
+    /// The share of the store's moves, the latest counting most, that the stream had brought by the time they were known,
+    /// or a moment later. It is near one where only this resource changes, and near zero where only others do.
+    stream: AtomicU32,
+}
 
-/// What one more proof counts, of all before it.
+/// How fast the store's revision moves. It counts all writes to the store, so two revisions tell a rate.
+#[derive(Debug, Default)]
+struct Movement {
+    /// The newest revision that was heard, and when.
+    last: Option<(ResourceVersion, Instant)>,
+    /// Writes a second, as a moving average over [`MEMORY`].
+    rate: f64,
+}
+
+/// What one more move counts, of all before it.
 const WEIGHT: f32 = 0.5;
+/// How long ago the moves are from which the rate is told, about.
+const MEMORY: Duration = Duration::from_secs(30);
 
 // === impl Odds ===
 
 impl Default for Odds {
     /// One small question costs little: it is tried first.
     fn default() -> Self {
-        Self(AtomicU32::new(1.0_f32.to_bits()))
+        Self { movement: Mutex::default(), stream: AtomicU32::new(1.0_f32.to_bits()) }
     }
 }
 
 impl Odds {
-    pub(super) fn get(&self) -> f32 {
-        f32::from_bits(self.0.load(Ordering::Relaxed))
+    /// From 0 to 1, for a read whose state was last proved at `proved`.
+    pub(super) fn get(&self, proved: ResourceVersion, now: Instant) -> f32 {
+        let still = self.movement.lock().stillness(proved, now);
+        1.0 - (1.0 - still) * (1.0 - self.stream())
     }
 
-    /// Two who learn at once may lose one of the two: it is an estimate.
+    /// The store was at `rv` at this time. True if it had moved since it was heard last.
+    pub(super) fn heard(&self, rv: ResourceVersion, at: Instant) -> bool {
+        self.movement.lock().heard(rv, at)
+    }
+
+    /// The store had moved; whether the stream had brought what moved it. Two who learn at once may lose one of the two:
+    /// it is an estimate.
     pub(super) fn learn(&self, came: bool) {
         let seen = if came { 1.0 } else { 0.0 };
-        self.0.store((self.get() * (1.0 - WEIGHT) + seen * WEIGHT).to_bits(), Ordering::Relaxed);
+        self.stream.store((self.stream() * (1.0 - WEIGHT) + seen * WEIGHT).to_bits(), Ordering::Relaxed);
+    }
+
+    fn stream(&self) -> f32 {
+        f32::from_bits(self.stream.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Movement ===
+
+impl Movement {
+    #[expect(clippy::cast_possible_truncation, reason = "a probability")]
+    fn stillness(&self, proved: ResourceVersion, now: Instant) -> f32 {
+        match self.last {
+            None => 1.0,
+            Some((rv, _)) if proved < rv => 0.0,
+            // Writes that come independently of each other at this rate: the chance that there was none.
+            Some((_, at)) => (-self.rate * now.saturating_duration_since(at).as_secs_f64()).exp() as f32,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn heard(&mut self, rv: ResourceVersion, at: Instant) -> bool {
+        let Some((last, before)) = self.last else {
+            self.last = Some((rv, at));
+            return false;
+        };
+        let seconds = at.saturating_duration_since(before).as_secs_f64();
+        // Answers may arrive in another order than they were asked for.
+        if rv >= last && seconds > 0.0 {
+            let writes = rv.get().saturating_sub(last.get()) as f64;
+            let kept = (-seconds / MEMORY.as_secs_f64()).exp();
+            self.rate = self.rate * kept + writes / seconds * (1.0 - kept);
+        }
+        self.last = Some((rv.max(last), at.max(before)));
+        rv > last
     }
 }
 
@@ -36,17 +100,50 @@ impl Odds {
 mod tests {
     use super::*;
 
+    fn rv(n: u64) -> ResourceVersion {
+        ResourceVersion(n)
+    }
+
+    fn near(odds: f32, expected: f32) -> bool {
+        (odds - expected).abs() < 0.05
+    }
+
     #[test]
-    fn follows_what_happens() {
+    fn follows_the_stream() {
         let odds = Odds::default();
-        assert!((odds.get() - 1.0).abs() < f32::EPSILON);
-        for _ in 0..10 {
-            odds.learn(false);
+        let now = Instant::now();
+        assert!(near(odds.get(rv(5), now), 1.0), "nothing is known");
+        odds.heard(rv(10), now);
+        assert!(near(odds.get(rv(5), now), 1.0));
+        (0..10).for_each(|_| odds.learn(false));
+        assert!(near(odds.get(rv(5), now), 0.0));
+        assert!(near(odds.get(rv(10), now), 1.0), "the store has only just been there");
+        (0..10).for_each(|_| odds.learn(true));
+        assert!(near(odds.get(rv(5), now), 1.0));
+    }
+
+    #[test]
+    fn follows_the_rate_of_writes() {
+        let odds = Odds::default();
+        (0..10).for_each(|_| odds.learn(false));
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        // One write in five seconds.
+        for second in 0..60 {
+            odds.heard(rv(100 + second / 5), at(second * 1000));
         }
-        assert!(odds.get() < 0.1);
-        for _ in 0..10 {
-            odds.learn(true);
+        assert!(near(odds.get(rv(111), at(59_000)), 1.0));
+        assert!(near(odds.get(rv(111), at(60_000)), 0.82));
+        assert!((0.05..0.3).contains(&odds.get(rv(111), at(69_000))));
+        assert!(near(odds.get(rv(110), at(59_000)), 0.0), "it has moved since");
+        // A hundred a second.
+        for tenth in 0..600 {
+            odds.heard(rv(112 + tenth * 10), at(60_000 + tenth * 100));
         }
-        assert!(odds.get() > 0.9);
+        assert!(near(odds.get(rv(6102), at(119_900)), 1.0), "it has only just been heard");
+        assert!(near(odds.get(rv(6102), at(120_000)), 0.0));
+        assert!(!odds.heard(rv(6000), at(120_000)), "an old word is no move");
+        assert!(odds.heard(rv(7000), at(60_000)), "a new one is, though others were asked for later");
+        assert!(near(odds.get(rv(6999), at(120_000)), 0.0));
     }
 }

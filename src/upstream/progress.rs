@@ -165,17 +165,29 @@ impl ProgressProbe {
 
     /// Whether the newest digest of the part, or of everything, is of a revision at or past `rv`.
     pub fn is_compared(&self, part: Option<&Part>, rv: ResourceVersion) -> bool {
-        self.questions.digests(part).reaches(rv)
+        self.questions.digests(part).revision() >= rv
     }
 
-    /// How likely the stream is to bring a revision by itself; see [`Odds`].
-    pub fn odds(&self) -> f32 {
-        self.questions.odds.get()
+    /// The newest revision at which the part, or everything, was proved or compared.
+    pub fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
+        self.questions.proved(cache, part)
     }
 
-    /// Whether the stream brought a revision by itself.
+    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1; see [`Odds`].
+    ///
+    /// [`Odds`]: super::odds::Odds
+    pub fn odds(&self, proved: ResourceVersion) -> f32 {
+        self.questions.odds.get(proved, Instant::now())
+    }
+
+    /// The store had moved; whether the stream had brought what moved it.
     pub fn learn(&self, came: bool) {
         self.questions.odds.learn(came);
+    }
+
+    /// The store was at `rv` just now, as was seen elsewhere. True if it had moved.
+    pub fn heard(&self, rv: ResourceVersion) -> bool {
+        self.questions.odds.heard(rv, Instant::now())
     }
 
     /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.

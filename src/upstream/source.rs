@@ -29,6 +29,9 @@ pub struct ListerWatcher {
 /// All that a query value may hold unescaped.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// A path segment, as the apiserver wants of names, that no object is called by.
+const NOBODY: &str = "-";
+
 // === impl ListerWatcher ===
 
 impl ListerWatcher {
@@ -92,6 +95,14 @@ impl ListerWatcher {
             field_selector: format!("{}{comma}metadata.name={name}", self.field_selector),
             ..self.clone()
         })
+    }
+
+    /// The same of an object that is not there. Its list tells the store's revision, and the apiserver need only look up one
+    /// key for it.
+    pub(super) fn nothing(&self) -> Self {
+        let namespace = if self.resource.namespaced { self.namespace.as_deref().unwrap_or("default") } else { "" };
+        // A selector of a name may be joined to any other.
+        self.only(&ObjectKey::new(namespace, NOBODY)).unwrap_or_else(|| self.clone())
     }
 
     /// A watch that begins with the whole current state and a bookmark at its end (KEP-3157).
