@@ -62,8 +62,8 @@ pub const MOST: usize = 5000;
 const MOST_OF_ALL: usize = 50_000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
 const SHARED: usize = 1000;
-/// What a question costs the apiserver whatever its answer, in objects of a digest.
-const QUESTION: f32 = 120.0;
+/// What any question costs the apiserver whatever its answer, in objects of a list.
+const QUESTION: f32 = 30.0;
 /// A revision that turns out not to be enough costs its reader a second question: it must be cheaper by so much.
 const SECOND: f32 = 1.5;
 /// Below these odds a revision is never asked for first, and above those it always is.
@@ -71,9 +71,6 @@ const UNLIKELY: f32 = 0.1;
 const LIKELY: f32 = 0.9;
 /// The metadata of an object costs the apiserver about a quarter of the whole.
 const METADATA: f32 = 0.25;
-/// What a get costs beyond its object, in objects: the apiserver reads it from etcd.
-const GET: f32 = 2.0;
-
 // === impl Situation ===
 
 impl Situation {
@@ -81,14 +78,14 @@ impl Situation {
     pub fn first(&self) -> First {
         let then = self.then();
         let instead = match then {
-            Then::Digest(Extent::Everything) => in_objects(self.all),
-            Then::Digest(Extent::Namespace) => in_objects(self.namespace.unwrap_or(self.all)),
-            Then::Digest(Extent::Selection) => in_objects(self.answer),
+            Then::Digest(Extent::Everything) => digest(self.all),
+            Then::Digest(Extent::Namespace) => digest(self.namespace.unwrap_or(self.all)),
+            Then::Digest(Extent::Selection) => digest(self.answer),
             Then::Watch => f32::INFINITY,
-            Then::Forward => self.forwarding() / METADATA,
+            Then::Forward => self.forwarding(),
         };
         // What is asked for in vain is paid for twice.
-        if self.odds >= (SECOND * QUESTION / (QUESTION + instead)).clamp(UNLIKELY, LIKELY) {
+        if self.odds >= (SECOND * QUESTION / instead).clamp(UNLIKELY, LIKELY) {
             return First::Revision;
         }
         match then {
@@ -107,7 +104,7 @@ impl Situation {
             _ if namespace.is_some() => SHARED,
             _ => MOST,
         };
-        let is_worth = |objects: usize| !self.may_forward || in_objects(objects) * METADATA <= self.forwarding();
+        let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
         match namespace {
             _ if self.all <= all && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
@@ -121,12 +118,16 @@ impl Situation {
     /// What forwarding costs, in objects, for all who would share the digest.
     fn forwarding(&self) -> f32 {
         match self.verb {
-            Verb::Get => GET * in_objects(self.waiting),
             // The apiserver would serve it for as long as it lasts.
             Verb::Watch => f32::INFINITY,
-            _ => in_objects(self.answer) * in_objects(self.waiting),
+            _ => (QUESTION + in_objects(self.answer)) * in_objects(self.waiting),
         }
     }
+}
+
+/// What a digest of so many objects costs, in objects.
+fn digest(objects: usize) -> f32 {
+    QUESTION + in_objects(objects) * METADATA
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -214,6 +215,12 @@ mod tests {
             ),
             ("a lone get", GET, First::Forward, Then::Forward),
             ("a get in a still store", still(GET), First::Revision, Then::Forward),
+            (
+                "a get of two, and perhaps a change",
+                Situation { odds: 0.8, waiting: 2, namespace: Some(300), ..GET },
+                First::Revision,
+                Then::Forward,
+            ),
             ("gets of a crowd", Situation { waiting: 40, ..GET }, First::Digest(Everything), Then::Digest(Everything)),
             ("a watch", WATCH, First::Digest(Everything), Then::Digest(Everything)),
             ("a watch of a large one", large(WATCH), First::Revision, Then::Watch),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::digest::Digest;
 use super::error::UpstreamError;
 use super::source::ListerWatcher;
-use super::turns::Turns;
+use super::turns::{Pace, Turns};
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
@@ -121,7 +121,7 @@ impl Compared {
     pub(super) async fn read(
         &self,
         since: Instant,
-        pace: Duration,
+        pace: Pace,
         read: impl Future<Output = Result<Digest, UpstreamError>>,
     ) -> Result<(Arc<Digest>, Instant), UpstreamError> {
         if let Some(kept) = self.newest.lock().clone().filter(|(_, asked)| *asked >= since) {

@@ -34,3 +34,4 @@ pub use progress::{Progress, ProgressProbe, ProveError};
 pub use questions::{Questions, Word};
 pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 pub use source::ListerWatcher;
+pub use turns::Pace;

@@ -28,6 +28,7 @@ use super::metrics::RequestVerb;
 use super::questions::{Questions, Word};
 use super::reader::{Compression, get};
 use super::source::ListerWatcher;
+use super::turns::Pace;
 use crate::cache::{Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 use crate::telemetry::trace::SPANS;
@@ -123,11 +124,11 @@ impl ProgressProbe {
     }
 
     /// The store's revision, asked for at or after `since`. One read runs at a time; all who come while it runs share
-    /// the next. Two begin at least `pace` apart.
+    /// the next. Two begin no closer together than `pace`.
     ///
     /// # Errors
     /// As of the read, for all who share it.
-    pub async fn revision(&self, since: Instant, pace: Duration) -> Result<Word, UpstreamError> {
+    pub async fn revision(&self, since: Instant, pace: Pace) -> Result<Word, UpstreamError> {
         if let Some(word) = self.last_word().filter(|word| word.asked >= since) {
             return Ok(word);
         }
@@ -150,7 +151,7 @@ impl ProgressProbe {
         cache: &WatchCache,
         part: Option<&Part>,
         since: Instant,
-        pace: Duration,
+        pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let span = self.span("prove", "a digest of the collection");
         let asked = self.questions.digest(&self.upstream, &self.source, cache, part, since, pace);

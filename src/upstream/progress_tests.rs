@@ -5,7 +5,7 @@ use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
 use crate::sim::Server;
 
-const PACE: Duration = Duration::from_millis(1);
+const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
 
 struct World {
     server: Server,

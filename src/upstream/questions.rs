@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
@@ -21,7 +20,7 @@ use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
-use super::turns::Turns;
+use super::turns::{Pace, Turns};
 use crate::cache::{Order, WatchCache};
 use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
@@ -103,7 +102,7 @@ impl Questions {
         &self,
         upstream: &Upstream,
         source: &ListerWatcher,
-        pace: Duration,
+        pace: Pace,
     ) -> Result<Word, UpstreamError> {
         // Most who ask share what another one reads, and need no room for reading.
         let answer = self.revisions.ask(pace, Box::pin(self.read_revision(upstream, source))).await?;
@@ -117,7 +116,7 @@ impl Questions {
         cache: &WatchCache,
         part: Option<&Part>,
         since: Instant,
-        pace: Duration,
+        pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, part));
         let (digest, asked) = self.digests(part).read(since, pace, read).await?;
@@ -127,7 +126,8 @@ impl Questions {
     /// The newest revision at which a state of the part, or of everything, was proved or compared, as far as the cache and
     /// the digests tell.
     pub(super) fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
-        let of_part = part.and_then(|part| self.comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
+        let of_part =
+            part.and_then(|part| self.comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
         cache.newest().max(self.comparisons.of(None).revision()).max(of_part)
     }
 

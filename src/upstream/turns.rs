@@ -1,7 +1,8 @@
 //! One question to the apiserver for all who ask it. Whoever comes while it is under way shares the next one, so that
 //! every answer is of a time after the question was wanted.
 //!
-//! Questions are paced: one is under way at a time, and two begin no closer together than the asker's pace. The
+//! Questions are paced: one is under way at a time, and two begin no closer together than the asker's pace, which is
+//! another one where many ask and each question less is an answer shared, than where one asks alone and waits for nobody. The
 //! apiserver holds a consistent read until its own cache has caught up, up to 100 ms where the store is busy and the
 //! resource is not. Readers must not wait for two of these in a row, so a question that is held does not hold up the next.
 
@@ -17,6 +18,15 @@ use super::error::UpstreamError;
 const HELD: Duration = Duration::from_millis(10);
 /// Questions under way at once. Beyond that, readers wait for one of them to end.
 const MOST: usize = 12;
+
+/// How far apart two questions begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// While one asks at a time.
+    pub alone: Duration,
+    /// While several share a question.
+    pub together: Duration,
+}
 
 /// The questions of one kind.
 #[derive(Debug)]
@@ -36,6 +46,9 @@ pub(super) struct Answer<T> {
 struct State<T> {
     /// How many questions have begun.
     begun: u64,
+    /// Who wanted the last one, and who has come since to want the next.
+    last_wanted_by: usize,
+    wanted_by: usize,
     /// When the last one began.
     last: Option<Instant>,
     /// The numbers of those under way, in order.
@@ -63,7 +76,8 @@ struct Turn<'a, T> {
 
 impl<T: Clone> Turns<T> {
     pub(super) fn new() -> Self {
-        let state = State { begun: 0, last: None, under_way: Vec::new(), newest: None };
+        let state =
+            State { begun: 0, last_wanted_by: 0, wanted_by: 0, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
@@ -74,11 +88,15 @@ impl<T: Clone> Turns<T> {
     /// Those of the question, for all who share it.
     pub(super) async fn ask(
         &self,
-        pace: Duration,
+        pace: Pace,
         question: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<Answer<T>, UpstreamError> {
         let mut changed = self.changed.subscribe();
-        let wanted = self.state.lock().begun + 1;
+        let wanted = {
+            let mut state = self.state.lock();
+            state.wanted_by += 1;
+            state.begun + 1
+        };
         loop {
             changed.borrow_and_update();
             let until = match self.look(wanted, pace) {
@@ -102,7 +120,7 @@ impl<T: Clone> Turns<T> {
         }
     }
 
-    fn look(&self, wanted: u64, pace: Duration) -> Look<'_, T> {
+    fn look(&self, wanted: u64, pace: Pace) -> Look<'_, T> {
         let mut state = self.state.lock();
         if let Some((number, result)) = &state.newest
             && *number >= wanted
@@ -114,11 +132,13 @@ impl<T: Clone> Turns<T> {
             return Look::Wait(None);
         }
         let now = Instant::now();
+        let pace = if state.last_wanted_by.max(state.wanted_by) > 1 { pace.together } else { pace.alone };
         let pace = if state.under_way.is_empty() { pace } else { pace.max(HELD) };
         if let Some(due) = state.last.map(|last| last + pace).filter(|due| *due > now) {
             return Look::Wait(Some(due));
         }
         state.begun += 1;
+        state.last_wanted_by = std::mem::take(&mut state.wanted_by);
         state.last = Some(now);
         let number = state.begun;
         state.under_way.push(number);
@@ -151,7 +171,11 @@ mod tests {
     use super::*;
     use crate::lifecycle::spawn;
 
-    const PACE: Duration = Duration::from_millis(5);
+    const PACE: Pace = pace(5);
+
+    const fn pace(millis: u64) -> Pace {
+        Pace { alone: Duration::from_millis(millis), together: Duration::from_millis(millis) }
+    }
 
     /// Counts questions, and how many are under way at once. Each takes as long as told.
     #[derive(Default)]
@@ -173,7 +197,7 @@ mod tests {
     }
 
     /// `readers` come one after the other, this far apart. The questions asked, the most at once, and the longest wait.
-    async fn crowd(readers: u32, apart: Duration, pace: Duration, takes: Duration) -> (u32, u32, Duration) {
+    async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
         let (turns, apiserver) = (Arc::new(Turns::new()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
         for _ in 0..readers {
@@ -203,10 +227,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_pace_is_kept_however_the_readers_come() {
-        let (asked, most, _) =
-            crowd(50, Duration::from_millis(20), Duration::from_millis(75), Duration::from_millis(3)).await;
+        let (asked, most, _) = crowd(50, Duration::from_millis(20), pace(75), Duration::from_millis(3)).await;
         assert!(asked <= 15, "{asked}");
         assert_eq!(most, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_alone_is_not_slowed_and_who_shares_is_patient() {
+        let pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
+        let takes = Duration::from_millis(1);
+        // One after the other, as in a loop of reads.
+        let (asked, _, longest) = crowd(100, Duration::from_millis(3), pace, takes).await;
+        assert_eq!((asked, longest), (100, takes));
+        let (asked, _, longest) = crowd(100, Duration::from_millis(1), pace, takes).await;
+        assert!(asked <= 9, "{asked}");
+        assert!(longest <= pace.together + 2 * takes, "{longest:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,8 +254,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lone_reader_does_not_wait() {
-        let (asked, _, longest) =
-            crowd(5, Duration::from_secs(1), Duration::from_millis(75), Duration::from_millis(3)).await;
+        let (asked, _, longest) = crowd(5, Duration::from_secs(1), pace(75), Duration::from_millis(3)).await;
         assert_eq!((asked, longest), (5, Duration::from_millis(3)));
     }
 
@@ -229,7 +263,7 @@ mod tests {
         let (turns, apiserver) = (Turns::new(), Apiserver::default());
         let long = Duration::from_secs(60);
         tokio::time::timeout(HELD / 2, turns.ask(PACE, apiserver.answer(long))).await.unwrap_err();
-        let second = tokio::time::timeout(HELD, turns.ask(PACE, apiserver.answer(PACE))).await.unwrap().unwrap();
+        let second = tokio::time::timeout(HELD, turns.ask(PACE, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
         assert_eq!(second.value, 2);
     }
 }
