@@ -23,7 +23,13 @@ pub(crate) async fn at_once(side: &Arc<Side>, options: &Options, in_order: bool)
     try_join_all((0..options.users).map(|user| {
         let (side, options) = (side.clone(), options.clone());
         let first = if in_order { 0 } else { user };
-        async move { informerd::lifecycle::spawn("user", async move { round(&side, first, &options).await }).await? }
+        let rounds = async move {
+            for _ in 0..options.user_rounds {
+                round(&side, first, &options).await?;
+            }
+            anyhow::Ok(())
+        };
+        async move { informerd::lifecycle::spawn("user", rounds).await? }
     }))
     .await?;
     Ok(())

@@ -60,9 +60,11 @@ struct Options {
     /// Pause after each of them.
     #[arg(long, default_value_t = 50)]
     pause_ms: u64,
-    /// Users at once, one round each.
+    /// Users at once, and rounds of each.
     #[arg(long, default_value_t = 20)]
     users: usize,
+    #[arg(long, default_value_t = 3)]
+    user_rounds: usize,
     /// Updates of the controller.
     #[arg(long, default_value_t = 200)]
     updates: usize,

@@ -16,6 +16,8 @@ use super::error::UpstreamError;
 
 /// A question that has been under way for this long is being held, and the next may begin.
 const HELD: Duration = Duration::from_millis(10);
+/// How long readers who came together are expected to come so again.
+const LATELY: Duration = Duration::from_millis(200);
 /// Questions under way at once. Beyond that, readers wait for one of them to end.
 const MOST: usize = 12;
 
@@ -24,7 +26,7 @@ const MOST: usize = 12;
 pub struct Pace {
     /// While one asks at a time.
     pub alone: Duration,
-    /// While several share a question.
+    /// Where several have shared a question lately.
     pub together: Duration,
 }
 
@@ -46,9 +48,10 @@ pub(super) struct Answer<T> {
 struct State<T> {
     /// How many questions have begun.
     begun: u64,
-    /// Who wanted the last one, and who has come since to want the next.
-    last_wanted_by: usize,
+    /// How many have come since to want the next.
     wanted_by: usize,
+    /// When one was wanted by several.
+    shared: Option<Instant>,
     /// When the last one began.
     last: Option<Instant>,
     /// The numbers of those under way, in order.
@@ -77,7 +80,7 @@ struct Turn<'a, T> {
 impl<T: Clone> Turns<T> {
     pub(super) fn new() -> Self {
         let state =
-            State { begun: 0, last_wanted_by: 0, wanted_by: 0, last: None, under_way: Vec::new(), newest: None };
+            State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
@@ -132,13 +135,17 @@ impl<T: Clone> Turns<T> {
             return Look::Wait(None);
         }
         let now = Instant::now();
-        let pace = if state.last_wanted_by.max(state.wanted_by) > 1 { pace.together } else { pace.alone };
+        if state.wanted_by > 1 {
+            state.shared = Some(now);
+        }
+        let together = state.shared.is_some_and(|shared| now.duration_since(shared) < LATELY);
+        let pace = if together { pace.together } else { pace.alone };
         let pace = if state.under_way.is_empty() { pace } else { pace.max(HELD) };
         if let Some(due) = state.last.map(|last| last + pace).filter(|due| *due > now) {
             return Look::Wait(Some(due));
         }
         state.begun += 1;
-        state.last_wanted_by = std::mem::take(&mut state.wanted_by);
+        state.wanted_by = 0;
         state.last = Some(now);
         let number = state.begun;
         state.under_way.push(number);
