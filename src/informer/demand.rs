@@ -1,4 +1,5 @@
-//! When one more informer is worth its price: of tables, or of objects that are held in another encoding already.
+//! When one more informer is worth its price: of tables, of objects that are held in another encoding already, or of a large
+//! collection of which only a part is read.
 //!
 //! A table read that is forwarded costs the apiserver the rows it prints. An informer costs it a whole list at once, and then
 //! an event for every change for as long as it runs. So it is started by repeated use: when the reads that were forwarded
@@ -45,6 +46,8 @@ pub struct Ledger {
     entries: HashMap<InformerKey, Entry>,
     /// Resources whose tables cannot be printed here, and until when that is believed.
     unprintable: HashMap<Gvr, Instant>,
+    /// Of informers that were not started because they would have had so many objects, and until when that is believed.
+    sizes: HashMap<InformerKey, (usize, Instant)>,
 }
 
 #[derive(Debug)]
@@ -97,6 +100,19 @@ impl Ledger {
         let entry = self.entries.entry(key.clone()).or_insert(Entry { cost: 0.0, at: now });
         (entry.cost, entry.at) = (entry.cost_at(now) + cost, now);
         entry.cost >= start
+    }
+
+    /// The objects of a key turned out to be more than a few reads of a part of them are worth.
+    pub fn is_large(&mut self, key: &InformerKey, objects: usize, now: Instant) {
+        self.sizes.retain(|_, (_, until)| *until > now);
+        if self.sizes.len() < ENTRIES {
+            self.sizes.insert(key.clone(), (objects, now + HALF_LIFE));
+        }
+    }
+
+    /// How many objects the informer of a key would have, if they are known to be many.
+    pub fn size(&self, key: &InformerKey, now: Instant) -> Option<usize> {
+        self.sizes.get(key).filter(|(_, until)| *until > now).map(|(objects, _)| *objects)
     }
 
     /// Whether such reads have come lately.

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
-use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Scope, Verb};
-use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
+use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Verb};
+use crate::selector;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
@@ -23,7 +23,7 @@ use crate::upstream::{ListerWatcher, Questions, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::waits::Proofs;
-use super::{Informer, InformerKey, InformerScope, Rules};
+use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules};
 
 /// Settings of the factory.
 #[derive(Clone, Debug)]
@@ -56,48 +56,6 @@ struct Inner {
     proofs: Arc<Proofs>,
     /// Tables that were forwarded.
     ledger: Mutex<Ledger>,
-}
-
-/// Whether a request lies inside an informer's scope.
-#[derive(Debug)]
-pub enum Coverage {
-    /// Synced or on its way there.
-    By(Arc<Informer>),
-    None(NoCoverage),
-}
-
-/// Why no informer covers a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoCoverage {
-    Excluded,
-    NotReadable,
-    OutOfScope,
-    Forbidden,
-    /// The apiserver does not speak the encoding for this type.
-    Encoding,
-    /// The bound on informers is reached.
-    TooMany,
-    /// The memory of the caches has no room for it.
-    Memory,
-    /// It is read too seldom in this form for an informer of its own.
-    Seldom,
-    /// Its tables have cells that cannot be printed anew here.
-    Cells,
-}
-
-// === impl Coverage ===
-
-impl Coverage {
-    /// Not one whose state the apiserver or our memory refuses us.
-    pub(super) fn usable(self) -> Self {
-        match self {
-            Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
-            Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
-                Self::None(NoCoverage::Memory)
-            }
-            coverage => coverage,
-        }
-    }
 }
 
 // === impl Factory ===
@@ -135,79 +93,13 @@ impl Factory {
         self.inner.config.rules.excludes(gvr)
     }
 
+    pub(super) fn rules(&self) -> &Rules {
+        &self.inner.config.rules
+    }
+
     /// Whether the bound on informers is reached.
     pub(super) fn is_full(&self) -> bool {
         self.inner.informers.lock().len() >= self.inner.config.max_informers
-    }
-
-    pub(super) fn covered<E>(
-        &self,
-        resource: &Arc<Resource>,
-        predicate: &Predicate,
-        encoding: Encoding,
-        open: impl Fn(InformerScope) -> Result<Coverage, E>,
-    ) -> Result<Coverage, E> {
-        Ok(self.find(resource, predicate, encoding, open)?.usable())
-    }
-
-    /// `open` gives the informer of a scope.
-    fn find<E>(
-        &self,
-        resource: &Arc<Resource>,
-        predicate: &Predicate,
-        encoding: Encoding,
-        open: impl Fn(InformerScope) -> Result<Coverage, E>,
-    ) -> Result<Coverage, E> {
-        let gvr = &resource.gvr;
-        if self.excludes(gvr) {
-            return Ok(Coverage::None(NoCoverage::Excluded));
-        }
-        if !(resource.verbs.list && resource.verbs.watch) {
-            return Ok(Coverage::None(NoCoverage::NotReadable));
-        }
-        let configured = self.inner.config.rules.scopes(gvr);
-        if !configured.is_empty() {
-            for scope in configured {
-                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
-                    return open(scope);
-                }
-            }
-            return Ok(Coverage::None(NoCoverage::OutOfScope));
-        }
-        let permitted = |coverage| match coverage {
-            Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
-            other => other,
-        };
-        let everywhere = permitted(open(InformerScope::default())?);
-        let is_narrower = match &everywhere {
-            Coverage::By(informer) if !informer.cache.is_ready() => false,
-            // Not everywhere: perhaps in the request's own namespace.
-            Coverage::None(NoCoverage::Forbidden) => true,
-            Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table,
-            _ => return Ok(everywhere),
-        };
-        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
-        let Some(namespace) = namespace else { return Ok(everywhere) };
-        let scope = InformerScope { namespace: Some(namespace), ..Default::default() };
-        if !is_narrower {
-            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
-            return Ok(self.running_and_ready(resource, scope, encoding).map_or(everywhere, Coverage::By));
-        }
-        Ok(permitted(open(scope)?))
-    }
-
-    /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
-    pub fn held(&self, resource: &Resource, predicate: &Predicate) -> Encoding {
-        let covers = |scope| scope_predicate(resource, scope).is_some_and(|selects| predicate.implies(&selects));
-        let informers = self.inner.informers.lock();
-        let mut ready = informers
-            .values()
-            .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
-            .filter(|informer| covers(&informer.key.scope))
-            .map(|informer| informer.key.encoding)
-            .peekable();
-        let any = ready.peek().is_some();
-        if any && ready.all(|encoding| encoding == Encoding::Protobuf) { Encoding::Protobuf } else { Encoding::Json }
     }
 
     /// A forwarded answer has shown a resource at `rv`: its caches are brought there in the background.
@@ -223,18 +115,6 @@ impl Factory {
                 lifecycle::spawn("advance", async move { informer.advance(rv).await });
             }
         }
-    }
-
-    fn running_and_ready(
-        &self,
-        resource: &Resource,
-        scope: InformerScope,
-        encoding: Encoding,
-    ) -> Option<Arc<Informer>> {
-        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
-        let informer = self.inner.informers.lock().get(&key).filter(|informer| informer.cache.is_ready()).cloned()?;
-        informer.touch();
-        Some(informer)
     }
 
     /// Every informer that runs, in the order of their keys.
@@ -278,7 +158,7 @@ impl Factory {
                 scopes.push(InformerScope::default());
             }
             for scope in scopes {
-                if let Coverage::By(informer) = self.get_or_start(&resource, scope, Encoding::Json) {
+                if let Coverage::By(informer) = self.get_or_start(&resource, scope, Encoding::Json, usize::MAX) {
                     started.push(informer);
                 }
             }
@@ -340,11 +220,26 @@ impl Factory {
         self.ledger().lock().refuse(gvr, now + during, now);
     }
 
+    /// In whichever encoding.
+    fn is_large(&self, key: &InformerKey, objects: usize) {
+        let mut ledger = self.ledger().lock();
+        for encoding in [Encoding::Json, Encoding::Protobuf] {
+            ledger.is_large(&InformerKey { encoding, ..key.clone() }, objects, Instant::now());
+        }
+    }
+
     pub(super) fn running(&self, key: &InformerKey) -> Option<Arc<Informer>> {
         self.inner.informers.lock().get(key).cloned()
     }
 
-    pub(super) fn get_or_start(&self, resource: &Arc<Resource>, scope: InformerScope, encoding: Encoding) -> Coverage {
+    /// A new one ends where there are more than `most` objects.
+    pub(super) fn get_or_start(
+        &self,
+        resource: &Arc<Resource>,
+        scope: InformerScope,
+        encoding: Encoding,
+        most: usize,
+    ) -> Coverage {
         let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
@@ -357,6 +252,7 @@ impl Factory {
         let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));
         let questions = sibling.map_or_else(Arc::default, |sibling| sibling.probe.questions().clone());
         let informer = self.start(key.clone(), resource.clone(), questions);
+        informer.reflector.read_at_most(most);
         informers.insert(key.clone(), informer.clone());
         link(&informers, &key);
         Coverage::By(informer)
@@ -408,6 +304,7 @@ impl Factory {
                     ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
                     ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
                     ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
+                    ReflectorEnd::Larger(objects) => factory.is_large(&informer.key, objects),
                 }
                 factory.remove(&informer);
             }
@@ -476,15 +373,6 @@ fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
         let siblings = informers.values().filter(|other| other.is_sibling_of(&informer.key));
         informer.set_siblings(siblings.map(Arc::downgrade).collect());
     }
-}
-
-/// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
-fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
-    let labels = LabelSelector::parse(&scope.label_selector).ok()?;
-    let table = selector::field_table(resource);
-    let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;
-    let space = Scope { namespace: scope.namespace.clone(), name: None };
-    Some(Predicate::new(space, Arc::new(labels), Arc::new(fields)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The rows of a table hold the objects whole, as JSON. So where tables are read, one informer of tables serves those who
 //! read the objects as well, and the apiserver lists and watches them once. An informer of one more encoding is started when
-//! it is worth its list; see [`super::demand`].
+//! it is worth its list; see [`super::demand`]. So is one of all namespaces of a large collection where single ones are read.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,6 +18,20 @@ use crate::selector::Predicate;
 /// An informer of JSON that nobody has used for this long is stopped, if one of tables holds its objects.
 const REDUNDANT: Duration = Duration::from_secs(60);
 
+/// Informers of single namespaces, beyond which one of all is better although it holds more.
+const PARTS: usize = 32;
+
+/// What starts an informer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// The first read.
+    Now,
+    /// The first read, but it ends as soon as the apiserver has told that there are many objects.
+    IfSmall,
+    /// Reads that have cost as much.
+    IfWorth,
+}
+
 // === impl Factory ===
 
 impl Factory {
@@ -28,17 +42,21 @@ impl Factory {
         }
         let Ok(coverage) = self.covered(resource, predicate, encoding, |scope| {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+            let start = self.start_of(resource, predicate, &key, read);
             if let Some(informer) = self.holding(resource, &key) {
                 informer.touch();
+                if start == Start::Now {
+                    informer.reflector.read_at_most(usize::MAX);
+                }
                 return Ok::<_, Infallible>(Coverage::By(informer));
             }
-            let starts = self.starts_at_once(resource, predicate, &key, read);
-            if !starts && !self.is_worth(resource, predicate, &key, read) {
+            if start == Start::IfWorth && !self.is_worth(resource, predicate, &key, read) {
                 return Ok(Coverage::None(NoCoverage::Seldom));
             }
             let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
             let encoding = if encoding == Encoding::Json { form } else { encoding };
-            Ok(self.get_or_start(resource, key.scope, encoding))
+            let most = if start == Start::IfSmall { REQUESTS } else { usize::MAX };
+            Ok(self.get_or_start(resource, key.scope, encoding, most))
         });
         coverage
     }
@@ -60,7 +78,7 @@ impl Factory {
             match self.holding(resource, &key) {
                 Some(informer) => Ok(Coverage::By(informer)),
                 None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
-                None if self.starts_at_once(resource, predicate, &key, read) => Err(()),
+                None if self.start_of(resource, predicate, &key, read) != Start::IfWorth => Err(()),
                 None => Ok(Coverage::None(NoCoverage::Seldom)),
             }
         };
@@ -82,11 +100,23 @@ impl Factory {
         }
     }
 
-    /// Whether the first read starts the informer of `key`. Of objects that another one holds already in another encoding,
-    /// only a watch does, or a collection so small that its list costs no more than the requests for it.
-    fn starts_at_once(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
-        let is_small = || self.rows(resource, &key.scope, predicate).whole.is_some_and(|whole| whole <= REQUESTS);
-        read.lasts || !self.is_held(key) || is_small()
+    /// Whether a first read starts the informer of `key`. Of objects that another one holds already in another encoding, only
+    /// a watch does, or a collection so small that its list costs no more than the requests for it. And who reads a part of
+    /// a large collection does not have all of it read.
+    fn start_of(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> Start {
+        if self.is_held(key) {
+            let is_small = || self.rows(resource, &key.scope, predicate).whole.is_some_and(|whole| whole <= REQUESTS);
+            return if read.lasts || is_small() { Start::Now } else { Start::IfWorth };
+        }
+        let is_of_a_part = is_narrower(predicate, key) || !read.lasts && (read.selected || read.named);
+        match self.ledger().lock().size(key, Instant::now()) {
+            _ if !is_of_a_part => Start::Now,
+            // Nothing but one of its own would serve a watch from here, and the apiserver would have to for as long as it
+            // lasts. One of a namespace has a smaller one.
+            Some(_) if read.lasts && !is_narrower(predicate, key) => Start::Now,
+            Some(_) => Start::IfWorth,
+            None => Start::IfSmall,
+        }
     }
 
     /// Whether an informer in another encoding holds the objects of `key` already, or is about to. One that the apiserver
@@ -101,8 +131,19 @@ impl Factory {
         self.informers().iter().any(holds_them)
     }
 
-    /// Whether the reads that were forwarded lately, with this one, have cost as much as the informer's list.
+    /// Whether the reads that were forwarded lately, with this one, have cost as much as the informer's list. Reads of single
+    /// namespaces have informers of their own; they come to it when these hold half of all there is, or are many.
     fn is_worth(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
+        let size = self.ledger().lock().size(key, Instant::now());
+        if let Some(size) = size.filter(|_| is_narrower(predicate, key)) {
+            let is_of_part = |informer: &Arc<Informer>| {
+                let other = &informer.key;
+                other.gvr == key.gvr && other.encoding == key.encoding && other.scope.namespace.is_some()
+            };
+            let parts: Vec<_> = self.informers().into_iter().filter(is_of_part).collect();
+            let held: usize = parts.iter().map(|informer| informer.cache.stats().objects).sum();
+            return held >= size / 2 || parts.len() >= PARTS;
+        }
         let cost = read.cost(self.rows(resource, &key.scope, predicate));
         self.ledger().lock().wants(key, cost, ALSO, Instant::now())
     }
@@ -132,6 +173,11 @@ impl Factory {
         };
         self.informers().into_iter().filter(is_redundant).collect()
     }
+}
+
+/// Whether a read is of one namespace, and the informer of all.
+fn is_narrower(predicate: &Predicate, key: &InformerKey) -> bool {
+    predicate.scope.namespace.is_some() && key.scope.namespace.is_none()
 }
 
 /// Whether the objects in the rows of a resource's tables are what a list of the objects would have. Of types that are not

@@ -1,6 +1,7 @@
 //! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
 
 mod choice;
+mod coverage;
 mod demand;
 mod factory;
 mod forms;
@@ -10,8 +11,9 @@ mod rules;
 mod tables;
 mod waits;
 
+pub use coverage::{Coverage, NoCoverage};
 pub use demand::Use;
-pub use factory::{Coverage, Factory, FactoryConfig, NoCoverage};
+pub use factory::{Factory, FactoryConfig};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};

@@ -21,7 +21,7 @@ impl Factory {
             if !self.ledger().lock().wants(&key, cost, START, Instant::now()) {
                 return Coverage::None(NoCoverage::Seldom);
             }
-            let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table);
+            let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table, usize::MAX);
             self.give_way(&InformerKey { encoding: Encoding::Json, ..key });
             coverage
         })

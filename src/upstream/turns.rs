@@ -79,8 +79,7 @@ struct Turn<'a, T> {
 
 impl<T: Clone> Turns<T> {
     pub(super) fn new() -> Self {
-        let state =
-            State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
+        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 

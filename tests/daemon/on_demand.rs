@@ -130,3 +130,48 @@ async fn custom_resources_are_served_while_discovery_is_away() {
     server.faults().clear();
     assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
 }
+
+/// Has 300 ConfigMaps in three namespaces.
+async fn large() -> Server {
+    let namespace = |n: usize| ["a", "b", "c"][n % 3];
+    let object = |n: usize| config_map(namespace(n), &format!("object-{n:03}"));
+    (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_listed() {
+    let server = large().await;
+    let through = Through::before(&server, "").await;
+    through.ready().await;
+    let client = Client::new(&through.url);
+    const A: &str = "/api/v1/namespaces/a/configmaps";
+    for path in [A.to_owned(), format!("{A}?resourceVersion=0"), format!("{A}?labelSelector=none")] {
+        let listed = names(&client.json(&path).await).len();
+        assert_eq!(listed, if path.contains("none") { 0 } else { 100 }, "{path}");
+        assert_eq!(informers(&through), ["v1/configmaps in a"]);
+    }
+    let mut watch = client.watch("/api/v1/namespaces/b/configmaps?watch=1&resourceVersion=0").await;
+    assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+    assert_eq!(informers(&through), ["v1/configmaps in a", "v1/configmaps in b"]);
+    assert_eq!(server.counts().open_watches("configmaps"), 2);
+    // These hold more than half of all; so whoever comes next has the rest read as well.
+    client.json("/api/v1/namespaces/c/configmaps?resourceVersion=0").await;
+    assert!(informers(&through).contains(&"v1/configmaps".to_owned()), "{:?}", informers(&through));
+    server.create(config_map("b", "new")).unwrap();
+    loop {
+        if next_event(&mut watch).await["object"]["metadata"]["name"] == "new" {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_everything_has_it_listed_however_much_it_is() {
+    let server = large().await;
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    assert_eq!((names(&list).len(), informers(&through)), (300, vec!["v1/configmaps".to_owned()]));
+    let part = client.json("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+    assert_eq!((names(&part).len(), informers(&through)), (100, vec!["v1/configmaps".to_owned()]));
+}

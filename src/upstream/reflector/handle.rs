@@ -1,7 +1,7 @@
 //! How a reflector is doing, for whoever wants to know.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -59,6 +59,8 @@ struct Shared {
     last_event: Stamp,
     last_heard: Stamp,
     rv: AtomicU64,
+    /// Objects of a first state that is worth reading.
+    most: AtomicUsize,
 }
 
 /// What changes with states and not with events.
@@ -125,6 +127,7 @@ impl Handle {
                 last_event: Stamp::new(now),
                 last_heard: Stamp::new(now),
                 rv: zero(),
+                most: AtomicUsize::new(usize::MAX),
             }),
         }
     }
@@ -171,6 +174,16 @@ impl Handle {
     /// Waits until the apiserver refuses us the resource (403) or the encoding (406), or its state does not fit.
     pub async fn refused(&self) {
         self.wait_for(|status| status.too_large || matches!(status.failing, Some(403 | 406))).await;
+    }
+
+    /// Has the reflector end, instead of reading its first state, where that has more than `objects`. The last bound counts
+    /// that is given before the apiserver has told the number.
+    pub fn read_at_most(&self, objects: usize) {
+        self.shared.most.store(objects, Ordering::Relaxed);
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.shared.most.load(Ordering::Relaxed)
     }
 
     /// The memory of the caches has no room for the state at present.

@@ -110,6 +110,8 @@ pub(super) enum Failure {
     Changed,
     /// A cell of a table cannot be printed anew.
     Unprintable,
+    /// There are more objects than are to be read.
+    Larger(usize),
     Other,
 }
 
@@ -320,6 +322,7 @@ impl Machine {
             Failure::Forbidden => State::Wait { until: now + jittered(FORBIDDEN), then },
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
+            Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
             Failure::Unavailable { retry_after } => self.wait(then, retry_after, now),
             Failure::Refused | Failure::Expired | Failure::Unauthorized | Failure::Other => self.wait(then, None, now),
         }

@@ -71,6 +71,8 @@ pub enum ReflectorEnd {
     Changed,
     /// Its tables hold what cannot be printed anew here.
     Unprintable,
+    /// There are more objects, this many, than it was to read; see [`Handle::read_at_most`].
+    Larger(usize),
 }
 
 /// Feeds a cache. Its writer, and with it the cache's readiness, ends with it.
@@ -182,6 +184,9 @@ impl Reflector {
         match page {
             Ok(Some(meta)) => match self.learn_columns(&meta) {
                 Ok(()) => {
+                    if let Some(larger) = self.is_larger(&meta) {
+                        return larger;
+                    }
                     self.learned(&meta);
                     if self.lister.encoding == Encoding::Table {
                         self.learn_bookmark().await;
@@ -193,6 +198,15 @@ impl Reflector {
             Ok(None) => Outcome::Failed(Failure::Other),
             Err(error) => self.failed(&error),
         }
+    }
+
+    /// Before a first state is read: whether it has more objects than we are to read. Where the apiserver does not tell the
+    /// number, it is read.
+    fn is_larger(&self, meta: &ListMeta) -> Option<Outcome> {
+        let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
+        let objects = more.saturating_add(1);
+        let is_first = self.writer.resource_version().is_zero();
+        (is_first && objects > self.handle.most()).then_some(Outcome::Failed(Failure::Larger(objects)))
     }
 
     /// The columns of tables stay what they are as long as this runs.

@@ -1,0 +1,173 @@
+//! Which informer covers a read.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Factory, Informer, InformerKey, InformerScope};
+use crate::meta::{Encoding, Gvr, Resource, Scope};
+use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
+
+/// Whether a request lies inside an informer's scope.
+#[derive(Debug)]
+pub enum Coverage {
+    /// Synced or on its way there.
+    By(Arc<Informer>),
+    None(NoCoverage),
+}
+
+/// Why no informer covers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCoverage {
+    Excluded,
+    NotReadable,
+    OutOfScope,
+    Forbidden,
+    /// The apiserver does not speak the encoding for this type.
+    Encoding,
+    /// The bound on informers is reached.
+    TooMany,
+    /// The memory of the caches has no room for it.
+    Memory,
+    /// It is read too seldom in this form for an informer of its own.
+    Seldom,
+    /// Its tables have cells that cannot be printed anew here.
+    Cells,
+}
+
+// === impl Coverage ===
+
+impl Coverage {
+    /// Not one whose state the apiserver or our memory refuses us.
+    pub(super) fn usable(self) -> Self {
+        match self {
+            Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
+            Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
+                Self::None(NoCoverage::Memory)
+            }
+            coverage => coverage,
+        }
+    }
+}
+
+// === impl Factory ===
+
+impl Factory {
+    pub(super) fn covered<E>(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        open: impl Fn(InformerScope) -> Result<Coverage, E>,
+    ) -> Result<Coverage, E> {
+        Ok(self.find(resource, predicate, encoding, open)?.usable())
+    }
+
+    /// `open` gives the informer of a scope.
+    fn find<E>(
+        &self,
+        resource: &Arc<Resource>,
+        predicate: &Predicate,
+        encoding: Encoding,
+        open: impl Fn(InformerScope) -> Result<Coverage, E>,
+    ) -> Result<Coverage, E> {
+        let gvr = &resource.gvr;
+        if self.excludes(gvr) {
+            return Ok(Coverage::None(NoCoverage::Excluded));
+        }
+        if !(resource.verbs.list && resource.verbs.watch) {
+            return Ok(Coverage::None(NoCoverage::NotReadable));
+        }
+        let configured = self.rules().scopes(gvr);
+        if !configured.is_empty() {
+            for scope in configured {
+                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
+                    return open(scope);
+                }
+            }
+            return Ok(Coverage::None(NoCoverage::OutOfScope));
+        }
+        let permitted = |coverage| match coverage {
+            Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
+            other => other,
+        };
+        let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
+        let scope = namespace.map(|namespace| InformerScope { namespace: Some(namespace), ..Default::default() });
+        if let Some(scope) = &scope
+            && let Some(informer) = self.of_namespace(resource, scope, encoding)
+        {
+            return Ok(Coverage::By(informer));
+        }
+        let everywhere = permitted(open(InformerScope::default())?);
+        let is_narrower = match &everywhere {
+            Coverage::By(informer) if !informer.cache.is_ready() => false,
+            // Not everywhere: perhaps in the request's own namespace.
+            Coverage::None(NoCoverage::Forbidden) => true,
+            // All of it would be too dear.
+            Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_known_large(gvr, encoding),
+            _ => return Ok(everywhere),
+        };
+        let Some(scope) = scope else { return Ok(everywhere) };
+        if !is_narrower {
+            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
+            return Ok(self.running_and_ready(resource, scope, encoding).map_or(everywhere, Coverage::By));
+        }
+        Ok(permitted(open(scope)?))
+    }
+
+    fn is_known_large(&self, gvr: &Gvr, encoding: Encoding) -> bool {
+        let key = InformerKey { gvr: gvr.clone(), scope: InformerScope::default(), encoding };
+        self.ledger().lock().size(&key, Instant::now()).is_some()
+    }
+
+    /// The informer of a namespace, where none of all namespaces runs.
+    fn of_namespace(
+        &self,
+        resource: &Arc<Resource>,
+        scope: &InformerScope,
+        encoding: Encoding,
+    ) -> Option<Arc<Informer>> {
+        let key = |scope| InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+        if self.holding(resource, &key(InformerScope::default())).is_some() {
+            return None;
+        }
+        let informer = self.holding(resource, &key(scope.clone())).filter(|informer| informer.cache.is_ready())?;
+        informer.touch();
+        Some(informer)
+    }
+
+    /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
+    pub fn held(&self, resource: &Resource, predicate: &Predicate) -> Encoding {
+        let covers = |scope| scope_predicate(resource, scope).is_some_and(|selects| predicate.implies(&selects));
+        let informers = self.informers();
+        let mut ready = informers
+            .iter()
+            .filter(|informer| informer.key.gvr == resource.gvr && informer.cache.is_ready())
+            .filter(|informer| covers(&informer.key.scope))
+            .map(|informer| informer.key.encoding)
+            .peekable();
+        let any = ready.peek().is_some();
+        if any && ready.all(|encoding| encoding == Encoding::Protobuf) { Encoding::Protobuf } else { Encoding::Json }
+    }
+
+    fn running_and_ready(
+        &self,
+        resource: &Resource,
+        scope: InformerScope,
+        encoding: Encoding,
+    ) -> Option<Arc<Informer>> {
+        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+        let informer = self.running(&key).filter(|informer| informer.cache.is_ready())?;
+        informer.touch();
+        Some(informer)
+    }
+}
+
+/// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
+fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
+    let labels = LabelSelector::parse(&scope.label_selector).ok()?;
+    let table = selector::field_table(resource);
+    let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;
+    let space = Scope { namespace: scope.namespace.clone(), name: None };
+    Some(Predicate::new(space, Arc::new(labels), Arc::new(fields)))
+}
