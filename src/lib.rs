@@ -17,6 +17,7 @@ pub mod grpc;
 pub mod http;
 pub mod informer;
 pub mod lifecycle;
+pub mod memory;
 pub mod meta;
 pub mod passthrough;
 pub mod reads;

@@ -206,6 +206,10 @@ impl Rules {
             } else if line == "]" {
                 list.clear();
             } else {
+                // What another crate may bring along, if only that.
+                if line.contains("wrappers = [") {
+                    continue;
+                }
                 let mut quoted = line.split('"').skip(1).step_by(2).map(str::to_owned);
                 let Some(first) = quoted.next() else { continue };
                 match list.as_str() {

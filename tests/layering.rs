@@ -28,11 +28,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lifecycle", &[]),
     // What it exports is sent by tasks.
     ("telemetry", &["lifecycle"]),
-    ("meta", &[]),
+    // What the process holds in all, and what bodies under way may.
+    ("memory", &[]),
+    ("meta", &["memory::allocated"]),
     ("selector", &["meta", "codec"]),
     ("codec", &["meta"]),
-    ("cache", &["meta", "selector", "codec", "lifecycle"]),
-    ("upstream", &["meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
+    ("cache", &["memory", "meta", "selector", "codec", "lifecycle"]),
+    ("upstream", &["memory", "meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
     ("informer", &["meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
@@ -52,10 +54,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     // A client of the apiserver's for two objects, and a latch; the certificates go out by a closure of the wiring.
     ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
-    ("passthrough", &["meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    ("passthrough", &["memory", "meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     (
         "http",
         &[
+            "memory",
             "meta",
             "codec",
             "reads",

@@ -33,7 +33,7 @@ use crate::lifecycle::readiness::Latch;
 use crate::meta::Gvr;
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::reads::Reads;
-use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
+use crate::upstream::client::{ConfigSource, Upstream};
 use crate::upstream::discovery::Discovery;
 
 /// A daemon that serves, until its drain is complete. Cloning shares it.
@@ -69,10 +69,9 @@ impl Daemon {
         // Bound first: a port that is taken is the commonest mistake, and should be the first thing said.
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
         let (listen, ca_file) = (server.addresses(), server.ca_file());
-        let upstream = Upstream::new(source.clone(), UpstreamConfig::default()).await?;
-        let discovery = Discovery::new(upstream.clone());
         let memory = Memory::of(&config.memory);
-        lifecycle::spawn("memory", memory.clone().watch(drain.clone()));
+        let upstream = Upstream::new(source.clone(), memory.upstream()).await?;
+        let discovery = Discovery::new(upstream.clone());
         let factory = Factory::new(
             convert::factory(config, memory.budget()),
             upstream.clone(),
@@ -85,9 +84,10 @@ impl Daemon {
         let forward_config = ForwardConfig {
             lend: config.lend_identity,
             old_documents: config.reads.modes.while_away,
-            ..ForwardConfig::default()
+            ..memory.forward()
         };
         let forward = Forward::new(forward_config, upstream.clone(), observer);
+        lifecycle::spawn("memory", memory.clone().watch(forward.clone(), drain.clone()));
 
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
         let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
@@ -131,7 +131,7 @@ impl Daemon {
             grpc: grpc_metrics.clone(),
         });
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
-        metrics.register(memory);
+        metrics.register(memory.clone());
         let everything = Arc::new(Everything {
             factory: factory.clone(),
             reads: reads.clone(),
@@ -166,6 +166,7 @@ impl Daemon {
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
+                ledger: memory.ledger().clone(),
                 explain: config.http.explain,
                 lend_sessions: config.http.lend_sessions,
                 via: upstream.via().clone(),

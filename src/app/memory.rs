@@ -1,9 +1,9 @@
 //! What memory the process may use, and what becomes of it.
 //!
 //! The smallest limit of the cgroup and of those above it counts, as the kernel counts; without one, the machine's
-//! memory. Caches account for themselves ([`Budget`]). Everything else (connections, answers under way, the allocator's
-//! own) is not accounted, so the process looks at its memory as well: near the limit no new state is read, and nearer
-//! still caches are given up, one after another.
+//! memory. Caches account for themselves ([`Budget`]), and so do the bodies under way ([`Ledger`]). What neither knows of
+//! (connections, the allocator's own) is seen by looking at the process ([`Pressure`]): where memory is tight nothing new is
+//! read, shared or kept; where it is short requests are refused, and caches are given up, one after another.
 
 use std::fmt;
 use std::fs;
@@ -15,28 +15,39 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 
 use crate::cache::Budget;
 use crate::config::{Config, Loaded, MemoryConfig};
 use crate::lifecycle::drain::DrainWatch;
-use crate::telemetry;
+use crate::memory::{self, Ledger, Level, Pressure};
+use crate::passthrough::{Forward, ForwardConfig};
+use crate::upstream::client::UpstreamConfig;
 
 /// The memory of this process. Cloning shares it.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     budget: Budget,
-    /// The memory limit of the whole process, in bytes; `None` where neither the cgroup nor the machine has one.
-    limit: Option<u64>,
+    ledger: Ledger,
+    pressure: Pressure,
 }
 
-/// How often the process looks at its memory. A state that is read accounts for itself meanwhile.
-const EVERY: Duration = Duration::from_millis(500);
-/// Percent of the limit at which no new state is read, and at which caches are given up.
-const NEAR: u64 = 88;
-const NEARER: u64 = 93;
-/// The allocator gives memory back some seconds after it was freed; before that nothing more is given up.
-const GIVEN_BACK: Duration = Duration::from_secs(15);
+/// What bodies under way may hold together, as a part of the limit.
+const BODIES: u64 = 6;
+/// What the process needs besides caches and bodies: code, threads, connections.
+const ITSELF: u64 = 24 << 20;
+/// What one answer under way may hold on each side of us, as a part of the limit, and at least and at most.
+const WINDOWS: u64 = 8192;
+const LEAST_WINDOW: u64 = 64 << 10;
+const LARGEST_WINDOW: u64 = 1 << 20;
+/// How often the kernel is asked what it holds itself, which costs more than a look.
+const ASK: Duration = Duration::from_millis(100);
+/// A limit from which on the kernel's own buffers of connections count for little.
+const PLENTY: u64 = 2 << 30;
+/// How long a cache that is given up may take to go; before that no other is.
+const GOING: Duration = Duration::from_secs(2);
+/// Answers kept to be given again, each kind as a part of the limit.
+const KEPT: u64 = 32;
 /// A connection with a watch over HTTP/1.1, as measured: see docs/performance.md.
 const CONNECTION: u64 = 40 << 10;
 
@@ -48,42 +59,83 @@ impl Memory {
         let bytes = match (config, limit) {
             (MemoryConfig::Bytes(bytes), _) => *bytes,
             (MemoryConfig::Percent(percent), Some(limit)) => {
-                usize::try_from(limit / 100 * u64::from(*percent)).unwrap_or(usize::MAX)
+                // A small limit has less for caches than their part of it.
+                let room = limit.saturating_sub(ITSELF + limit / BODIES);
+                size((limit / 100 * u64::from(*percent)).min(room))
             }
             (MemoryConfig::Percent(_), None) => {
                 tracing::warn!("neither cgroup nor machine tell how much memory there is: caches are not bounded");
                 usize::MAX
             }
         };
-        tracing::info!(limit, caches = bytes, "memory");
-        Self { budget: Budget::new(bytes), limit }
+        let bodies = limit.map_or(usize::MAX, |limit| size(limit / BODIES));
+        tracing::info!(limit, caches = bytes, bodies, "memory");
+        memory::purge(false);
+        let pressure = Pressure::new(limit);
+        let (budget, ledger) = (Budget::under(bytes, pressure.clone()), Ledger::new(bodies, pressure.clone()));
+        Self { budget, ledger, pressure }
     }
 
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Gives caches up before the kernel ends the process; until the drain.
-    pub(super) async fn watch(self, drain: DrainWatch) {
-        let Some(limit) = self.limit else { return };
-        let mut tick = interval(EVERY);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last = None;
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What may be read ahead of one answer of the apiserver's.
+    pub(super) fn upstream(&self) -> UpstreamConfig {
+        let mut config = UpstreamConfig { ledger: self.ledger.clone(), ..UpstreamConfig::default() };
+        if let Some(window) = self.window() {
+            (config.stream_window, config.http1_buffer) = (u32::try_from(window).unwrap_or(u32::MAX), window);
+            config.recv_buffer = self.pressure.limit().and_then(kernel_buffer);
+        }
+        config
+    }
+
+    /// What forwarded answers may hold.
+    pub(super) fn forward(&self) -> ForwardConfig {
+        let config = ForwardConfig { ledger: self.ledger.clone(), window: self.window(), ..ForwardConfig::default() };
+        let limit = self.pressure.limit().unwrap_or(u64::MAX);
+        ForwardConfig { documents: config.documents.min(limit / KEPT), ..config }
+    }
+
+    fn window(&self) -> Option<usize> {
+        self.pressure.limit().map(|limit| size((limit / WINDOWS).clamp(LEAST_WINDOW, LARGEST_WINDOW)))
+    }
+
+    /// Gives caches and slow clients up before the kernel ends the process; until the drain.
+    pub(super) async fn watch(self, forward: Forward, drain: DrainWatch) {
+        if self.pressure.limit().is_none() {
+            return;
+        }
+        let mut changes = self.pressure.changes();
+        let (mut last, mut asked) = (None, None::<Instant>);
         loop {
+            if asked.is_none_or(|asked| asked.elapsed() >= ASK) {
+                asked = Some(Instant::now());
+                self.pressure.set_kernel(kernel_bytes(Path::new("/")));
+            }
             tokio::select! {
-                _ = tick.tick() => {}
+                () = tokio::time::sleep(self.pressure.wait()) => {}
+                // It lives as long as we do.
+                _ = changes.changed() => {}
                 () = drain.draining() => return,
             }
-            let Some(used) = telemetry::resident_bytes() else { return };
-            self.look(used, limit, &mut last);
+            let level = self.pressure.look();
+            if level == Level::Short {
+                forward.give_up();
+            }
+            self.relieve(level, &mut last);
         }
     }
 
-    /// One look; `last` is when a cache was given up last.
-    fn look(&self, used: u64, limit: u64, last: &mut Option<Instant>) {
-        self.budget.set_pressure(used >= limit / 100 * NEAR);
-        let waits = last.is_some_and(|last| last.elapsed() < GIVEN_BACK);
-        if used >= limit / 100 * NEARER && !waits && self.budget.recall() {
+    /// After a look; `last` is when a cache was given up last.
+    fn relieve(&self, level: Level, last: &mut Option<Instant>) {
+        let waits = last.is_some_and(|last| last.elapsed() < GOING);
+        if level == Level::Short && !waits && self.budget.recall() {
+            let (used, limit) = (self.pressure.used(), self.pressure.limit());
             tracing::warn!(used, limit, "memory is nearly used up, the largest cache is given up");
             *last = Some(Instant::now());
         }
@@ -92,19 +144,34 @@ impl Memory {
 
 impl Collector for Memory {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let limit = (self.budget.limit() != usize::MAX).then(|| self.budget.limit() as f64);
+        let bound = |limit: usize| (limit != usize::MAX).then_some(limit as f64);
+        let limit = self.pressure.limit().map(|limit| limit as f64);
+        let level = f64::from(self.pressure.level() as u8);
         for (name, help, value) in [
-            ("informerd_memory_limit_bytes", "Memory the process may use", self.limit.map(|limit| limit as f64)),
-            ("informerd_caches_limit_bytes", "Memory that all caches may use together", limit),
+            ("informerd_memory_limit_bytes", "Memory the process may use", limit),
+            ("informerd_memory_used_bytes", "Memory the process uses, without files", Some(self.pressure.used() as f64)),
+            ("informerd_memory_level", "How much of it is left: 0 enough, 1 little, 2 next to nothing", Some(level)),
+            ("informerd_caches_limit_bytes", "Memory that all caches may use together", bound(self.budget.limit())),
             ("informerd_caches_bytes", "Memory that all caches use", Some(self.budget.used() as f64)),
+            ("informerd_bodies_limit_bytes", "Memory that answers under way may use", bound(self.ledger.limit())),
+            ("informerd_bodies_bytes", "Memory that answers under way have reserved", Some(self.ledger.used() as f64)),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value.unwrap_or(f64::INFINITY)).encode(gauge)?;
         }
-        let (name, help) = ("informerd_caches_recalled", "Caches given up because memory was short");
-        let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        ConstCounter::new(self.budget.recalls()).encode(counter)
+        for (name, help, value) in [
+            ("informerd_caches_recalled", "Caches given up because memory was short", self.budget.recalls()),
+            ("informerd_bodies_refused", "Requests refused because memory was short", self.ledger.refused()),
+        ] {
+            let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(counter)?;
+        }
+        Ok(())
     }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The configuration with the bounds that nobody has set brought down to what this process may use.
@@ -113,14 +180,33 @@ pub(super) fn fitted(loaded: &Loaded) -> Config {
     let Some(limit) = limit(Path::new("/")) else { return config };
     let is_set = |key: &str| loaded.effective.iter().any(|effective| effective.key == key);
     let http = &mut config.http;
+    http.send_buffer = kernel_buffer(limit);
     if !is_set("limits.compressedBytes") {
-        http.gzip.keep_bytes = http.gzip.keep_bytes.min(limit / 16);
+        http.gzip.keep_bytes = http.gzip.keep_bytes.min(limit / KEPT);
     }
     if !is_set("limits.maxConnections") {
         let room = usize::try_from(limit / 4 / CONNECTION).unwrap_or(usize::MAX);
         http.max_connections = http.max_connections.min(room.max(100));
     }
     config
+}
+
+/// What the kernel may hold for a connection: where that counts, it is not what the kernel sees fit, which is megabytes.
+fn kernel_buffer(limit: u64) -> Option<usize> {
+    (limit < PLENTY).then(|| size((limit / 1024).max(LEAST_WINDOW)))
+}
+
+/// What the kernel holds for this process and counts, but not as its pages, in bytes; zero where it does not tell.
+fn kernel_bytes(root: &Path) -> u64 {
+    let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let Some(path) = cgroups.lines().find_map(|line| line.strip_prefix("0::")) else { return 0 };
+    let mount = root.join("sys/fs/cgroup");
+    // A container may see its own cgroup as the root.
+    let places = [mount.join(path.trim_start_matches('/')), mount];
+    let stat = places.iter().find_map(|place| fs::read_to_string(place.join("memory.stat")).ok()).unwrap_or_default();
+    let counted = ["sock", "kernel_stack", "pagetables", "slab_unreclaimable"];
+    let numbers = stat.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| counted.contains(name));
+    numbers.filter_map(|(_, number)| number.parse::<u64>().ok()).sum()
 }
 
 /// What the process may use, in bytes.
@@ -205,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_holds_is_counted() {
+        let stat = "anon 5000\nfile 7000\nkernel_stack 10\npagetables 20\nsock 300\nslab_reclaimable 9\nslab_unreclaimable 4\n";
+        let of = |files: &[(&str, &str)]| kernel_bytes(machine(files).path());
+        assert_eq!(of(&[("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.stat", stat)]), 334);
+        assert_eq!(of(&[("proc/self/cgroup", "0::/../b\n"), ("sys/fs/cgroup/memory.stat", stat)]), 334);
+        assert_eq!(of(&[("proc/self/cgroup", "4:memory:/a\n0::/\n")]), 0);
+    }
+
+    #[test]
+    fn a_small_limit_bounds_the_kernels_buffers() {
+        assert_eq!(kernel_buffer(64 << 20), Some(64 << 10));
+        assert_eq!(kernel_buffer(1 << 30), Some(1 << 20));
+        assert_eq!(kernel_buffer(8 << 30), None);
+    }
+
+    #[test]
     fn without_a_limit_it_is_the_machines_memory() {
         let root = machine(&[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/cgroup", "0::/\n")]);
         assert_eq!(limit(root.path()), Some(1000 << 10));
@@ -213,21 +315,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn near_the_limit_caches_are_given_up_one_after_another() {
-        let memory = Memory { budget: Budget::new(1000), limit: Some(1000) };
+        let pressure = Pressure::default();
+        let memory = Memory { budget: Budget::under(1000, pressure.clone()), ledger: Ledger::default(), pressure };
         let (mut first, _cache) = crate::cache::new(cache_config(&memory, false));
         let (second, _cache) = crate::cache::new(cache_config(&memory, true));
         first.load(100).unwrap();
         second.load(200).unwrap();
         let mut last = None;
-        memory.look(900, 1000, &mut last);
-        assert!(second.load(201).is_err(), "nothing new is read");
-        memory.look(940, 1000, &mut last);
+        memory.pressure.set(Level::Tight);
+        memory.relieve(Level::Tight, &mut last);
+        assert!(second.load(201).is_err() && !first.is_recalled(), "nothing new is read");
+        memory.relieve(Level::Short, &mut last);
         assert!(first.is_recalled() && !second.is_recalled());
         first.not_ready("given up");
-        memory.look(940, 1000, &mut last);
-        assert!(!second.is_recalled(), "the allocator is given time");
-        tokio::time::advance(GIVEN_BACK).await;
-        memory.look(940, 1000, &mut last);
+        memory.relieve(Level::Short, &mut last);
+        assert!(!second.is_recalled(), "it is given time to go");
+        tokio::time::advance(GOING).await;
+        memory.relieve(Level::Short, &mut last);
         assert!(second.is_recalled());
     }
 

@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+
+use crate::memory::{Level, Pressure};
 
 /// Shared by all caches of the process. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -26,6 +28,13 @@ pub struct Account {
     recalled: watch::Receiver<bool>,
 }
 
+/// A state that its cache has given up, and that lives until the last of its readers has sent it.
+#[derive(Debug)]
+pub(super) struct Lent {
+    budget: Budget,
+    bytes: usize,
+}
+
 /// A state does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{need} bytes are too many for the caches' memory, of whose {limit} bytes {room} are free")]
@@ -40,8 +49,8 @@ pub struct Full {
 struct Inner {
     limit: usize,
     accounts: Mutex<Accounts>,
-    /// The process itself is short of memory, whatever the caches have: nothing new is read.
-    pressure: AtomicBool,
+    /// Where the process itself is short of memory, whatever the caches have, nothing new is read.
+    pressure: Pressure,
     recalls: AtomicU64,
 }
 
@@ -50,6 +59,8 @@ struct Accounts {
     next: u64,
     /// Sum of all that are not recalled.
     used: usize,
+    /// Of states that were given up and that readers still send.
+    lent: usize,
     by_id: BTreeMap<u64, Entry>,
 }
 
@@ -78,8 +89,12 @@ impl Default for Budget {
 impl Budget {
     /// In bytes.
     pub fn new(limit: usize) -> Self {
-        let inner =
-            Inner { limit, accounts: Mutex::default(), pressure: AtomicBool::new(false), recalls: AtomicU64::new(0) };
+        Self::under(limit, Pressure::default())
+    }
+
+    /// In bytes, of a process whose memory is looked at.
+    pub fn under(limit: usize, pressure: Pressure) -> Self {
+        let inner = Inner { limit, accounts: Mutex::default(), pressure, recalls: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -97,19 +112,15 @@ impl Budget {
         self.inner.limit
     }
 
-    /// What all caches hold and are reading.
+    /// What all caches hold and are reading, and what readers still have of states that were given up.
     pub fn used(&self) -> usize {
-        self.inner.accounts.lock().used
+        let accounts = self.inner.accounts.lock();
+        accounts.used + accounts.lent
     }
 
     /// How often a cache was told to give up its state.
     pub fn recalls(&self) -> u64 {
         self.inner.recalls.load(Ordering::Relaxed)
-    }
-
-    /// Whether states may be read at present; what is held stays.
-    pub fn set_pressure(&self, pressure: bool) {
-        self.inner.pressure.store(pressure, Ordering::Relaxed);
     }
 
     /// Tells the largest cache to give up its state, pinned ones last. False if there is none that has one.
@@ -161,6 +172,12 @@ impl Accounts {
             self.used = self.used - before + entry.held + entry.loading;
         }
     }
+
+    /// Of caches that were told to go, and have not yet.
+    fn leaving(&self) -> usize {
+        let leaving = self.by_id.values().filter(|entry| entry.is_recalled());
+        leaving.map(|entry| entry.held + entry.loading).sum()
+    }
 }
 
 // === impl Entry ===
@@ -178,13 +195,16 @@ impl Account {
     pub(super) fn hold(&self, bytes: usize) {
         let inner = &self.budget.inner;
         let mut accounts = inner.accounts.lock();
+        let before = accounts.by_id.get(&self.id).map_or(0, |entry| entry.held);
         accounts.set(self.id, Some(bytes), None);
         while accounts.used > inner.limit {
             let victim = accounts.largest(false).or_else(|| accounts.largest(true));
             if !victim.is_some_and(|id| inner.take_from(&mut accounts, id)) {
-                return;
+                break;
             }
         }
+        drop(accounts);
+        inner.pressure.grow(bytes.saturating_sub(before));
     }
 
     /// By how many bytes all together are beyond the limit when this one holds `bytes`.
@@ -206,11 +226,17 @@ impl Account {
         loop {
             let Some(entry) = accounts.by_id.get(&self.id) else { return Ok(()) };
             let (pinned, loading, recalled) = (entry.pinned, entry.loading, entry.is_recalled());
-            let others = if recalled { accounts.used } else { accounts.used - loading };
+            let mut others = if recalled { accounts.used } else { accounts.used - loading } + accounts.lent;
+            if !pinned {
+                // For a pinned one they go at once.
+                others += accounts.leaving();
+            }
             let room = (inner.limit - inner.limit / 10).saturating_sub(others);
-            let hinder = recalled || inner.pressure.load(Ordering::Relaxed) && bytes > loading;
+            let hinder = recalled || inner.pressure.level() > Level::Calm && bytes > loading;
             if bytes <= room && !hinder {
                 accounts.set(self.id, None, Some(bytes));
+                drop(accounts);
+                inner.pressure.grow(bytes.saturating_sub(loading));
                 return Ok(());
             }
             let other = accounts.largest(false).filter(|id| pinned && !hinder && *id != self.id);
@@ -236,6 +262,15 @@ impl Account {
         }
     }
 
+    /// What was held, apart from this cache, until that is dropped; then [`Self::clear`].
+    pub(super) fn lend(&self) -> Lent {
+        let mut accounts = self.budget.inner.accounts.lock();
+        let bytes = accounts.by_id.get(&self.id).map_or(0, |entry| entry.held);
+        accounts.set(self.id, Some(0), None);
+        accounts.lent += bytes;
+        Lent { budget: self.budget.clone(), bytes }
+    }
+
     /// Resolves once the cache is to give up its state; never before.
     pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut recalled = self.recalled.clone();
@@ -257,6 +292,12 @@ impl Drop for Account {
         let mut accounts = self.budget.inner.accounts.lock();
         accounts.set(self.id, Some(0), Some(0));
         accounts.by_id.remove(&self.id);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.budget.inner.accounts.lock().lent -= self.bytes;
     }
 }
 

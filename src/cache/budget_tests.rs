@@ -51,13 +51,39 @@ fn a_pinned_state_is_read_at_the_cost_of_what_is_not() {
 }
 
 #[test]
-fn under_pressure_nothing_new_is_read() {
+fn what_readers_still_send_is_counted() {
     let budget = Budget::new(1000);
+    let (first, second) = (budget.account(false), budget.account(true));
+    first.settle(800);
+    let lent = first.lend();
+    first.clear();
+    assert_eq!(budget.used(), 800);
+    assert_eq!(second.load(200).unwrap_err().room, 100, "it is in memory as before");
+    drop(lent);
+    second.load(200).unwrap();
+    assert_eq!(budget.used(), 200);
+}
+
+#[test]
+fn what_was_told_to_go_is_counted_until_it_has() {
+    let budget = Budget::new(1000);
+    let (first, second) = (budget.account(false), budget.account(false));
+    first.settle(800);
+    assert!(budget.recall());
+    assert!(second.load(200).is_err());
+    first.clear();
+    second.load(200).unwrap();
+}
+
+#[test]
+fn under_pressure_nothing_new_is_read() {
+    let pressure = Pressure::default();
+    let budget = Budget::under(1000, pressure.clone());
     let account = budget.account(true);
     account.load(10).unwrap();
-    budget.set_pressure(true);
+    pressure.set(Level::Tight);
     assert_eq!(account.load(11).unwrap_err().room, 0);
-    budget.set_pressure(false);
+    pressure.set(Level::Calm);
     account.load(11).unwrap();
     account.settle(11);
     assert!(budget.recall() && account.is_recalled());

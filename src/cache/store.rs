@@ -1,11 +1,12 @@
 //! The objects of one resource, ordered by key, and immutable views of them.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 
+use super::budget::Lent;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope, WatchCacheEvent};
 
 /// Objects by key, in the apiserver's order. Cloning takes constant time: clones share the tree, and a later change
@@ -16,6 +17,8 @@ pub(super) struct Store {
     /// Sum of [`Object::size`].
     bytes: usize,
     lineage: u64,
+    /// Set when the cache gives the state up: it is counted while any of its snapshots lives.
+    lent: Arc<OnceLock<Lent>>,
 }
 
 /// Names a state of one resource: states of the same name hold the same objects with the same bytes. A revision alone
@@ -55,7 +58,8 @@ enum Keys<'a> {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { map: OrdMap::new(), bytes: 0, lineage: LINEAGES.fetch_add(1, Ordering::Relaxed) }
+        let lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
+        Self { map: OrdMap::new(), bytes: 0, lineage, lent: Arc::default() }
     }
 }
 
@@ -63,6 +67,12 @@ impl Store {
     /// From here on no state is one that was before, whatever its revision.
     pub(super) fn begin_lineage(&mut self) {
         self.lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The cache has given it up.
+    pub(super) fn lend(self, lent: Lent) {
+        // Once only: the cache begins with another store.
+        self.lent.set(lent).ok();
     }
 
     pub(super) fn len(&self) -> usize {

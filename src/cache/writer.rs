@@ -240,7 +240,7 @@ impl Writer {
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
         self.shared.reset(why, reason, stopped);
-        self.store = Store::default();
+        std::mem::take(&mut self.store).lend(self.account.lend());
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
         self.account.clear();
     }

@@ -36,6 +36,9 @@ pub struct HttpConfig {
     pub lend_sessions: bool,
     /// Permissions of Unix sockets. Default 0600.
     pub unix_mode: u32,
+    /// What the kernel may keep of a TCP connection's bytes that its client does not take. Default: up to megabytes, as the
+    /// kernel sees fit.
+    pub send_buffer: Option<usize>,
     pub gzip: GzipConfig,
 }
 
@@ -113,6 +116,7 @@ impl HttpConfig {
             explain: false,
             lend_sessions: false,
             unix_mode: 0o600,
+            send_buffer: None,
             gzip: GzipConfig::default(),
         }
     }

@@ -54,6 +54,11 @@ pub fn draining() -> Status {
     Status::failure(429, "TooManyRequests", "informerd is shutting down, please try again later").with_retry_after(1)
 }
 
+/// What lists and watches hear while memory is short.
+pub fn short() -> Status {
+    errors::too_many_requests("informerd is short of memory, please try again later", 1)
+}
+
 /// What a request of our own hears when it comes back to us.
 pub fn of_ourselves() -> Status {
     Status::failure(508, "", "informerd received its own request: its kubeconfig leads to informerd itself")
@@ -96,7 +101,7 @@ impl From<&ForwardError> for Status {
             // Nothing was sent, so the request may be repeated whatever it is.
             ForwardError::Unreachable { .. } => Self::failure(503, "ServiceUnavailable", message).with_retry_after(1),
             ForwardError::Broken { .. } => Self::failure(503, "ServiceUnavailable", message),
-            ForwardError::Busy { .. } => Self::failure(429, "TooManyRequests", message).with_retry_after(1),
+            ForwardError::Busy { .. } | ForwardError::Memory { .. } => errors::too_many_requests(message, 1),
             ForwardError::Timeout { .. } => Self::failure(504, "Timeout", message),
         }
     }
@@ -132,6 +137,7 @@ mod tests {
             (ForwardError::Unreachable { authority: at.clone(), error: "refused".into() }, 503, "ServiceUnavailable"),
             (ForwardError::Broken { authority: at.clone(), error: "reset".into() }, 503, "ServiceUnavailable"),
             (ForwardError::Busy { authority: at.clone() }, 429, "TooManyRequests"),
+            (ForwardError::Memory { authority: at.clone() }, 429, "TooManyRequests"),
             (ForwardError::Timeout { authority: at.clone() }, 504, "Timeout"),
         ] {
             let status = Status::from(&error);

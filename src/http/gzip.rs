@@ -20,6 +20,7 @@ use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::lifecycle::spawn;
+use crate::memory::{Ledger, Reservation};
 use crate::meta::Object;
 use crate::reads::{GetAnswer, ListAnswer, ListIdentity};
 
@@ -43,6 +44,8 @@ const STEP: usize = 128 << 10;
 const CHUNK: usize = 16 << 10;
 /// What nobody has asked for again within this time is let go.
 const KEEP: Duration = Duration::from_secs(60);
+/// What a compressor holds while it works.
+const COMPRESSOR: usize = 320 << 10;
 /// What an entry costs besides its bytes.
 const OVERHEAD: usize = 512;
 
@@ -54,6 +57,7 @@ pub(super) struct Gzip {
     kept: Shelf,
     /// Held by their readers. As many as those have, and what the last look-up left.
     making: Mutex<HashMap<Key, Weak<Compressed>>>,
+    ledger: Ledger,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -82,6 +86,10 @@ struct Inner {
     len: usize,
     objects: u64,
     failed: bool,
+    /// For the chunks, and for the compressor while it is there.
+    place: Reservation,
+    /// There is no memory for all of it: what a reader has taken is let go, unless others are still to read it.
+    lean: bool,
 }
 
 /// What is still to be compressed.
@@ -110,7 +118,7 @@ pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
 // === impl Gzip ===
 
 impl Gzip {
-    pub(super) fn new(config: GzipConfig, metrics: Arc<HttpMetrics>) -> Self {
+    pub(super) fn new(config: GzipConfig, ledger: Ledger, metrics: Arc<HttpMetrics>) -> Self {
         let weigh = |key: &Key, compressed: &Arc<Compressed>| {
             let bytes = key.size() + compressed.inner.lock().len + OVERHEAD;
             u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -121,7 +129,7 @@ impl Gzip {
             .time_to_idle(KEEP)
             .eviction_policy(moka::policy::EvictionPolicy::lru())
             .build();
-        Self { enabled: config.enabled, kept, making: Mutex::default(), metrics }
+        Self { enabled: config.enabled, kept, making: Mutex::default(), ledger, metrics }
     }
 
     pub(super) fn is_enabled(&self) -> bool {
@@ -129,24 +137,36 @@ impl Gzip {
     }
 
     /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
-    pub(super) async fn get(&self, key: Key, first: Slices, writer: Writer) -> Arc<Compressed> {
-        self.metrics.gzip_responses.inc();
+    ///
+    /// # Errors
+    /// These two, where there is no memory for a compressor.
+    pub(super) async fn get(
+        &self,
+        key: Key,
+        first: Slices,
+        writer: Writer,
+    ) -> Result<Arc<Compressed>, Box<(Slices, Writer)>> {
         // What tells the time is for nobody else.
-        if key.tells_time() {
-            return Arc::new(Compressed::new(first, writer, None, Arc::clone(&self.metrics)));
-        }
-        if let Some(kept) = self.kept.get(&key).await {
-            return kept;
+        let shared = !key.tells_time();
+        if shared && let Some(kept) = self.kept.get(&key).await {
+            self.metrics.gzip_responses.inc();
+            return Ok(kept);
         }
         let mut making = self.making.lock();
-        if let Some(shared) = making.get(&key).and_then(Weak::upgrade) {
-            return shared;
+        let found = making.get(&key).and_then(Weak::upgrade).filter(|found| shared && !found.inner.lock().lean);
+        if let Some(found) = found {
+            self.metrics.gzip_responses.inc();
+            return Ok(found);
         }
-        making.retain(|_, compressed| compressed.strong_count() > 0);
-        let shelf = Some((key.clone(), self.kept.clone()));
-        let new = Arc::new(Compressed::new(first, writer, shelf, Arc::clone(&self.metrics)));
-        making.insert(key, Arc::downgrade(&new));
-        new
+        let Ok(place) = self.ledger.spare(COMPRESSOR) else { return Err(Box::new((first, writer))) };
+        self.metrics.gzip_responses.inc();
+        let shelf = shared.then(|| (key.clone(), self.kept.clone()));
+        let new = Arc::new(Compressed::new(first, writer, shelf, place, Arc::clone(&self.metrics)));
+        if shared {
+            making.retain(|_, compressed| compressed.strong_count() > 0);
+            making.insert(key, Arc::downgrade(&new));
+        }
+        Ok(new)
     }
 }
 
@@ -204,7 +224,13 @@ impl<T> Hash for Same<T> {
 // === impl Compressed ===
 
 impl Compressed {
-    fn new(first: Slices, writer: Writer, shelf: Option<(Key, Shelf)>, metrics: Arc<HttpMetrics>) -> Self {
+    fn new(
+        first: Slices,
+        writer: Writer,
+        shelf: Option<(Key, Shelf)>,
+        place: Reservation,
+        metrics: Arc<HttpMetrics>,
+    ) -> Self {
         metrics.gzip_compressions.inc();
         let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::new(LEVEL));
         let source = Source { pending: first, writer, encoder };
@@ -216,6 +242,8 @@ impl Compressed {
                 len: 0,
                 objects: 0,
                 failed: false,
+                place,
+                lean: false,
             }),
             metrics,
         }
@@ -225,8 +253,12 @@ impl Compressed {
     /// Others wait meanwhile, a step's time at most.
     pub(super) fn piece(self: &Arc<Self>, number: usize) -> Piece {
         let mut inner = self.inner.lock();
-        if let Some(chunk) = inner.chunks.get(number) {
-            return Piece::Chunk(chunk.clone());
+        if let Some(chunk) = inner.chunks.get(number).cloned() {
+            // As a rule the one who makes it is its only reader then: nobody joins any more.
+            if inner.lean && Arc::strong_count(self) == 1 {
+                inner.let_go(number, &self.metrics);
+            }
+            return Piece::Chunk(chunk);
         }
         if inner.failed {
             return Piece::Failed;
@@ -315,12 +347,29 @@ impl Inner {
         if !chunk.is_empty() {
             // Kept long: not with the room it had to grow.
             chunk.shrink_to_fit();
+            if self.place.grow(chunk.len()).is_err() {
+                // Nobody else joins, and it is not kept.
+                (self.lean, self.shelf) = (true, None);
+            }
             metrics.gzip_bytes_out.add(chunk.len() as u64);
             metrics.gzip_memory.add(chunk.len() as i64);
             self.len += chunk.len();
             self.chunks.push(chunk.into());
         }
+        if self.source.is_none() {
+            self.place.shrink(COMPRESSOR);
+        }
         Ok(())
+    }
+
+    /// Drops the chunks up to this one.
+    fn let_go(&mut self, number: usize, metrics: &HttpMetrics) {
+        let gone: usize = self.chunks.iter_mut().take(number + 1).map(|chunk| std::mem::take(chunk).len()).sum();
+        // What did not fit was not counted.
+        let counted = self.len + if self.source.is_some() { COMPRESSOR } else { 0 };
+        self.len -= gone;
+        self.place.shrink(gone.saturating_sub(counted.saturating_sub(self.place.bytes())));
+        metrics.gzip_memory.add(-(gone as i64));
     }
 }
 

@@ -11,7 +11,7 @@ const SIZE: usize = 200;
 
 fn gzip(keep_bytes: u64) -> (Gzip, Arc<HttpMetrics>) {
     let metrics = Arc::<HttpMetrics>::default();
-    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, Arc::clone(&metrics)), metrics)
+    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, Ledger::default(), Arc::clone(&metrics)), metrics)
 }
 
 async fn world() -> World {
@@ -19,7 +19,7 @@ async fn world() -> World {
 }
 
 async fn compressed(gzip: &Gzip, world: &World, key: &Key) -> Arc<Compressed> {
-    gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false)).await
+    gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false)).await.ok().unwrap()
 }
 
 /// The key of a list that looks the same and is of another state.

@@ -14,11 +14,15 @@ use super::gzip::{Compressed, Piece};
 use super::metrics::{Counter, HttpMetrics};
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
+use crate::memory::{Level, Pressure};
 use crate::meta::Object;
 use crate::reads::{ListAnswer, ListItems};
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
 const BATCH: usize = 63;
+
+/// A client that has taken nothing for this long is not waited for while memory is short.
+const HURRY: Duration = Duration::from_secs(2);
 
 /// Writes one list.
 pub struct ListWriter {
@@ -230,11 +234,17 @@ impl Rest {
 // === impl Leashes ===
 
 impl Leashes {
-    /// Gives up, for ever and four times per `timeout`, the lists that were not asked for more for that long.
-    pub async fn watch(self, timeout: Duration, metrics: Arc<HttpMetrics>) {
+    /// Gives up, for ever and four times per `timeout`, the lists that were not asked for more for that long; while memory is
+    /// short, those that were not for [`HURRY`].
+    pub async fn watch(self, timeout: Duration, pressure: Pressure, metrics: Arc<HttpMetrics>) {
+        let mut changes = pressure.changes();
         loop {
-            tokio::time::sleep(timeout / 4).await;
-            metrics.lists_stalled.add(self.sweep(timeout));
+            let patience = if *changes.borrow_and_update() == Level::Short { HURRY.min(timeout) } else { timeout };
+            tokio::select! {
+                () = tokio::time::sleep(patience / 4) => metrics.lists_stalled.add(self.sweep(patience)),
+                // It lives as long as this.
+                _ = changes.changed() => {}
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::Mode;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::config::ListenAddr;
+use super::config::{HttpConfig, ListenAddr};
 
 const BACKLOG: u32 = 1024;
 /// A dead peer on an idle connection is noticed after the idle time and five unanswered probes.
@@ -68,11 +68,11 @@ impl Listener {
     ///
     /// # Errors
     /// The address is in use or not ours, or the path of a Unix socket holds something else than a stale socket.
-    pub fn bind(address: &ListenAddr, unix_mode: u32) -> Result<Self, BindError> {
+    pub fn bind(address: &ListenAddr, config: &HttpConfig) -> Result<Self, BindError> {
         let failed = |error| BindError::Socket { address: address.clone(), error };
         match address {
             ListenAddr::Http(at) | ListenAddr::Https(at) | ListenAddr::Delegated(at) => {
-                let socket = bind_tcp(*at).map_err(failed)?;
+                let socket = bind_tcp(*at, config.send_buffer).map_err(failed)?;
                 let bound = socket.local_addr().map_err(failed)?;
                 let address = match address {
                     ListenAddr::Https(_) => ListenAddr::Https(bound),
@@ -84,7 +84,7 @@ impl Listener {
             ListenAddr::Unix(path) => {
                 remove_stale(address, path)?;
                 // The socket is made with its permissions: there is no moment in which others could connect.
-                let before = rustix::process::umask(Mode::from_raw_mode(!unix_mode & 0o777));
+                let before = rustix::process::umask(Mode::from_raw_mode(!config.unix_mode & 0o777));
                 let socket = UnixListener::bind(path);
                 rustix::process::umask(before);
                 let socket = socket.map_err(failed)?;
@@ -114,10 +114,14 @@ impl Listener {
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_tcp(address: SocketAddr, send_buffer: Option<usize>) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
     // A restart must not wait for the old connections to leave the kernel.
     socket.set_reuseaddr(true)?;
+    if let Some(bytes) = send_buffer {
+        // Its connections inherit it.
+        socket.set_send_buffer_size(u32::try_from(bytes).unwrap_or(u32::MAX))?;
+    }
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -167,14 +171,30 @@ mod tests {
 
     use super::*;
 
+    fn config() -> HttpConfig {
+        HttpConfig::new(Vec::new(), std::path::PathBuf::new())
+    }
+
+    #[tokio::test]
+    async fn connections_have_the_send_buffer_of_their_listener() {
+        let config = HttpConfig { send_buffer: Some(64 << 10), ..config() };
+        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config).unwrap();
+        let ListenAddr::Http(address) = listener.address() else { panic!("http") };
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let Accepted::Tcp(stream, _) = accepted.unwrap() else { panic!("tcp") };
+        // Linux doubles it, for its own bookkeeping.
+        let size = socket2::SockRef::from(&stream).send_buffer_size().unwrap();
+        assert!((64 << 10..=128 << 10).contains(&size), "{size}");
+    }
+
     #[tokio::test]
     async fn a_unix_socket_is_private_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let address = ListenAddr::Unix(path.clone());
-        let listener = Listener::bind(&address, 0o600).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(Listener::bind(&address, 0o600), Err(BindError::InUse(_))));
+        let listener = Listener::bind(&address, &config()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, &config());
+        assert!(matches!(Listener::bind(&address, &config()), Err(BindError::InUse(_))));
         drop(listener);
         assert!(!path.exists());
     }
@@ -186,20 +206,20 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
         let address = ListenAddr::Unix(path.clone());
-        let listener = Listener::bind(&address, 0o600).unwrap();
+        let listener = Listener::bind(&address, &config()).unwrap();
         // Another one in its place is not ours to remove.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "x").unwrap();
         drop(listener);
         assert!(path.exists());
-        assert!(matches!(Listener::bind(&address, 0o600), Err(BindError::NotASocket(_))));
+        assert!(matches!(Listener::bind(&address, &config()), Err(BindError::NotASocket(_))));
     }
 
     #[tokio::test]
     async fn port_zero_is_told() {
-        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), 0o600).unwrap();
+        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config()).unwrap();
         let ListenAddr::Http(address) = listener.address() else { panic!("http") };
         assert_ne!(address.port(), 0);
-        assert!(matches!(Listener::bind(&listener.address(), 0o600), Err(BindError::Socket { .. })));
+        assert!(matches!(Listener::bind(&listener.address(), &config()), Err(BindError::Socket { .. })));
     }
 }

@@ -18,7 +18,7 @@ use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
 use super::ending::Ending;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, short};
 use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
@@ -41,6 +41,7 @@ use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+use crate::memory::{Ledger, Level, Pressure};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
@@ -60,6 +61,7 @@ pub(super) struct Inner {
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
+    pressure: Pressure,
     bodies: Bodies,
     explain: bool,
     lend_sessions: bool,
@@ -84,6 +86,8 @@ pub struct ServiceParts {
     pub drain_spread: Duration,
     /// A list whose client takes nothing of it for this long is given up.
     pub stall_timeout: Duration,
+    /// What compressed answers are counted in, and what is asked whether there is memory for one more answer.
+    pub ledger: Ledger,
     /// Whether every answer says by a header how it came about.
     pub explain: bool,
     /// Whether trusted clients over TCP may open sessions in pods with the daemon's identity, where it is lent.
@@ -102,7 +106,8 @@ impl Service {
     /// Must be called inside a runtime: it starts the task that looks after stalled lists.
     pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
         let leashes = Leashes::default();
-        let watch = leashes.clone().watch(parts.stall_timeout, Arc::clone(&parts.metrics));
+        let pressure = parts.ledger.pressure().clone();
+        let watch = leashes.clone().watch(parts.stall_timeout, pressure, Arc::clone(&parts.metrics));
         spawn_supervised("stalled-lists", watch, fatal);
         Self {
             inner: Arc::new(Inner {
@@ -114,7 +119,8 @@ impl Service {
                 forward: parts.forward,
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
-                bodies: Bodies::new(parts.gzip, leashes, &parts.metrics),
+                pressure: parts.ledger.pressure().clone(),
+                bodies: Bodies::new(parts.gzip, &parts.ledger, leashes, &parts.metrics),
                 explain: parts.explain,
                 lend_sessions: parts.lend_sessions,
                 via: parts.via,
@@ -200,6 +206,9 @@ impl Inner {
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
+        }
+        if info.is_resource && matches!(info.verb, Verb::List | Verb::Watch) && self.pressure.level() == Level::Short {
+            return self.refuse(&short(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {

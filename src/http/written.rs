@@ -18,6 +18,7 @@ use super::server::Connection;
 use super::wanted::Wanted;
 use super::writer::Writer;
 use crate::codec::{Form, Slices};
+use crate::memory::Ledger;
 use crate::meta::Encoding;
 use crate::reads::{GetAnswer, ListAnswer, Served};
 
@@ -55,8 +56,8 @@ pub(super) struct Answered {
 // === impl Bodies ===
 
 impl Bodies {
-    pub(super) fn new(gzip: GzipConfig, leashes: Leashes, metrics: &Arc<HttpMetrics>) -> Self {
-        Self { gzip: Gzip::new(gzip, Arc::clone(metrics)), leashes, metrics: Arc::clone(metrics) }
+    pub(super) fn new(gzip: GzipConfig, ledger: &Ledger, leashes: Leashes, metrics: &Arc<HttpMetrics>) -> Self {
+        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(metrics)), leashes, metrics: Arc::clone(metrics) }
     }
 
     pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Answered {
@@ -94,8 +95,11 @@ impl Bodies {
             }
         }
         if gzip && first.len() > gzip::THRESHOLD {
-            let compressed = self.gzip.get(key, first, writer).await;
-            return (self.compressed(compressed, taken, sent).await, true);
+            match self.gzip.get(key, first, writer).await {
+                Ok(compressed) => return (self.compressed(compressed, taken, sent).await, true),
+                // Without memory for it, it goes as it is: whoever takes gzip takes that, too.
+                Err(uncompressed) => (first, writer) = *uncompressed,
+            }
         }
         self.metrics.list_objects.add(writer.objects());
         if writer.is_done() {

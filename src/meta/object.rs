@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
+use crate::memory::allocated;
 
 /// An object at rest. Immutable: a change is a new object.
 #[derive(Debug)]
@@ -90,12 +91,12 @@ impl Object {
         self.row.as_deref()
     }
 
-    /// Bytes this object holds in memory, its share of the tree aside.
+    /// Bytes this object holds in memory, as the allocator has them, its share of the tree aside.
     pub fn size(&self) -> usize {
-        self.raw.bytes.len()
-            + self.attributes.text.len()
-            + self.attributes.ends.len() * 4
-            + self.key.as_str().len()
+        allocated(self.raw.bytes.len())
+            + allocated(self.attributes.text.len())
+            + allocated(self.attributes.ends.len() * 4)
+            + allocated(self.key.as_str().len())
             + std::mem::size_of::<Self>()
             + self.row.as_ref().map_or(0, |row| row.size())
     }

@@ -44,6 +44,7 @@ mod tests {
             (ForwardError::Broken { authority: at(), error: String::new() }, true),
             (ForwardError::Timeout { authority: at() }, true),
             (ForwardError::Busy { authority: at() }, false),
+            (ForwardError::Memory { authority: at() }, false),
             (ForwardError::NoCredentials, false),
             (ForwardError::NotLent("a write"), false),
             (ForwardError::BadRequest("no path"), false),

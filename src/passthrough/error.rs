@@ -22,6 +22,9 @@ pub enum ForwardError {
     /// Too much is under way already: nothing was sent.
     #[error("informerd has too many requests to the kube-apiserver at {authority} under way")]
     Busy { authority: String },
+    /// There is no memory for an answer: nothing was sent.
+    #[error("informerd has no memory left to forward the request to the kube-apiserver at {authority}")]
+    Memory { authority: String },
     #[error("informerd had no answer in time from the kube-apiserver at {authority}")]
     Timeout { authority: String },
 }

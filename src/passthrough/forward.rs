@@ -20,9 +20,11 @@ use super::error::ForwardError;
 use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response, wants_upgrade};
 use super::identity::{self, LendIdentity};
 use super::observe::{Observation, RevisionObserver};
-use super::shared::{Buffered, ReadKey, SharedBytes, SharedRead, collect};
+use super::paced::{Pace, Placed};
+use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
+use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb};
 use crate::upstream::client::{self, CallOptions, Identity, ReqBody, Upstream};
 use crate::upstream::{RequestVerb, UpstreamError};
@@ -32,15 +34,24 @@ pub struct ForwardConfig {
     pub lend: LendIdentity,
     /// How long the head of the answer to a plain get or list may take. The apiserver gives itself 60 s.
     pub read_timeout: Duration,
-    /// A shared read whose body is larger is not shared: every client then reads for itself. Default 32 MiB.
+    /// A shared read whose body is larger is not shared: every client then reads for itself. Default 32 MiB. Nor is one
+    /// for which the ledger has nothing to spare.
     pub share_limit: usize,
-    /// Bytes that all shared reads together may hold. Default 256 MiB.
-    pub share_budget: usize,
+    /// What all answers under way may hold.
+    pub ledger: Ledger,
+    /// Bytes that one answer may hold while its client takes it; so much, and what the client of the apiserver reads ahead,
+    /// is reserved before it is asked for. `None`, the default, for as much as it happens to be.
+    pub window: Option<usize>,
     /// Bytes of discovery and OpenAPI documents that are kept. Default 64 MiB.
     pub documents: u64,
     /// Whether trusted clients are told the documents as they were last seen while the apiserver does not answer.
     pub old_documents: bool,
 }
+
+/// A client that has taken nothing for this long is not waited for while memory is short.
+const HURRY: Duration = Duration::from_secs(2);
+/// What the HTTP library reads ahead of a request's body at most.
+const READ_AHEAD: usize = 1 << 20;
 
 /// Counters since start.
 #[derive(Debug, Default)]
@@ -58,6 +69,8 @@ pub struct ForwardMetrics {
     /// Documents told as they were last seen.
     pub documents_old: AtomicU64,
     pub upgrades: AtomicU64,
+    /// Answers given up for others because their clients had stopped to take them.
+    pub given_up: AtomicU64,
 }
 
 /// Who sends a request, as far as the connection tells.
@@ -90,8 +103,8 @@ struct Inner {
     config: ForwardConfig,
     observer: Arc<dyn RevisionObserver>,
     reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
-    shared_bytes: SharedBytes,
     documents: Cache<DocumentKey, Arc<Document>>,
+    pace: Pace,
     metrics: ForwardMetrics,
 }
 
@@ -110,11 +123,11 @@ impl Forward {
         Self {
             inner: Arc::new(Inner {
                 upstream,
-                shared_bytes: SharedBytes::new(config.share_budget),
                 config,
                 observer,
                 reads: Coalescer::new(),
                 documents,
+                pace: Pace::default(),
                 metrics: ForwardMetrics::default(),
             }),
         }
@@ -122,6 +135,11 @@ impl Forward {
 
     pub fn metrics(&self) -> &ForwardMetrics {
         &self.inner.metrics
+    }
+
+    /// Ends the answers whose clients have stopped to take them. For when memory is short.
+    pub fn give_up(&self) {
+        self.inner.give_up();
     }
 
     /// Forwards a request; `info` was parsed from it. Plain gets and lists that are equal and wait together share one
@@ -204,7 +222,7 @@ impl Forward {
         } else {
             self.inner.fetch(head, client::empty(), identity, info, known).await
         };
-        Ok(Answer { response: response?, tunnel: None })
+        Ok(Answer { response: self.inner.paced(response?), tunnel: None })
     }
 
     async fn shared(
@@ -225,7 +243,7 @@ impl Forward {
             inner.metrics.shared_reads.fetch_add(1, Ordering::Relaxed);
             let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
             inner.metrics.shared_followers.fetch_add(followers, Ordering::Relaxed);
-            match collect(response, inner.config.share_limit, &inner.shared_bytes).await {
+            match collect(response, inner.config.share_limit, &inner.config.ledger).await {
                 Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
                 Ok(Buffered::TooLarge(response)) => {
                     inner.metrics.shared_too_large.fetch_add(1, Ordering::Relaxed);
@@ -260,6 +278,7 @@ impl Inner {
         info: &RequestInfo,
         known: bool,
     ) -> Result<Response<ForwardBody>, ForwardError> {
+        let place = self.place(info, &body)?;
         let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
         if info.is_plain_read() && info.verb != Verb::Watch {
@@ -273,6 +292,9 @@ impl Inner {
                 if let Some(observation) = observation {
                     body = observation.answered(head.status, &head.headers, body);
                 }
+                if let Some(place) = place {
+                    body = ForwardBody::new(Placed::new(body, place));
+                }
                 Ok(answer(head.status, head.headers, body))
             }
             Err(error) => {
@@ -284,6 +306,34 @@ impl Inner {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Memory for one request and its answer.
+    fn place(&self, info: &RequestInfo, body: &ReqBody) -> Result<Option<Reservation>, ForwardError> {
+        let sent = body.size_hint().upper().map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
+        let needed = |window: usize| {
+            // The client of the apiserver reads as much ahead of the answer as may wait for our client. A watch comes
+            // in small pieces; one whose client takes nothing is seen by the memory of the process.
+            let answer = if info.verb == Verb::Watch { window / 4 } else { 2 * window };
+            self.config.ledger.reserve(answer + sent.min(READ_AHEAD))
+        };
+        let place = self.config.window.map(needed).transpose();
+        place.map_err(|_| {
+            // For the next who comes.
+            self.give_up();
+            ForwardError::Memory { authority: self.upstream.authority().to_string() }
+        })
+    }
+
+    fn give_up(&self) {
+        self.metrics.given_up.fetch_add(self.pace.give_up(HURRY), Ordering::Relaxed);
+    }
+
+    fn paced(&self, response: Response<ForwardBody>) -> Response<ForwardBody> {
+        match self.config.window {
+            Some(window) => response.map(|body| ForwardBody::new(self.pace.body(body, window))),
+            None => response,
         }
     }
 
@@ -356,7 +406,7 @@ impl Inner {
                 None if status != StatusCode::OK || !may_be_old => return Ok(response),
                 etag => {
                     self.metrics.documents_read.fetch_add(1, Ordering::Relaxed);
-                    match collect(response, MAX_DOCUMENT, &self.shared_bytes).await {
+                    match collect(response, MAX_DOCUMENT, &self.config.ledger).await {
                         Ok(Buffered::Whole(whole)) => Document::new(etag, whole.headers().clone(), whole.bytes()),
                         Ok(Buffered::TooLarge(response)) => return Ok(response),
                         Err(error) => return Err(self.broken(&error)),
@@ -439,7 +489,8 @@ impl Default for ForwardConfig {
             lend: LendIdentity::default(),
             read_timeout: Duration::from_secs(70),
             share_limit: 32 << 20,
-            share_budget: 256 << 20,
+            ledger: Ledger::default(),
+            window: None,
             documents: 64 << 20,
             old_documents: false,
         }

@@ -9,6 +9,7 @@ mod forward;
 mod headers;
 mod identity;
 mod observe;
+mod paced;
 mod protobuf;
 mod revision;
 mod shared;

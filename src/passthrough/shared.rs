@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::headers::has_prefixed;
 use super::{BoxError, ForwardBody};
+use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb};
 use crate::upstream::client::Identity;
 
@@ -50,7 +50,7 @@ pub struct Whole {
     status: StatusCode,
     headers: HeaderMap,
     parts: Vec<Bytes>,
-    _held: Held,
+    _held: Reservation,
 }
 
 pub enum Buffered {
@@ -59,25 +59,11 @@ pub enum Buffered {
     TooLarge(Response<ForwardBody>),
 }
 
-/// The bytes that buffered answers hold at the moment, and how many they may.
-#[derive(Clone, Debug)]
-pub struct SharedBytes {
-    held: Arc<AtomicUsize>,
-    budget: usize,
-}
-
-/// Some of the shared bytes; given back when dropped.
-#[derive(Debug)]
-struct Held {
-    bytes: usize,
-    of: SharedBytes,
-}
-
 /// Parts that were read already, then the rest.
 struct Resumed {
     parts: VecDeque<Bytes>,
     rest: ForwardBody,
-    _held: Held,
+    held: Reservation,
 }
 
 /// Parts that are shared with others.
@@ -149,50 +135,22 @@ impl Whole {
     }
 }
 
-/// Reads a body to its end, unless it goes over the limit or the shared budget.
-pub async fn collect(
-    response: Response<ForwardBody>,
-    limit: usize,
-    shared: &SharedBytes,
-) -> Result<Buffered, BoxError> {
+/// Reads a body to its end, unless it goes over the limit or there is no memory to spare for it.
+pub async fn collect(response: Response<ForwardBody>, limit: usize, ledger: &Ledger) -> Result<Buffered, BoxError> {
+    let Ok(mut held) = ledger.spare(0) else { return Ok(Buffered::TooLarge(response)) };
     let (head, mut body) = response.into_parts();
-    let mut held = Held { bytes: 0, of: shared.clone() };
     let mut parts = Vec::new();
     while let Some(frame) = body.frame().await {
         // Trailers do not occur in the Kubernetes API.
         let Ok(part) = frame?.into_data() else { continue };
-        let fits = held.grow(part.len()) && held.bytes <= limit;
+        let fits = held.grow(part.len()).is_ok() && held.bytes() <= limit;
         parts.push(part);
         if !fits {
-            let resumed = Resumed { parts: parts.into(), rest: body, _held: held };
+            let resumed = Resumed { parts: parts.into(), rest: body, held };
             return Ok(Buffered::TooLarge(Response::from_parts(head, resumed.boxed_unsync())));
         }
     }
     Ok(Buffered::Whole(Arc::new(Whole { status: head.status, headers: head.headers, parts, _held: held })))
-}
-
-// === impl SharedBytes ===
-
-impl SharedBytes {
-    pub fn new(budget: usize) -> Self {
-        Self { held: Arc::default(), budget }
-    }
-}
-
-// === impl Held ===
-
-impl Held {
-    /// Adds bytes; false when that is over the budget.
-    fn grow(&mut self, bytes: usize) -> bool {
-        self.bytes += bytes;
-        self.of.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.of.budget
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.of.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 // === impl Resumed ===
@@ -203,7 +161,10 @@ impl Body for Resumed {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.parts.pop_front() {
-            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            Some(part) => {
+                self.held.shrink(part.len());
+                Poll::Ready(Some(Ok(Frame::data(part))))
+            }
             None => Pin::new(&mut self.rest).poll_frame(cx),
         }
     }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use flate2::write::MultiGzDecoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
@@ -28,8 +28,18 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A body piece by piece, decompressed.
 pub(super) struct Chunks {
     body: UpstreamBody,
-    gzip: Option<MultiGzDecoder<Vec<u8>>>,
+    gzip: Option<Box<Gunzip>>,
 }
+
+/// Decompresses in steps: a few kilobytes may be megabytes of one letter.
+struct Gunzip {
+    decoder: MultiGzDecoder<Vec<u8>>,
+    /// Not decompressed yet.
+    input: Bytes,
+}
+
+/// What is decompressed in one step is not much more.
+const STEP: usize = 64 << 10;
 
 /// Whether lists and other short answers are asked for compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +123,8 @@ async fn status(code: u16, headers: &HeaderMap, mut chunks: Chunks) -> Status {
 impl Chunks {
     fn new(headers: &HeaderMap, body: UpstreamBody) -> Self {
         let gzip = headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
-        Self { body, gzip: gzip.then(|| MultiGzDecoder::new(Vec::new())) }
+        let gunzip = || Box::new(Gunzip { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new() });
+        Self { body, gzip: gzip.then(gunzip) }
     }
 
     /// The next piece, `None` at the end. Cancelling the wait loses nothing.
@@ -128,25 +139,45 @@ impl Chunks {
     /// [`Chunks::next`] without a limit.
     pub(super) async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         loop {
+            if let Some(plain) = self.gzip.as_mut().map(|gzip| gzip.step()).transpose()?.flatten() {
+                return Ok(Some(plain));
+            }
             let Some(frame) = self.body.frame().await else {
-                let Some(gzip) = &mut self.gzip else { return Ok(None) };
-                gzip.try_finish().map_err(|error| UpstreamError::Body(Cause::new(error)))?;
-                let rest = std::mem::take(gzip.get_mut());
-                return Ok((!rest.is_empty()).then(|| rest.into()));
+                return self.gzip.as_mut().map_or(Ok(None), |gzip| gzip.finish());
             };
             let Ok(data) = frame?.into_data() else { continue };
-            let Some(gzip) = &mut self.gzip else {
-                if data.is_empty() {
-                    continue;
-                }
-                return Ok(Some(data));
-            };
-            gzip.write_all(&data).map_err(|error| UpstreamError::Body(Cause::new(error)))?;
-            let plain = std::mem::take(gzip.get_mut());
-            if !plain.is_empty() {
-                return Ok(Some(plain.into()));
+            match &mut self.gzip {
+                Some(gzip) => gzip.input = data,
+                None if data.is_empty() => {}
+                None => return Ok(Some(data)),
             }
         }
+    }
+}
+
+// === impl Gunzip ===
+
+impl Gunzip {
+    /// A part of what the input holds; `None` when it is used up.
+    fn step(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        while !self.input.is_empty() && self.decoder.get_ref().len() < STEP {
+            let taken = self.decoder.write(&self.input).map_err(|error| UpstreamError::Body(Cause::new(error)))?;
+            if taken == 0 {
+                return Err(UpstreamError::Body(Cause::new("bytes after the end of a compressed answer")));
+            }
+            self.input.advance(taken);
+        }
+        Ok(self.plain())
+    }
+
+    fn finish(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        self.decoder.try_finish().map_err(|error| UpstreamError::Body(Cause::new(error)))?;
+        Ok(self.plain())
+    }
+
+    fn plain(&mut self) -> Option<Bytes> {
+        let plain = std::mem::take(self.decoder.get_mut());
+        (!plain.is_empty()).then(|| plain.into())
     }
 }
 
@@ -193,6 +224,20 @@ mod tests {
         let (_server, upstream) = serve(whole[..whole.len() - 9].to_vec()).await;
         let error = get_json::<serde_json::Value>(&upstream, "/", "application/json", &options(), 10_000).await;
         assert!(matches!(error, Err(UpstreamError::Body(_))), "{:?}", error.map(|_| ()));
+    }
+
+    #[tokio::test]
+    async fn a_megabyte_of_one_letter_comes_in_small_pieces() {
+        let (_server, upstream) = serve([gzip(&[b'a'; 4 << 20]), gzip(&[b'b'; 1 << 20])].concat()).await;
+        let (_, mut chunks) = get(&upstream, "/", "text/plain", Compression::Gzip, &options()).await.unwrap();
+        let (mut a, mut b, mut largest) = (0, 0, 0);
+        while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await.unwrap() {
+            largest = largest.max(chunk.len());
+            a += chunk.iter().filter(|byte| **byte == b'a').count();
+            b += chunk.iter().filter(|byte| **byte == b'b').count();
+        }
+        assert_eq!((a, b), (4 << 20, 1 << 20));
+        assert!(largest <= 3 * STEP, "{largest}");
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod informer;
+pub mod limited;
 
 use std::collections::BTreeMap;
 use std::io;

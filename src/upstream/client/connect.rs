@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
+use super::UpstreamConfig;
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
 
@@ -73,12 +74,13 @@ impl Connector {
     pub(super) fn new(
         endpoint: &Endpoint,
         tls: Option<ClientConfig>,
-        connect_timeout: Duration,
+        config: &UpstreamConfig,
         metrics: &Arc<UpstreamMetrics>,
     ) -> Result<Self, UpstreamError> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
+        tcp.set_recv_buffer_size(config.recv_buffer);
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
@@ -92,7 +94,7 @@ impl Connector {
             tls,
             base: endpoint.base.clone(),
             authority: Arc::clone(&endpoint.authority),
-            timeout: connect_timeout,
+            timeout: config.connect_timeout,
             metrics: Arc::clone(metrics),
         })
     }

@@ -43,6 +43,7 @@ use self::pool::{Lease, Pool};
 use self::source::{AuthService, Loaded};
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
+use crate::memory::Ledger;
 
 /// Names the daemons that a request has come through, each by a text of its own that is made at its start. A daemon that
 /// receives its own requests leads to itself.
@@ -79,6 +80,12 @@ pub struct UpstreamConfig {
     /// Flow control: bytes one stream may have unread. A connection may have 100 times as many, so that streams that
     /// nobody reads never hold up the others.
     pub stream_window: u32,
+    /// Bytes that are read ahead of an HTTP/1.1 body, and what the head of an answer may have.
+    pub http1_buffer: usize,
+    /// What the kernel may keep of a connection's bytes that are not read. `None`, the default, for as much as it sees fit.
+    pub recv_buffer: Option<usize>,
+    /// What request bodies that are kept until their answer are counted in.
+    pub ledger: Ledger,
     /// HTTP/2 PING: sent so often, and the connection given up when no answer comes within `ping_timeout`.
     pub ping_interval: Duration,
     pub ping_timeout: Duration,
@@ -430,7 +437,7 @@ impl Generation {
         let (own, bare) = match same {
             Some(last) => (Arc::clone(&last.own), Arc::clone(&last.bare)),
             None => {
-                let connector = |tls| Connector::new(&loaded.endpoint, tls, config.connect_timeout, metrics);
+                let connector = |tls| Connector::new(&loaded.endpoint, tls, config, metrics);
                 (
                     Arc::new(Pool::new(connector(loaded.own_tls)?, config, metrics)),
                     Arc::new(Pool::new(connector(loaded.bare_tls)?, config, metrics)),
@@ -477,6 +484,9 @@ impl Default for UpstreamConfig {
             max_connections: 32,
             streams_per_connection: 90,
             stream_window: 1 << 20,
+            http1_buffer: 1 << 20,
+            recv_buffer: None,
+            ledger: Ledger::default(),
             ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(10),
             check_interval: Duration::from_secs(60),

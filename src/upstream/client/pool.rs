@@ -101,8 +101,6 @@ const DEFAULT_STREAMS: usize = 100;
 /// A connection's window in stream windows: no number of unread streams can use it up.
 const WINDOW_STREAMS: u32 = 100;
 
-const HTTP1_BUFFER: usize = 1 << 20;
-
 // === impl Pool ===
 
 impl Pool {
@@ -145,7 +143,7 @@ impl Pool {
                 Some(connection) => {
                     let mut sender = connection.sender.clone();
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
-                    let (first, replay) = Replay::of(request, &self.metrics);
+                    let (first, replay) = Replay::of(request, &self.metrics, &self.config.ledger);
                     let mut error = match sender.try_send_request(first).await {
                         Ok(response) => return Ok(respond(response, connection.id, lease)),
                         Err(error) => error,
@@ -194,7 +192,7 @@ impl Pool {
         let (io, _protocol) = self.connector.connect(false).await?;
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
         let (mut sender, connection) =
-            http1::Builder::new().max_buf_size(HTTP1_BUFFER).handshake(io).await.map_err(request_error)?;
+            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
         self.run("upstream-upgrade", async move { connection.with_upgrades().await });
         self.to_origin_form(&mut request);
         let response = sender.send_request(request).await.map_err(request_error)?;
@@ -323,7 +321,7 @@ impl Pool {
     async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
         let (mut sender, connection) =
-            http1::Builder::new().max_buf_size(HTTP1_BUFFER).handshake(io).await.map_err(request_error)?;
+            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
         self.run("upstream-connection", connection);
         // Ready once its task has run, which an idle one must have.
         sender.ready().await.map_err(request_error)?;

@@ -17,6 +17,7 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 
 use super::body::{ReqBody, empty};
+use crate::memory::{Ledger, Reservation};
 use crate::upstream::error::BoxError;
 use crate::upstream::metrics::UpstreamMetrics;
 
@@ -45,6 +46,8 @@ struct Kept {
     /// Whether `pieces` holds everything from the start.
     whole: bool,
     bytes: usize,
+    /// `None` where nothing was to spare.
+    place: Option<Reservation>,
     metrics: Arc<UpstreamMetrics>,
 }
 
@@ -73,7 +76,11 @@ pub(super) fn was_refused(error: &hyper::Error) -> bool {
 
 impl Replay {
     /// The request, to be sent now, and what is needed to send it again.
-    pub(super) fn of(request: Request<ReqBody>, metrics: &Arc<UpstreamMetrics>) -> (Request<ReqBody>, Self) {
+    pub(super) fn of(
+        request: Request<ReqBody>,
+        metrics: &Arc<UpstreamMetrics>,
+        ledger: &Ledger,
+    ) -> (Request<ReqBody>, Self) {
         let (head, body) = request.into_parts();
         let mut replay =
             Self { method: head.method.clone(), uri: head.uri.clone(), headers: head.headers.clone(), kept: None };
@@ -87,6 +94,7 @@ impl Replay {
             turn: 0,
             whole: true,
             bytes: 0,
+            place: ledger.spare(0).ok(),
             metrics: Arc::clone(metrics),
         }));
         replay.kept = Some(Arc::clone(&kept));
@@ -138,7 +146,8 @@ impl Kept {
         self.bytes += size;
         self.pieces.push(piece);
         self.next = self.pieces.len();
-        if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL {
+        let fits = self.place.as_mut().is_some_and(|place| place.grow(size).is_ok());
+        if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL || !fits {
             self.forget();
         }
     }
@@ -153,6 +162,10 @@ impl Kept {
 
     fn release(&mut self, bytes: usize) {
         self.bytes -= bytes;
+        if let Some(place) = &mut self.place {
+            // What did not fit was not counted.
+            place.shrink(place.bytes().saturating_sub(self.bytes));
+        }
         self.metrics.kept_request_bytes.fetch_sub(weight(bytes), Ordering::Relaxed);
     }
 }

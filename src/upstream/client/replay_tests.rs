@@ -186,7 +186,7 @@ async fn what_is_kept_is_bounded() {
     // Not read yet: nothing is kept, and it can be sent again. Twice the same.
     let chunk = || Bytes::from(vec![7; MAX_KEPT]);
     let (request, replay) =
-        Replay::of(post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()), &metrics);
+        Replay::of(post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()), &metrics, &Ledger::default());
     assert_eq!(kept(), 0);
     assert_eq!(request.body().size_hint().exact(), Some(weight(MAX_KEPT)));
     for _ in 0..2 {
@@ -204,7 +204,7 @@ async fn what_is_kept_is_bounded() {
     // One byte more than may be kept.
     let chunks = [chunk(), Bytes::from_static(b"x"), Bytes::from_static(b"y")];
     let body = StreamBody::new(futures_util::stream::iter(chunks.map(|chunk| Ok::<_, BoxError>(Frame::data(chunk)))));
-    let (request, replay) = Replay::of(post(body.boxed_unsync()), &metrics);
+    let (request, replay) = Replay::of(post(body.boxed_unsync()), &metrics, &Ledger::default());
     let mut body = request.into_body();
     body.frame().await.unwrap().unwrap();
     body.frame().await.unwrap().unwrap();

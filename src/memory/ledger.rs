@@ -1,0 +1,179 @@
+//! The account of the bodies that are under way: forwarded, shared, compressed, kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::pressure::{Level, Pressure};
+
+/// Bytes that bodies under way may hold together. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    inner: Arc<Inner>,
+}
+
+/// Some of these bytes; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    ledger: Ledger,
+    bytes: usize,
+    /// For what can be done without.
+    spare: bool,
+}
+
+/// There is no room for so many bytes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory left for {need} bytes more")]
+pub struct Short {
+    pub need: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    limit: usize,
+    used: AtomicUsize,
+    refused: AtomicU64,
+    pressure: Pressure,
+}
+
+// === impl Ledger ===
+
+impl Default for Ledger {
+    /// Without a limit.
+    fn default() -> Self {
+        Self::new(usize::MAX, Pressure::default())
+    }
+}
+
+impl Ledger {
+    /// `limit` in bytes.
+    pub fn new(limit: usize, pressure: Pressure) -> Self {
+        let inner = Inner { limit, used: AtomicUsize::new(0), refused: AtomicU64::new(0), pressure };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub fn limit(&self) -> usize {
+        self.inner.limit
+    }
+
+    pub fn used(&self) -> usize {
+        self.inner.used.load(Ordering::Relaxed)
+    }
+
+    /// How often there was no room for what a request cannot do without.
+    pub fn refused(&self) -> u64 {
+        self.inner.refused.load(Ordering::Relaxed)
+    }
+
+    pub fn pressure(&self) -> &Pressure {
+        &self.inner.pressure
+    }
+
+    /// Bytes that a request cannot do without.
+    ///
+    /// # Errors
+    /// They are more than there is room for, or memory is short.
+    pub fn reserve(&self, bytes: usize) -> Result<Reservation, Short> {
+        let reservation = self.begin(bytes, false);
+        if reservation.is_err() {
+            self.inner.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        reservation
+    }
+
+    /// Bytes for what can be done without: only half of the limit is for that, and only while memory is plenty.
+    ///
+    /// # Errors
+    /// They are more than there is room for.
+    pub fn spare(&self, bytes: usize) -> Result<Reservation, Short> {
+        self.begin(bytes, true)
+    }
+
+    fn begin(&self, bytes: usize, spare: bool) -> Result<Reservation, Short> {
+        let mut reservation = Reservation { ledger: self.clone(), bytes: 0, spare };
+        reservation.grow(bytes)?;
+        Ok(reservation)
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds bytes, before they are taken in.
+    ///
+    /// # Errors
+    /// There is no room for them. What was reserved before stays.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
+        let inner = &self.ledger.inner;
+        inner.pressure.grow(bytes);
+        let (limit, level) = if self.spare { (inner.limit / 2, Level::Calm) } else { (inner.limit, Level::Tight) };
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        if added.is_err() {
+            return Err(Short { need: bytes });
+        }
+        self.bytes += bytes;
+        if inner.pressure.level() > level {
+            self.shrink(bytes);
+            return Err(Short { need: bytes });
+        }
+        Ok(())
+    }
+
+    /// Gives bytes back.
+    pub fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.ledger.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_given_back() {
+        let ledger = Ledger::new(100, Pressure::default());
+        let mut first = ledger.reserve(60).unwrap();
+        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41 });
+        first.grow(40).unwrap();
+        assert_eq!(first.grow(1), Err(Short { need: 1 }));
+        first.shrink(30);
+        assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 1));
+        drop(first);
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[test]
+    fn what_can_be_done_without_leaves_half() {
+        let ledger = Ledger::new(100, Pressure::default());
+        let spare = ledger.spare(50).unwrap();
+        assert!(ledger.spare(1).is_err());
+        assert!(ledger.reserve(50).is_ok());
+        drop(spare);
+        let _held = ledger.reserve(40).unwrap();
+        assert!(ledger.spare(11).is_err() && ledger.spare(10).is_ok());
+        assert_eq!(ledger.refused(), 0);
+    }
+
+    #[test]
+    fn pressure_refuses_first_what_can_be_done_without() {
+        let ledger = Ledger::new(100, Pressure::default());
+        let mut held = ledger.reserve(10).unwrap();
+        ledger.pressure().set(Level::Tight);
+        assert!(ledger.spare(1).is_err() && ledger.reserve(1).is_ok());
+        ledger.pressure().set(Level::Short);
+        assert!(ledger.reserve(1).is_err() && held.grow(1).is_err());
+        assert_eq!(ledger.used(), 10, "what was taken in stays");
+    }
+}

@@ -1,0 +1,15 @@
+//! What the process holds in memory: an account of the bodies that are under way, and looks at the whole.
+//!
+//! Whoever is about to take bytes in reserves them first ([`Ledger`]). What no account knows of (connections, buffers of
+//! libraries, what the allocator has not given back) is seen by looking at the process ([`Pressure`]): as often as memory
+//! grows, not as often as a clock ticks.
+
+mod ledger;
+mod pressure;
+mod purge;
+mod room;
+
+pub use ledger::{Ledger, Reservation, Short};
+pub use pressure::{Level, Pressure};
+pub use purge::purge;
+pub use room::allocated;

@@ -1,0 +1,227 @@
+//! How near the process is to its limit.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::purge::purge;
+
+/// The memory of the process against its limit. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    inner: Arc<Inner>,
+}
+
+/// What memory is left, in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Everything may grow.
+    #[default]
+    Calm,
+    /// What can be done without more memory is done without: nothing is shared, kept or cached anew.
+    Tight,
+    /// The process gives back what it can, and refuses what it must.
+    Short,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// In bytes; `None` for no limit.
+    limit: Option<u64>,
+    measure: fn() -> Option<u64>,
+    /// What was taken in since the last look, and how much that may be.
+    grown: AtomicUsize,
+    step: usize,
+    /// What the kernel holds for the process, besides its pages.
+    kernel: AtomicU64,
+    /// As of the last look.
+    used: AtomicU64,
+    level: AtomicU8,
+    changes: watch::Sender<Level>,
+}
+
+/// Percent of the limit from which memory is tight, and short. What is left then is for what no account knows.
+const TIGHT: u64 = 80;
+const SHORT: u64 = 88;
+/// A look is worth its while for this part of the limit.
+const STEPS: u64 = 256;
+const LEAST_STEP: u64 = 256 << 10;
+/// No process takes in more bytes a second than this without being looked at for it.
+const FASTEST: u64 = 1 << 30;
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+// === impl Pressure ===
+
+impl Default for Pressure {
+    /// Without a limit.
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Pressure {
+    /// Of this process; `limit` in bytes.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self::measured(limit, private_bytes)
+    }
+
+    fn measured(limit: Option<u64>, measure: fn() -> Option<u64>) -> Self {
+        let step = limit.map_or(u64::MAX, |limit| (limit / STEPS).max(LEAST_STEP));
+        Self {
+            inner: Arc::new(Inner {
+                limit,
+                measure,
+                grown: AtomicUsize::new(0),
+                step: usize::try_from(step).unwrap_or(usize::MAX),
+                kernel: AtomicU64::new(0),
+                used: AtomicU64::new(0),
+                level: AtomicU8::new(Level::Calm as u8),
+                changes: watch::Sender::new(Level::Calm),
+            }),
+        }
+    }
+
+    pub fn limit(&self) -> Option<u64> {
+        self.inner.limit
+    }
+
+    /// What the process used at the last look, in bytes.
+    pub fn used(&self) -> u64 {
+        self.inner.used.load(Ordering::Relaxed)
+    }
+
+    /// As of the last look.
+    pub fn level(&self) -> Level {
+        Level::of(self.inner.level.load(Ordering::Relaxed))
+    }
+
+    /// Tells of each change of the level.
+    pub fn changes(&self) -> watch::Receiver<Level> {
+        self.inner.changes.subscribe()
+    }
+
+    /// Says that so many bytes are about to be taken in. Now and then that is worth a look.
+    pub fn grow(&self, bytes: usize) {
+        let inner = &self.inner;
+        if inner.limit.is_some() && inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) >= inner.step {
+            self.look();
+        }
+    }
+
+    /// Looks at the process. Where memory is not plenty, what was freed is given back to the system first.
+    pub fn look(&self) -> Level {
+        let inner = &self.inner;
+        let Some(limit) = inner.limit else { return Level::Calm };
+        inner.grown.store(0, Ordering::Relaxed);
+        let kernel = inner.kernel.load(Ordering::Relaxed);
+        let measure = || (inner.measure)().unwrap_or_default() + kernel;
+        let (before, mut used) = (self.level(), measure());
+        let mut level = Level::at(used, limit);
+        if level != Level::Calm {
+            purge(true);
+            used = measure();
+            level = Level::at(used, limit);
+        } else if before != Level::Calm {
+            purge(false);
+        }
+        inner.used.store(used, Ordering::Relaxed);
+        inner.level.store(level as u8, Ordering::Relaxed);
+        if level != before {
+            inner.changes.send_replace(level);
+        }
+        level
+    }
+
+    /// Says what the kernel holds for the process besides its pages: sockets, page tables.
+    pub fn set_kernel(&self, bytes: u64) {
+        self.inner.kernel.store(bytes, Ordering::Relaxed);
+    }
+
+    /// When to look again, whatever is said of growth until then.
+    pub fn wait(&self) -> Duration {
+        let room = self.inner.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used()));
+        Duration::from_millis((room / (FASTEST / 1000)).min(1000)).clamp(LEAST_WAIT, LONGEST_WAIT)
+    }
+
+    #[cfg(test)]
+    pub fn set(&self, level: Level) {
+        self.inner.level.store(level as u8, Ordering::Relaxed);
+        self.inner.changes.send_replace(level);
+    }
+}
+
+// === impl Level ===
+
+impl Level {
+    fn of(number: u8) -> Self {
+        [Self::Calm, Self::Tight].into_iter().find(|level| *level as u8 == number).unwrap_or(Self::Short)
+    }
+
+    fn at(used: u64, limit: u64) -> Self {
+        match used {
+            used if used >= limit / 100 * SHORT => Self::Short,
+            used if used >= limit / 100 * TIGHT => Self::Tight,
+            _ => Self::Calm,
+        }
+    }
+}
+
+/// Memory that only this process uses, where the kernel tells. Pages of files are not of it: they can be read again, and
+/// the kernel takes them back before it ends a process.
+fn private_bytes() -> Option<u64> {
+    parse(&fs::read_to_string("/proc/self/statm").ok()?)
+}
+
+/// Total, resident and shared pages, and more.
+fn parse(statm: &str) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let mut fields = statm.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
+    let (resident, shared) = (fields.next()??, fields.next()??);
+    Some(resident.saturating_sub(shared) * PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static USED: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn growth_is_looked_at_without_a_clock() {
+        let pressure = Pressure::measured(Some(100 << 20), || Some(USED.load(Ordering::Relaxed)));
+        let changes = pressure.changes();
+        USED.store(85 << 20, Ordering::Relaxed);
+        pressure.grow(100 << 10);
+        assert_eq!(pressure.level(), Level::Calm, "not for so little");
+        pressure.grow(400 << 10);
+        assert_eq!((pressure.level(), *changes.borrow()), (Level::Tight, Level::Tight));
+        USED.store(90 << 20, Ordering::Relaxed);
+        pressure.grow(1 << 20);
+        assert_eq!((pressure.level(), pressure.used()), (Level::Short, 90 << 20));
+        assert_eq!(pressure.wait(), LEAST_WAIT);
+        USED.store(10 << 20, Ordering::Relaxed);
+        pressure.set_kernel(75 << 20);
+        assert_eq!((pressure.look(), pressure.used()), (Level::Tight, 85 << 20));
+        pressure.set_kernel(1 << 20);
+        assert_eq!(pressure.look(), Level::Calm);
+        assert!(pressure.wait() > LEAST_WAIT);
+    }
+
+    #[test]
+    fn without_a_limit_all_is_calm() {
+        let pressure = Pressure::default();
+        pressure.grow(usize::MAX);
+        assert_eq!((pressure.look(), pressure.wait()), (Level::Calm, LONGEST_WAIT));
+    }
+
+    #[test]
+    fn reads_the_kernels_line() {
+        assert_eq!(parse("9000 300 100 5 0 800 0\n"), Some(200 * 4096));
+        assert_eq!(parse("9000 300"), None);
+        assert!(cfg!(not(target_os = "linux")) || private_bytes().is_some_and(|bytes| bytes > 0));
+    }
+}

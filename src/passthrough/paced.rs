@@ -1,0 +1,222 @@
+//! Answers on their way to clients that may be slow: each has a place in the memory that was reserved before it was asked
+//! for, and goes on only as what it has given away is gone. Where memory is short, who takes nothing gives way to others.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{BoxError, ForwardBody};
+use crate::memory::Reservation;
+
+/// A body that keeps a reservation while it lives.
+pub(super) struct Placed {
+    inner: ForwardBody,
+    _place: Reservation,
+}
+
+/// A body that waits while more than its window of it is neither written nor dropped. A library that writes it would take
+/// a megabyte of it ahead.
+pub(super) struct Paced {
+    inner: ForwardBody,
+    window: usize,
+    out: Arc<Out>,
+}
+
+/// What was given away of a body and is still in memory.
+#[derive(Default)]
+struct Out {
+    bytes: AtomicUsize,
+    waker: AtomicWaker,
+    /// Since when nothing more can be given away.
+    full: Mutex<Option<Instant>>,
+    given_up: AtomicBool,
+}
+
+/// The bodies that go on as their clients take them. As many as there are answers under way.
+#[derive(Default)]
+pub(super) struct Pace {
+    all: Mutex<Vec<Weak<Out>>>,
+}
+
+/// Bytes that say when they are gone.
+struct Given {
+    data: Bytes,
+    out: Arc<Out>,
+}
+
+// === impl Placed ===
+
+impl Placed {
+    pub(super) fn new(inner: ForwardBody, place: Reservation) -> Self {
+        Self { inner, _place: place }
+    }
+}
+
+impl Body for Placed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+// === impl Paced ===
+
+impl Paced {
+    fn is_full(&self) -> bool {
+        self.out.bytes.load(Ordering::Acquire) >= self.window
+    }
+}
+
+impl Body for Paced {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.is_full() {
+            this.out.waker.register(cx.waker());
+            // Either may have changed before the waker was there.
+            if this.out.given_up.load(Ordering::Acquire) {
+                return Poll::Ready(Some(Err("given up: its client had stopped to take it, and memory is short".into())));
+            }
+            if this.is_full() {
+                this.out.full.lock().get_or_insert_with(Instant::now);
+                return Poll::Pending;
+            }
+        }
+        *this.out.full.lock() = None;
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| frame.map_data(|data| if data.is_empty() { data } else { this.out.give(data) }))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// `window` in bytes. One frame is always let through, however large.
+    pub(super) fn body(&self, inner: ForwardBody, window: usize) -> Paced {
+        let out = Arc::<Out>::default();
+        let mut all = self.all.lock();
+        if all.len() == all.capacity() {
+            all.retain(|out| out.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&out));
+        Paced { inner, window, out }
+    }
+
+    /// Ends the bodies of which nothing was taken for this long; how many.
+    pub(super) fn give_up(&self, patience: Duration) -> u64 {
+        let mut given_up = 0;
+        self.all.lock().retain(|out| {
+            let Some(out) = out.upgrade() else { return false };
+            let stands = out.full.lock().is_some_and(|since| since.elapsed() >= patience);
+            if stands {
+                out.given_up.store(true, Ordering::Release);
+                out.waker.wake();
+                given_up += 1;
+            }
+            !stands
+        });
+        given_up
+    }
+}
+
+// === impl Out ===
+
+impl Out {
+    fn give(self: &Arc<Self>, data: Bytes) -> Bytes {
+        self.bytes.fetch_add(data.len(), Ordering::AcqRel);
+        Bytes::from_owner(Given { data, out: Arc::clone(self) })
+    }
+}
+
+// === impl Given ===
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.out.bytes.fetch_sub(self.data.len(), Ordering::AcqRel);
+        self.out.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt as _, stream};
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_given_away_must_go_before_more_comes() {
+        let parts = (0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 40]))));
+        let mut body = Pace::default().body(StreamBody::new(stream::iter(parts)).boxed_unsync(), 64);
+        let mut next = async || body.frame().await.map(|frame| frame.unwrap().into_data().unwrap());
+        let (first, second) = (next().await.unwrap(), next().await.unwrap());
+        assert!(next().now_or_never().is_none(), "80 of 64 are out");
+        let slice = first.slice(1..2);
+        drop(first);
+        assert!(next().now_or_never().is_none(), "a part of it keeps all of it");
+        let waiting = crate::lifecycle::spawn("reader", async move {
+            let mut seen = 0;
+            while let Some(frame) = body.frame().await {
+                seen += frame.unwrap().into_data().unwrap().len();
+            }
+            seen
+        });
+        tokio::task::yield_now().await;
+        drop((slice, second));
+        assert_eq!(waiting.await.unwrap(), 120);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_gives_way() {
+        let parts = || stream::iter((0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 64])))));
+        let pace = Pace::default();
+        let [mut stands, mut moves] = [(); 2].map(|()| pace.body(StreamBody::new(parts()).boxed_unsync(), 64));
+        let _first = stands.frame().await.unwrap().unwrap();
+        let first = moves.frame().await.unwrap().unwrap();
+        assert!(stands.frame().now_or_never().is_none() && moves.frame().now_or_never().is_none());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pace.give_up(Duration::from_secs(2)), 0);
+        drop(first);
+        let _second = moves.frame().await.unwrap().unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pace.give_up(Duration::from_secs(2)), 1);
+        assert!(stands.frame().await.unwrap().is_err());
+        assert!(moves.frame().now_or_never().is_none());
+    }
+}

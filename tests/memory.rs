@@ -1,0 +1,174 @@
+//! The program in the memory of a small pod: whatever is asked of it, it is never killed for what it holds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "memory/load.rs"]
+mod load;
+mod support;
+
+use std::time::Duration;
+
+use informerd::lifecycle::spawn;
+use informerd::sim::{Server, Verb};
+use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, stalled};
+use serde_json::json;
+use support::client::Client;
+use support::limited::Limited;
+use tokio::net::TcpStream;
+
+const GOING: &str = "/api/v1/namespaces/go/configmaps";
+
+/// So many objects of 20 kB are made while they are watched, and deleted again, so many times.
+async fn come_and_go(server: &Server, limited: &Limited, objects: usize, times: usize) {
+    let client = Client::new(&limited.url);
+    let watching = spawn("watching", follow(limited.url.clone(), format!("{GOING}?watch=1&resourceVersion=0")));
+    for time in 0..times {
+        for object in 0..objects {
+            server.create(large("go", &format!("m{object:04}"), 20_000)).unwrap();
+            if object % 64 == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        limited.lives(&format!("{objects} have come, {time}")).await;
+        let (_, list) = insist(&client, GOING).await;
+        assert_eq!(list.windows(17).filter(|text| text == b"\"namespace\":\"go\",").count(), objects);
+        for object in 0..objects {
+            server.delete("configmaps", "go", &format!("m{object:04}")).unwrap();
+            if object % 256 == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        limited.lives(&format!("{objects} are gone, {time}")).await;
+        let (_, list) = insist(&client, GOING).await;
+        assert!(list.len() < 1000, "{} bytes", list.len());
+    }
+    watching.abort();
+}
+
+/// So many clients ask for lists and take nothing: from the cache or from the apiserver, compressed or not.
+async fn slow_readers(limited: &Limited, lists: usize, clients: usize) -> Vec<TcpStream> {
+    let ask = |client: usize| {
+        let version = ["", "?resourceVersion=0"][client / 2 % 2];
+        (format!("{}{version}", list_of(client % lists)), ["", "accept-encoding: gzip\r\n"][client % 2])
+    };
+    stalled(&limited.url, (0..clients).map(ask).collect()).await
+}
+
+/// So many watches with many selectors, of which a few are read, and changes for them.
+async fn many_watchers(server: &Server, limited: &Limited, watchers: usize) -> Vec<TcpStream> {
+    let path = |n: usize| format!("/api/v1/namespaces/w/configmaps?watch=1&resourceVersion=0&labelSelector=!n{}", n % 50);
+    let open = stalled(&limited.url, (0..watchers).map(|n| (path(n), "")).collect()).await;
+    let reading: Vec<_> = (0..10).map(|n| spawn("watcher", follow(limited.url.clone(), path(n)))).collect();
+    for change in 0..600 {
+        server.create(large("w", &format!("m{change:04}"), 20_000)).unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    reading.iter().for_each(|task| task.abort());
+    open
+}
+
+/// All of it at once.
+async fn everything(limit: usize, objects: usize, clients: usize) {
+    let server = filled(8, objects).start().await.unwrap();
+    let limited = Limited::start(&server, limit, &[]).await;
+    let (slow, watchers, refused, ()) = tokio::join!(
+        slow_readers(&limited, 8, clients),
+        many_watchers(&server, &limited, clients * 3),
+        lists_at_once(&server, &limited.url, 8, 4),
+        come_and_go(&server, &limited, 1000, 1),
+    );
+    limited.lives(&format!("everything, {refused} lists refused")).await;
+    eprintln!("{}", limited.said_of_memory().await);
+    drop((slow, watchers));
+    assert_eq!(lists_at_once(&server, &limited.url, 1, 1).await, 0, "afterwards there is room");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_come_and_go_in_128_mib() {
+    let server = Server::builder().history(100).start().await.unwrap();
+    let limited = Limited::start(&server, 128 * MIB, &[]).await;
+    come_and_go(&server, &limited, 4500, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_come_and_go_in_64_mib() {
+    let server = Server::builder().history(100).start().await.unwrap();
+    let limited = Limited::start(&server, 64 * MIB, &[]).await;
+    come_and_go(&server, &limited, 3000, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_forwarded_and_shared_in_128_mib() {
+    let server = filled(8, 1000).start().await.unwrap();
+    let limited = Limited::start(&server, 128 * MIB, &[]).await;
+    let refused = lists_at_once(&server, &limited.url, 8, 4).await;
+    limited.lives(&format!("lists, {refused} refused")).await;
+    // Nothing is left in the account.
+    for _ in 0..600 {
+        if limited.metric("informerd_bodies_bytes").await == 0.0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{}", limited.said_of_memory().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_at_once_in_128_mib() {
+    everything(128 * MIB, 1000, 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_at_once_in_64_mib() {
+    everything(64 * MIB, 500, 48).await;
+}
+
+fn pod(name: &str, bytes: usize) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "a", "annotations": {"x": "x".repeat(bytes)}},
+        "spec": {"containers": [{"name": "main", "image": "image"}]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_with_a_memory_limit_forwards_what_does_not_fit_and_is_never_killed() {
+    const PODS: &str = "/api/v1/pods";
+    const CONFIG_MAPS: &str = "/api/v1/configmaps";
+    let mut builder = Server::builder().object(pod("one", 0));
+    for i in 0..400 {
+        builder = builder.object(large("a", &format!("m{i:03}"), MIB / 2));
+    }
+    let server = builder.start().await.unwrap();
+    let resources = "[{resource: pods, pin: true}, {resource: configmaps, pin: true}]";
+    let limited = Limited::start(&server, 160 * MIB, &["--resources", resources]).await;
+    limited.ready().await;
+    assert!(limited.log.lock().contains("pinned, but not cached, its reads are forwarded"));
+    let client = Client::new(&limited.url);
+    let pods = async || {
+        let list = client.json(&format!("{PODS}?resourceVersion=0")).await;
+        list["items"].as_array().unwrap().len()
+    };
+    assert_eq!(pods().await, 1);
+
+    // 200 MB at a time through 160.
+    let wanted = Client::new(&server.url()).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let path = format!("{CONFIG_MAPS}?resourceVersion=0");
+    for (_, list) in futures_util::future::join_all((0..3).map(|_| insist(&client, &path))).await {
+        assert!(list == wanted.body, "{} bytes", list.len());
+    }
+    limited.lives("large objects").await;
+
+    // What is cached grows beyond everything.
+    let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion=0")).await;
+    watch.next().await.unwrap().unwrap();
+    for i in 0..260 {
+        server.create(pod(&format!("large-{i}"), MIB / 2)).unwrap();
+    }
+    while watch.next().await.expect("a clean end").is_some() {}
+    limited.lives("large objects").await;
+    assert_eq!(pods().await, 261);
+    limited.lives("large objects").await;
+    assert!(limited.metric("informerd_caches_recalled_total").await >= 1.0);
+    assert!(server.counts().requests(Verb::Watch, "pods") >= 1);
+}
