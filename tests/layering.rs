@@ -54,7 +54,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     // A client of the apiserver's for two objects, and a latch; the certificates go out by a closure of the wiring.
     ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
-    ("passthrough", &["memory", "meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    (
+        "passthrough",
+        &["memory", "meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"],
+    ),
     (
         "http",
         &[

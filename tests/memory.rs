@@ -56,14 +56,15 @@ async fn slow_readers(limited: &Limited, lists: usize, clients: usize) -> Vec<Tc
 
 /// So many watches with many selectors, of which a few are read, and changes for them.
 async fn many_watchers(server: &Server, limited: &Limited, watchers: usize) -> Vec<TcpStream> {
-    let path = |n: usize| format!("/api/v1/namespaces/w/configmaps?watch=1&resourceVersion=0&labelSelector=!n{}", n % 50);
+    let path =
+        |n: usize| format!("/api/v1/namespaces/w/configmaps?watch=1&resourceVersion=0&labelSelector=!n{}", n % 50);
     let open = stalled(&limited.url, (0..watchers).map(|n| (path(n), "")).collect()).await;
     let reading: Vec<_> = (0..10).map(|n| spawn("watcher", follow(limited.url.clone(), path(n)))).collect();
     for change in 0..600 {
         server.create(large("w", &format!("m{change:04}"), 20_000)).unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    reading.iter().for_each(|task| task.abort());
+    reading.iter().for_each(tokio::task::JoinHandle::abort);
     open
 }
 

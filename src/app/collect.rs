@@ -200,7 +200,9 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
 const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
     ("forward_shared_reads", "Forwarded reads that answered more than one client", |m| load(&m.shared_reads)),
     ("forward_shared_followers", "Clients answered by the read of another", |m| load(&m.shared_followers)),
-    ("forward_given_up", "Answers given up for others because their clients had stopped to take them", |m| load(&m.given_up)),
+    ("forward_given_up", "Answers given up for others because their clients had stopped to take them", |m| {
+        load(&m.given_up)
+    }),
     ("forward_shared_too_large", "Reads whose body was too large to be shared", |m| load(&m.shared_too_large)),
     ("forward_documents_confirmed", "Discovery documents that were unchanged", |m| load(&m.documents_confirmed)),
     ("forward_documents_read", "Discovery documents read anew", |m| load(&m.documents_read)),

@@ -149,7 +149,11 @@ impl Collector for Memory {
         let level = f64::from(self.pressure.level() as u8);
         for (name, help, value) in [
             ("informerd_memory_limit_bytes", "Memory the process may use", limit),
-            ("informerd_memory_used_bytes", "Memory the process uses, without files", Some(self.pressure.used() as f64)),
+            (
+                "informerd_memory_used_bytes",
+                "Memory the process uses, without files",
+                Some(self.pressure.used() as f64),
+            ),
             ("informerd_memory_level", "How much of it is left: 0 enough, 1 little, 2 next to nothing", Some(level)),
             ("informerd_caches_limit_bytes", "Memory that all caches may use together", bound(self.budget.limit())),
             ("informerd_caches_bytes", "Memory that all caches use", Some(self.budget.used() as f64)),

@@ -1,8 +1,8 @@
 //! The objects of one resource, ordered by key, and immutable views of them.
 
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use imbl::OrdMap;
 

@@ -4,14 +4,19 @@ use super::*;
 use crate::cache::Snapshot;
 use crate::http::list_body::ListWriter;
 use crate::http::testing::{World, form, inflate, list_text, object, objects};
+use crate::memory::Pressure;
 use crate::meta::ResourceVersion;
 
 const OBJECTS: usize = 3000;
 const SIZE: usize = 200;
 
 fn gzip(keep_bytes: u64) -> (Gzip, Arc<HttpMetrics>) {
+    within(keep_bytes, Ledger::default())
+}
+
+fn within(keep_bytes: u64, ledger: Ledger) -> (Gzip, Arc<HttpMetrics>) {
     let metrics = Arc::<HttpMetrics>::default();
-    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, Ledger::default(), Arc::clone(&metrics)), metrics)
+    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, ledger, Arc::clone(&metrics)), metrics)
 }
 
 async fn world() -> World {
@@ -174,4 +179,39 @@ fn who_takes_gzip() {
     for lines in [&[][..], &[""], &["gzip;q=1.0"], &["*"], &["GZIP"], &["x-gzip"], &["br", "gzip"]] {
         assert!(!accepts(lines), "{lines:?}");
     }
+}
+
+#[tokio::test]
+async fn without_memory_for_a_compressor_the_answer_goes_as_it_is() {
+    let ledger = Ledger::new(4 * COMPRESSOR, Pressure::default());
+    let ((gzip, metrics), world) = (within(1 << 20, ledger.clone()), world().await);
+    let held = ledger.reserve(2 * COMPRESSOR).unwrap();
+    let key = Key::list(&world.list(), false);
+    let writer = || Writer::list(ListWriter::new(world.list()), false);
+    let (_, back) = *gzip.get(key.clone(), Slices::new(), writer()).await.err().unwrap();
+    assert!(!back.is_done(), "nothing of it is lost");
+    assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (0, 0));
+    drop(held);
+    let whole = gzip.get(key, Slices::new(), writer()).await.ok().unwrap();
+    assert!(read_all(&whole) == list_text(OBJECTS, SIZE).into_bytes());
+    // The compressor is gone, what it made is there.
+    assert_eq!(ledger.used() as i64, metrics.gzip_memory.get());
+}
+
+#[tokio::test]
+async fn without_memory_for_all_of_it_an_answer_is_for_its_reader_alone() {
+    let ledger = Ledger::new(2 * (COMPRESSOR + CHUNK), Pressure::default());
+    let ((gzip, metrics), world) = (within(1 << 20, ledger.clone()), World::new(objects(19_000, SIZE)).await);
+    let key = Key::list(&world.list(), false);
+    let first = compressed(&gzip, &world, &key).await;
+    let (mut place, mut bytes, mut most) = (0, Vec::new(), 0);
+    while read(&first, &mut place, &mut bytes) {
+        most = most.max(metrics.gzip_memory.get());
+        assert!(ledger.used() <= ledger.limit() / 2);
+    }
+    assert!(inflate(&bytes) == list_text(19_000, SIZE).into_bytes(), "and whole");
+    assert!(bytes.len() > 6 * CHUNK && most < 5 * CHUNK as i64, "{most} of {} bytes at once", bytes.len());
+    drop(first);
+    assert!(gzip.kept.get(&key).await.is_none());
+    assert_eq!((ledger.used(), metrics.gzip_memory.get()), (0, 0));
 }

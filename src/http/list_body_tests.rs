@@ -60,7 +60,7 @@ async fn a_body_is_the_same_list() {
 async fn a_list_nobody_takes_is_given_up() {
     const TIMEOUT: Duration = Duration::from_secs(100);
     let (mut body, leashes, metrics) = body(1000).await;
-    crate::lifecycle::spawn("leashes", leashes.watch(TIMEOUT, Arc::clone(&metrics)));
+    crate::lifecycle::spawn("leashes", leashes.watch(TIMEOUT, Pressure::default(), Arc::clone(&metrics)));
     // Slowly but surely is fine.
     for _ in 0..5 {
         tokio::time::sleep(TIMEOUT * 3 / 4).await;
@@ -68,6 +68,25 @@ async fn a_list_nobody_takes_is_given_up() {
     }
     tokio::time::sleep(TIMEOUT * 5 / 4 + Duration::from_secs(1)).await;
     assert!(body.leash.inner.lock().rest.is_none(), "the snapshot is free");
+    assert!(body.frame().await.unwrap().is_err());
+    assert_eq!(metrics.lists_stalled.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
+    const TIMEOUT: Duration = Duration::from_secs(100);
+    let (mut body, leashes, metrics) = body(1000).await;
+    let pressure = Pressure::default();
+    crate::lifecycle::spawn("leashes", leashes.watch(TIMEOUT, pressure.clone(), Arc::clone(&metrics)));
+    tokio::time::sleep(2 * HURRY).await;
+    pressure.set(Level::Tight);
+    tokio::time::sleep(2 * HURRY).await;
+    assert!(body.frame().await.unwrap().is_ok());
+    pressure.set(Level::Short);
+    // One that takes it, however slowly, may go on.
+    tokio::time::sleep(HURRY / 2).await;
+    assert!(body.frame().await.unwrap().is_ok());
+    tokio::time::sleep(2 * HURRY).await;
     assert!(body.frame().await.unwrap().is_err());
     assert_eq!(metrics.lists_stalled.get(), 1);
 }

@@ -193,7 +193,7 @@ mod tests {
         let path = directory.path().join("s");
         let address = ListenAddr::Unix(path.clone());
         let listener = Listener::bind(&address, &config()).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, &config());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(Listener::bind(&address, &config()), Err(BindError::InUse(_))));
         drop(listener);
         assert!(!path.exists());

@@ -101,8 +101,7 @@ impl Server {
     /// # Errors
     /// The first listener that cannot be bound, or a certificate that cannot be had.
     pub fn bind(config: HttpConfig, metrics: Arc<HttpMetrics>) -> Result<Self, BindError> {
-        let listeners =
-            config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
+        let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
         Ok(Self { config, listeners, certificates, metrics })

@@ -44,8 +44,8 @@ struct Inner {
 }
 
 /// Percent of the limit from which memory is tight, and short. What is left then is for what no account knows.
-const TIGHT: u64 = 80;
-const SHORT: u64 = 88;
+const TIGHT: u64 = 78;
+const SHORT: u64 = 86;
 /// A look is worth its while for this part of the limit.
 const STEPS: u64 = 256;
 const LEAST_STEP: u64 = 256 << 10;
@@ -107,7 +107,8 @@ impl Pressure {
     /// Says that so many bytes are about to be taken in. Now and then that is worth a look.
     pub fn grow(&self, bytes: usize) {
         let inner = &self.inner;
-        if inner.limit.is_some() && inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) >= inner.step {
+        if inner.limit.is_some() && inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) >= inner.step
+        {
             self.look();
         }
     }

@@ -50,9 +50,6 @@ pub struct ForwardConfig {
 
 /// A client that has taken nothing for this long is not waited for while memory is short.
 const HURRY: Duration = Duration::from_secs(2);
-/// What the HTTP library reads ahead of a request's body at most.
-const READ_AHEAD: usize = 1 << 20;
-
 /// Counters since start.
 #[derive(Debug, Default)]
 pub struct ForwardMetrics {
@@ -120,6 +117,7 @@ impl Forward {
             documents = documents.time_to_idle(Duration::from_secs(3600));
         }
         let documents = documents.build();
+        let pace = Pace::new(config.ledger.clone(), config.window);
         Self {
             inner: Arc::new(Inner {
                 upstream,
@@ -127,7 +125,7 @@ impl Forward {
                 observer,
                 reads: Coalescer::new(),
                 documents,
-                pace: Pace::default(),
+                pace,
                 metrics: ForwardMetrics::default(),
             }),
         }
@@ -222,7 +220,7 @@ impl Forward {
         } else {
             self.inner.fetch(head, client::empty(), identity, info, known).await
         };
-        Ok(Answer { response: self.inner.paced(response?), tunnel: None })
+        Ok(Answer { response: response?.map(|body| self.inner.pace.body(body)), tunnel: None })
     }
 
     async fn shared(
@@ -311,15 +309,7 @@ impl Inner {
 
     /// Memory for one request and its answer.
     fn place(&self, info: &RequestInfo, body: &ReqBody) -> Result<Option<Reservation>, ForwardError> {
-        let sent = body.size_hint().upper().map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
-        let needed = |window: usize| {
-            // The client of the apiserver reads as much ahead of the answer as may wait for our client. A watch comes
-            // in small pieces; one whose client takes nothing is seen by the memory of the process.
-            let answer = if info.verb == Verb::Watch { window / 4 } else { 2 * window };
-            self.config.ledger.reserve(answer + sent.min(READ_AHEAD))
-        };
-        let place = self.config.window.map(needed).transpose();
-        place.map_err(|_| {
+        self.pace.place(info.verb == Verb::Watch, body).map_err(|_| {
             // For the next who comes.
             self.give_up();
             ForwardError::Memory { authority: self.upstream.authority().to_string() }
@@ -328,13 +318,6 @@ impl Inner {
 
     fn give_up(&self) {
         self.metrics.given_up.fetch_add(self.pace.give_up(HURRY), Ordering::Relaxed);
-    }
-
-    fn paced(&self, response: Response<ForwardBody>) -> Response<ForwardBody> {
-        match self.config.window {
-            Some(window) => response.map(|body| ForwardBody::new(self.pace.body(body, window))),
-            None => response,
-        }
     }
 
     async fn upgrade(

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::*;
 use crate::lifecycle::spawn;
+use crate::memory::Pressure;
 use crate::meta::ResourceVersion;
 
 type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
@@ -293,6 +294,38 @@ async fn a_body_too_large_to_share_is_read_by_each() {
     bodies.dedup();
     assert_eq!((bodies.len(), reads.load(Ordering::SeqCst)), (3, 4), "{bodies:?}");
     assert_eq!(forward.metrics().shared_too_large.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refused() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&reads);
+    let script: Script = Arc::new(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        Box::pin(async move { json(format!("{number}{}", " ".repeat(5000))) })
+    });
+    let ledger = Ledger::new(8000, Pressure::default());
+    let config = ForwardConfig { ledger: ledger.clone(), window: Some(1000), ..lend_all() };
+    let (forward, _) = forward_to(serve(script).await, config).await;
+    // Room for four, and less than half of it for a body that is shared.
+    let read = async || {
+        let (mut body, mut length) = (ask(&forward, get("/api/v1/pods")).await.unwrap().into_body(), 0);
+        // Each part is gone before the next, as those are that a connection has sent.
+        while let Some(part) = body.frame().await {
+            length += part.unwrap().into_data().unwrap().len();
+        }
+        length
+    };
+    assert_eq!(tokio::join!(read(), read(), read()), (5001, 5001, 5001));
+    assert_eq!(reads.load(Ordering::SeqCst), 3);
+    assert_eq!(forward.metrics().shared_too_large.load(Ordering::Relaxed), 1);
+    let held = ledger.reserve(6001).unwrap();
+    let refused = ask(&forward, get("/api/v1/nodes")).await.err().unwrap();
+    assert!(matches!(refused, ForwardError::Memory { .. }), "{refused}");
+    assert_eq!((reads.load(Ordering::SeqCst), ledger.refused()), (3, 1), "nothing was asked for");
+    drop(held);
+    assert!(ask(&forward, get("/api/v1/nodes")).await.is_ok());
+    assert_eq!(ledger.used(), 0, "nothing is left of it");
 }
 
 #[tokio::test]

@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{BoxError, ForwardBody};
-use crate::memory::Reservation;
+use crate::memory::{Ledger, Reservation, Short};
+use crate::upstream::client::ReqBody;
 
 /// A body that keeps a reservation while it lives.
 pub(super) struct Placed {
@@ -40,11 +42,17 @@ struct Out {
     given_up: AtomicBool,
 }
 
-/// The bodies that go on as their clients take them. As many as there are answers under way.
-#[derive(Default)]
+/// Where answers have their places, and who has one.
 pub(super) struct Pace {
+    ledger: Ledger,
+    /// `None` where answers hold what they happen to hold.
+    window: Option<usize>,
+    /// As many as there are answers under way.
     all: Mutex<Vec<Weak<Out>>>,
 }
+
+/// What the HTTP library reads ahead of a request's body at most.
+const READ_AHEAD: usize = 1 << 20;
 
 /// Bytes that say when they are gone.
 struct Given {
@@ -95,7 +103,9 @@ impl Body for Paced {
             this.out.waker.register(cx.waker());
             // Either may have changed before the waker was there.
             if this.out.given_up.load(Ordering::Acquire) {
-                return Poll::Ready(Some(Err("given up: its client had stopped to take it, and memory is short".into())));
+                return Poll::Ready(Some(Err(
+                    "given up: its client had stopped to take it, and memory is short".into()
+                )));
             }
             if this.is_full() {
                 this.out.full.lock().get_or_insert_with(Instant::now);
@@ -121,8 +131,30 @@ impl Body for Paced {
 // === impl Pace ===
 
 impl Pace {
-    /// `window` in bytes. One frame is always let through, however large.
-    pub(super) fn body(&self, inner: ForwardBody, window: usize) -> Paced {
+    /// `window` in bytes: what an answer may hold while its client takes it.
+    pub(super) fn new(ledger: Ledger, window: Option<usize>) -> Self {
+        Self { ledger, window, all: Mutex::default() }
+    }
+
+    /// Memory for a request with this body and for its answer.
+    pub(super) fn place(&self, is_watch: bool, body: &ReqBody) -> Result<Option<Reservation>, Short> {
+        let Some(window) = self.window else { return Ok(None) };
+        let sent = body.size_hint().upper().map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
+        // The client of the apiserver reads as much ahead as may wait for our client. A watch comes in small pieces; many of
+        // them whose clients take nothing are seen by the memory of the process.
+        let answer = if is_watch { window / 4 } else { 2 * window };
+        self.ledger.reserve(answer + sent.min(READ_AHEAD)).map(Some)
+    }
+
+    /// The body, to go on as its client takes it. One frame is always let through, however large.
+    pub(super) fn body(&self, inner: ForwardBody) -> ForwardBody {
+        match self.window {
+            Some(window) => self.paced(inner, window).boxed_unsync(),
+            None => inner,
+        }
+    }
+
+    fn paced(&self, inner: ForwardBody, window: usize) -> Paced {
         let out = Arc::<Out>::default();
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
@@ -176,14 +208,14 @@ impl Drop for Given {
 #[cfg(test)]
 mod tests {
     use futures_util::{FutureExt as _, stream};
-    use http_body_util::{BodyExt as _, StreamBody};
+    use http_body_util::StreamBody;
 
     use super::*;
 
     #[tokio::test]
     async fn what_is_given_away_must_go_before_more_comes() {
         let parts = (0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 40]))));
-        let mut body = Pace::default().body(StreamBody::new(stream::iter(parts)).boxed_unsync(), 64);
+        let mut body = Pace::new(Ledger::default(), Some(64)).body(StreamBody::new(stream::iter(parts)).boxed_unsync());
         let mut next = async || body.frame().await.map(|frame| frame.unwrap().into_data().unwrap());
         let (first, second) = (next().await.unwrap(), next().await.unwrap());
         assert!(next().now_or_never().is_none(), "80 of 64 are out");
@@ -202,11 +234,27 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), 120);
     }
 
+    #[test]
+    fn a_place_is_for_what_may_be_read_ahead() {
+        use crate::upstream::client::{empty, full};
+        let ledger = Ledger::new(1 << 20, crate::memory::Pressure::default());
+        let pace = Pace::new(ledger.clone(), Some(64 << 10));
+        let list = pace.place(false, &empty()).unwrap();
+        assert_eq!(ledger.used(), 128 << 10);
+        let watch = pace.place(true, &empty()).unwrap();
+        let write = pace.place(false, &full(vec![0; 1000])).unwrap();
+        assert_eq!(ledger.used(), (128 << 10) + (16 << 10) + (128 << 10) + 1000);
+        let unknown = StreamBody::new(stream::empty::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
+        assert!(pace.place(false, &unknown).is_err(), "its length is not known");
+        drop((list, watch, write));
+        assert_eq!(ledger.used(), 0);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_gives_way() {
         let parts = || stream::iter((0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 64])))));
-        let pace = Pace::default();
-        let [mut stands, mut moves] = [(); 2].map(|()| pace.body(StreamBody::new(parts()).boxed_unsync(), 64));
+        let pace = Pace::new(Ledger::default(), Some(64));
+        let [mut stands, mut moves] = [(); 2].map(|()| pace.body(StreamBody::new(parts()).boxed_unsync()));
         let _first = stands.frame().await.unwrap().unwrap();
         let first = moves.frame().await.unwrap().unwrap();
         assert!(stands.frame().now_or_never().is_none() && moves.frame().now_or_never().is_none());

@@ -27,7 +27,8 @@ pub fn large(namespace: &str, name: &str, bytes: usize) -> Value {
         };
         std::iter::repeat_with(number).take(MIB / 8).collect()
     });
-    let place = name.bytes().chain(namespace.bytes()).fold(7, |place, byte| (place * 31 + usize::from(byte)) % (MIB / 2));
+    let place =
+        name.bytes().chain(namespace.bytes()).fold(7, |place, byte| (place * 31 + usize::from(byte)) % (MIB / 2));
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace}, "data": {"text": text[place..place + bytes]},
@@ -84,7 +85,8 @@ pub async fn lists_at_once(server: &Server, url: &str, lists: usize, clients: us
             asked.push(spawn("client", async move {
                 let (refused, body) = insist(&Client::new(&url), &list_of(list)).await;
                 // The revision of a list moves with other objects.
-                let items = |body: &Bytes| body[body.windows(9).position(|text| text == b"\"items\":[").unwrap()..].to_vec();
+                let items =
+                    |body: &Bytes| body[body.windows(9).position(|text| text == b"\"items\":[").unwrap()..].to_vec();
                 assert!(items(&body) == items(&wanted), "{list}: {} bytes instead of {}", body.len(), wanted.len());
                 refused
             }));
@@ -117,7 +119,10 @@ pub async fn follow(url: String, path: String) {
     let mut buffer = vec![0; 1 << 16];
     loop {
         let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -106,7 +106,8 @@ impl Limited {
     pub async fn said_of_memory(&self) -> String {
         let metrics = self.metrics().await;
         let of = ["informerd_memory", "informerd_bodies", "informerd_caches", "informerd_reads_total"];
-        let lines = metrics.lines().filter(|line| of.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"));
+        let lines =
+            metrics.lines().filter(|line| of.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"));
         lines.collect::<Vec<_>>().join("\n")
     }
 
@@ -127,7 +128,6 @@ impl Limited {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }
-
 }
 
 // === impl Group ===

@@ -185,8 +185,11 @@ async fn what_is_kept_is_bounded() {
     let kept = || metrics.kept_request_bytes.load(Ordering::Relaxed);
     // Not read yet: nothing is kept, and it can be sent again. Twice the same.
     let chunk = || Bytes::from(vec![7; MAX_KEPT]);
-    let (request, replay) =
-        Replay::of(post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()), &metrics, &Ledger::default());
+    let (request, replay) = Replay::of(
+        post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()),
+        &metrics,
+        &Ledger::default(),
+    );
     assert_eq!(kept(), 0);
     assert_eq!(request.body().size_hint().exact(), Some(weight(MAX_KEPT)));
     for _ in 0..2 {
