@@ -1,7 +1,7 @@
 //! What memory the process may use, and what becomes of it.
 //!
-//! The smallest limit of the cgroup and of those above it counts, as the kernel counts; without one, the machine's
-//! memory. Caches account for themselves ([`Budget`]), and so do the bodies under way ([`Ledger`]). What neither knows of
+//! The smallest limit of the cgroup and of those above it counts, as the kernel counts, or half of the limit of the process's
+//! data; without one, the machine's memory. Caches account for themselves ([`Budget`]), and so do the bodies under way ([`Ledger`]). What neither knows of
 //! (connections, the allocator's own) is seen by looking at the process ([`Pressure`]): where memory is tight nothing new is
 //! read, shared or kept; where it is short requests are refused, and caches are given up, one after another.
 
@@ -220,7 +220,14 @@ fn limit(root: &Path) -> Option<u64> {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     });
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    cgroups.lines().filter_map(|line| of_cgroup(root, line)).chain(machine).min()
+    let limits = fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    cgroups.lines().filter_map(|line| of_cgroup(root, line)).chain(machine).chain(of_data(&limits)).min()
+}
+
+/// Half of what `ulimit -d` allows: it counts what the allocator and the threads have set aside as well as what they use.
+fn of_data(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max data size"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|bytes| bytes / 2)
 }
 
 /// The smallest limit from a cgroup up to the root of what is visible; `line` is of `/proc/self/cgroup`.
@@ -292,6 +299,14 @@ mod tests {
             ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "99999744\n"),
         ]);
         assert_eq!(limit(root.path()), Some(99_999_744));
+    }
+
+    #[test]
+    fn a_limit_of_the_data_counts_by_half() {
+        let limits = "Limit   Soft Limit  Hard Limit  Units\nMax data size             8000   unlimited   bytes\nMax stack size  1 2 bytes\n";
+        let root = machine(&[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/limits", limits)]);
+        assert_eq!(limit(root.path()), Some(4000));
+        assert_eq!(of_data("Max data size             unlimited            unlimited            bytes"), None);
     }
 
     #[test]

@@ -33,8 +33,8 @@ const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 // === impl Limited ===
 
 impl Limited {
-    /// In a cgroup with this limit in bytes, where this machine lets us make one. Otherwise the program is told the limit
-    /// by its settings, and the kernel limits the process's data: beyond it allocating fails, which is as deadly.
+    /// In a cgroup with this limit in bytes, where this machine lets us make one. Otherwise the kernel limits the process's
+    /// data, of which the program uses half: beyond it allocating fails, which is as deadly.
     pub async fn start(server: &Server, limit: usize, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let group = Group::make(limit);
@@ -48,8 +48,7 @@ impl Limited {
             }
             None => {
                 let mut command = Command::new("prlimit");
-                command.args([&format!("--data={}", 3 * limit), binary]);
-                command.args(["--limits-memory", &(limit / 100 * 60).to_string()]);
+                command.args([&format!("--data={}", 2 * limit), binary]);
                 command
             }
         };
