@@ -14,6 +14,8 @@ mod history;
 mod linear;
 #[path = "consistency/never_back.rs"]
 mod never_back;
+#[path = "consistency/odd_answers.rs"]
+mod odd_answers;
 #[path = "consistency/old_watches.rs"]
 mod old_watches;
 #[path = "consistency/own_writes.rs"]

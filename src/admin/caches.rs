@@ -78,6 +78,8 @@ pub struct CacheInfo {
     pub last_error: String,
     /// Seconds since then.
     pub error_seconds: Option<u64>,
+    /// What the apiserver is taken to refuse at present: `resource`, `encoding`, `watchList`.
+    pub refuses: Vec<&'static str>,
     pub pinned: bool,
     /// A string, as everywhere in Kubernetes.
     pub resource_version: String,

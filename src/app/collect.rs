@@ -164,6 +164,10 @@ const UPSTREAM_COUNTERS: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_received_events", "Events and bookmarks received by informers", |m| load(&m.received_events)),
     ("upstream_connects", "Connections opened to the apiserver", |m| load(&m.connects)),
     ("upstream_connect_errors", "Failed connections to the apiserver", |m| load(&m.connect_errors)),
+    ("upstream_seeks", "Attempts to reach an apiserver that did not answer, on a new connection", |m| load(&m.seeks)),
+    ("upstream_early_retries", "Attempts of informers before the time that they back off for", |m| {
+        load(&m.early_retries)
+    }),
     ("upstream_resends", "Requests sent again because the apiserver had not begun them", |m| load(&m.resends)),
     ("upstream_credential_reloads", "Times the credentials were read anew", |m| load(&m.credential_reloads)),
 ];

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::certificates::Validity;
 use super::collect::Rooms;
 use super::convert;
@@ -182,7 +184,10 @@ impl Daemon {
         let definitions = async move { following.watch_definitions(forced).await };
         lifecycle::spawn_supervised("definitions", definitions, fatal);
         lifecycle::spawn_supervised("informers", factory.clone().tend(), fatal);
-        lifecycle::spawn("readiness", become_ready(factory.clone(), discovery, latches, drain.clone()));
+        lifecycle::spawn(
+            "readiness",
+            become_ready(factory.clone(), discovery, upstream.recoveries(), latches, drain.clone()),
+        );
         let admin_address = admin.address();
         Ok(Self {
             listen,
@@ -200,14 +205,24 @@ impl Daemon {
 }
 
 /// Ready when the apiserver has answered and everything that is pinned is synced, or known to be forbidden.
-async fn become_ready(factory: Factory, discovery: Discovery, mut latches: Latches, draining: DrainWatch) {
+async fn become_ready(
+    factory: Factory,
+    discovery: Discovery,
+    mut recoveries: watch::Receiver<u64>,
+    mut latches: Latches,
+    draining: DrainWatch,
+) {
     let Latches { apiserver, pinned } = &mut latches;
     let ready = async {
         let mut pause = Duration::from_secs(1);
         while let Err(error) = discovery.resources().await {
             tracing::warn!(%error, "discovery is not available yet, trying again");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(15));
+            recoveries.mark_unchanged();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = recoveries.changed() => {}
+            }
+            pause = (pause * 2).min(Duration::from_secs(5));
         }
         release(apiserver);
         for (name, latch) in pinned {

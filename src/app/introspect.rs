@@ -161,6 +161,7 @@ fn info(informer: &Informer) -> CacheInfo {
         step: reflector.step().to_owned(),
         retry_seconds: reflector.retry_at.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
         failing: reflector.failing.is_some(),
+        refuses: reflector.refuses(),
         last_error: reflector.last_error.unwrap_or_default(),
         error_seconds: reflector.last_error_at.map(|at| at.elapsed().as_secs()),
         pinned: informer.is_pinned(),

@@ -24,7 +24,8 @@ const SILENCE: Duration = Duration::from_secs(75);
 /// The same where no PING finds a dead connection sooner.
 const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-const LAST_BACKOFF: Duration = Duration::from_secs(30);
+/// One small request each time, and until it is answered changed rights are not heard of.
+const LAST_BACKOFF: Duration = Duration::from_secs(5);
 /// How often a collection that may not be watched is tried again.
 const FORBIDDEN_BACKOFF: Duration = Duration::from_secs(60);
 

@@ -45,8 +45,12 @@ impl Backoff {
     pub(super) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let step = self.config.initial.saturating_mul(1 << self.failures.min(16)).min(self.config.max);
         self.failures = self.failures.saturating_add(1);
-        let asked = retry_after.unwrap_or_default().min(self.config.max_retry_after);
-        jittered(step.max(asked))
+        jittered(step.max(self.asked(retry_after)))
+    }
+
+    /// What of a server's Retry-After is followed.
+    pub(super) fn asked(&self, retry_after: Option<Duration>) -> Duration {
+        retry_after.unwrap_or_default().min(self.config.max_retry_after)
     }
 
     /// Tells how long the activity was healthy before it ended.

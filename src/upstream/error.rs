@@ -116,6 +116,11 @@ impl UpstreamError {
         }
     }
 
+    /// Whether the apiserver itself refused, with a reason. Something before it that refuses gives none.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(status) if !status.reason.is_empty())
+    }
+
     /// Whether the apiserver could not be reached or did not answer, as opposed to having answered.
     pub fn is_unreachable(&self) -> bool {
         match self {

@@ -54,6 +54,10 @@ pub struct UpstreamMetrics {
     pub connects: AtomicU64,
     /// Connection attempts that failed.
     pub connect_errors: AtomicU64,
+    /// Attempts to reach an apiserver that did not answer.
+    pub seeks: AtomicU64,
+    /// Attempts of informers that backed off, before their time.
+    pub early_retries: AtomicU64,
     /// Connections open now.
     pub connections: AtomicU64,
     /// Requests whose response has not ended.

@@ -15,6 +15,7 @@ pub mod progress;
 mod questions;
 mod reader;
 pub mod reflector;
+mod retries;
 #[cfg(test)]
 pub(crate) mod script;
 mod source;

@@ -43,6 +43,8 @@ struct Shared {
     lag: Vec<AtomicU64>,
     /// Moves when what is open is to be cut.
     cuts: watch::Sender<u64>,
+    /// So many watches more are answered with 200 and nothing.
+    empty: AtomicU64,
     client: Client<HttpsConnector<HttpConnector>, Incoming>,
 }
 
@@ -64,6 +66,7 @@ impl Proxy {
             chosen: AtomicUsize::new(0),
             lag: backends.iter().map(|_| AtomicU64::new(0)).collect(),
             cuts: watch::Sender::new(0),
+            empty: AtomicU64::new(0),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -100,6 +103,16 @@ impl Proxy {
         self.shared.lag[backend].store(u64::try_from(by.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
+    /// Answers the next watches with 200 and nothing, as a load balancer does that has lost its backend.
+    pub fn answer_nothing(&self, watches: u64) {
+        self.shared.empty.store(watches, Ordering::Relaxed);
+    }
+
+    /// Watches that are still to be answered so.
+    pub fn to_be_empty(&self) -> u64 {
+        self.shared.empty.load(Ordering::Relaxed)
+    }
+
     /// Closes every connection of the daemon.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -112,6 +125,10 @@ impl Shared {
         let (mut head, body) = request.into_parts();
         let target = head.uri.path_and_query().unwrap().as_str();
         let is_watch = target.contains("watch=");
+        let count_down = |left: u64| left.checked_sub(1);
+        if is_watch && self.empty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down).is_ok() {
+            return Response::new(full(String::new()));
+        }
         head.uri = format!("{}{target}", self.backends[backend]).parse::<Uri>().unwrap();
         head.version = http::Version::HTTP_11;
         head.headers.remove(HOST);

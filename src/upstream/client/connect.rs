@@ -62,11 +62,11 @@ pub(super) enum Protocol {
 }
 
 /// Probes of an idle TCP connection, and the longest time that sent bytes may stay unacknowledged: what finds a dead
-/// peer where there is no HTTP/2 PING.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// peer, in 10 s, where there is no HTTP/2 PING.
+const KEEPALIVE: Duration = Duration::from_secs(4);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
-const USER_TIMEOUT: Duration = Duration::from_secs(45);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 // === impl Connector ===
 

@@ -23,8 +23,10 @@ pub struct Health {
 #[derive(Debug)]
 pub(super) struct Keeper {
     health: Mutex<Health>,
-    /// Counts the times the apiserver answered again after it had not.
+    /// Counts the times the apiserver answered again after it had not, and those at which there were new credentials.
     recoveries: watch::Sender<u64>,
+    /// Whether the apiserver is to be looked for: it does not answer, or a connection to it broke or does not come about.
+    sought: watch::Sender<bool>,
 }
 
 /// An error's text is cut to this many bytes.
@@ -35,7 +37,7 @@ const LONGEST_ERROR: usize = 512;
 impl Keeper {
     pub(super) fn new() -> Self {
         let health = Health { reachable: false, since: Instant::now(), error: None };
-        Self { health: Mutex::new(health), recoveries: watch::Sender::new(0) }
+        Self { health: Mutex::new(health), recoveries: watch::Sender::new(0), sought: watch::Sender::new(false) }
     }
 
     pub(super) fn health(&self) -> Health {
@@ -50,6 +52,27 @@ impl Keeper {
         self.recoveries.subscribe()
     }
 
+    /// Whether the apiserver is to be looked for.
+    pub(super) fn sought(&self) -> watch::Receiver<bool> {
+        self.sought.subscribe()
+    }
+
+    /// A connection broke, or takes long to come about: perhaps the apiserver does not answer any more.
+    pub(super) fn doubt(&self) {
+        self.seek(true);
+    }
+
+    /// There are new credentials.
+    pub(super) fn renewed(&self) {
+        self.recoveries.send_modify(|count| *count += 1);
+    }
+
+    fn seek(&self, seek: bool) {
+        if *self.sought.borrow() != seek {
+            self.sought.send_replace(seek);
+        }
+    }
+
     /// Takes in what a request has come to.
     pub(super) fn learn<T>(&self, result: &Result<T, UpstreamError>, authority: &str) {
         match result {
@@ -60,6 +83,7 @@ impl Keeper {
     }
 
     fn answered(&self, authority: &str) {
+        self.seek(false);
         let mut health = self.health.lock();
         if health.reachable {
             return;
@@ -79,6 +103,7 @@ impl Keeper {
         }
         health.error = Some(text.into());
         drop(health);
+        self.seek(true);
         if was_reachable {
             tracing::warn!(apiserver = authority, %error, "apiserver does not answer");
         }

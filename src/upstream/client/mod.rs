@@ -4,9 +4,13 @@
 mod body;
 mod call;
 mod connect;
+mod generation;
+mod handshake;
 mod health;
+mod mend;
 mod pool;
 mod replay;
+mod settings;
 mod source;
 mod spans;
 mod warnings;
@@ -21,8 +25,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, HOST, USER_AGENT};
-use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tokio::sync::Mutex;
 use tokio::sync::watch;
@@ -34,16 +37,16 @@ pub use body::{ReqBody, UpstreamBody, empty, full};
 pub use call::CallOptions;
 pub use health::Health;
 pub use pool::ConnectionId;
+pub use settings::UpstreamConfig;
 pub use source::{ConfigSource, UpstreamCertificates};
 pub use warnings::Warnings;
 
-use self::connect::Connector;
+use self::generation::Generation;
 use self::health::Keeper;
-use self::pool::{Lease, Pool};
-use self::source::{AuthService, Loaded};
+use self::pool::Lease;
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
-use crate::memory::Ledger;
+use super::retries::Retries;
 
 /// Names the daemons that a request has come through, each by a text of its own that is made at its start. A daemon that
 /// receives its own requests leads to itself.
@@ -65,68 +68,32 @@ pub enum Identity {
     Bare,
 }
 
-/// Settings of the client.
-#[derive(Clone, Debug)]
-pub struct UpstreamConfig {
-    /// The User-Agent of our own requests; a forwarded one keeps what its client sent.
-    pub user_agent: String,
-    /// For TCP and TLS together.
-    pub connect_timeout: Duration,
-    /// Connections of each identity.
-    pub max_connections: usize,
-    /// Streams put on one connection before another is opened; less where the server allows less. The kube-apiserver
-    /// allows 100.
-    pub streams_per_connection: usize,
-    /// Flow control: bytes one stream may have unread. A connection may have 100 times as many, so that streams that
-    /// nobody reads never hold up the others.
-    pub stream_window: u32,
-    /// Bytes that are read ahead of an HTTP/1.1 body, and what the head of an answer may have.
-    pub http1_buffer: usize,
-    /// What the kernel may keep of a connection's bytes that are not read. `None`, the default, for as much as it sees fit.
-    pub recv_buffer: Option<usize>,
-    /// What request bodies that are kept until their answer are counted in.
-    pub ledger: Ledger,
-    /// HTTP/2 PING: sent so often, and the connection given up when no answer comes within `ping_timeout`.
-    pub ping_interval: Duration,
-    pub ping_timeout: Duration,
-    /// How often at most the kubeconfig and the files it names are looked at for changes.
-    pub check_interval: Duration,
-    /// How often at most refused credentials are read anew.
-    pub reload_interval: Duration,
-}
-
 struct Inner {
     source: ConfigSource,
     config: UpstreamConfig,
     current: ArcSwap<Generation>,
     reload: Mutex<Reload>,
     metrics: Arc<UpstreamMetrics>,
-    health: Keeper,
+    health: Arc<Keeper>,
+    retries: Retries,
     /// API groups whose server refuses watch-lists, and when it last did.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
     via: HeaderValue,
 }
 
-/// One set of credentials, and the connections made with them. Replaced whole; streams of an older one live on.
-struct Generation {
-    number: u64,
-    fingerprint: u64,
-    authority: Arc<str>,
-    /// `https://host:port`, without a path.
-    base: Uri,
-    /// The path of the server's URL without a trailing slash.
-    prefix: Box<str>,
-    auth: AuthService,
-    own: Arc<Pool>,
-    bare: Arc<Pool>,
-    certificates: UpstreamCertificates,
-}
-
 struct Reload {
     checked: Instant,
     reloaded: Option<Instant>,
+    /// Why it could not be read when it was tried last.
+    failed: Option<String>,
 }
+
+/// What the configuration is read from has changed, and cannot be read.
+struct Unreadable;
+
+/// A request of ours that was sent longer than this before the apiserver answers again is sent anew.
+const OVERTAKEN: Duration = Duration::from_secs(2);
 
 // === impl Upstream ===
 
@@ -137,21 +104,25 @@ impl Upstream {
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let metrics = Arc::new(UpstreamMetrics::default());
         let loaded = source.load().await?;
-        let first = Generation::build(loaded, &config, &metrics, None)?;
-        Ok(Self {
+        let health = Arc::new(Keeper::new());
+        let first = Generation::build(loaded, &config, &metrics, &health, None)?;
+        let upstream = Self {
             inner: Arc::new(Inner {
                 source,
                 config,
                 current: ArcSwap::from_pointee(first),
-                reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None }),
+                reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None, failed: None }),
                 metrics,
-                health: Keeper::new(),
+                health,
+                retries: Retries::default(),
                 refusals: parking_lot::Mutex::default(),
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
             }),
-        })
+        };
+        mend::start(&upstream);
+        Ok(upstream)
     }
 
     /// With a configuration that never changes, and default settings.
@@ -179,9 +150,15 @@ impl Upstream {
         self.inner.health.health()
     }
 
-    /// Moves when the apiserver answers again: whoever backs off because it did not need not wait any longer.
+    /// Moves when the apiserver answers again, and when there are new credentials: whoever backs off need not wait any
+    /// longer.
     pub fn recoveries(&self) -> watch::Receiver<u64> {
         self.inner.health.recoveries()
+    }
+
+    /// Early attempts of those who back off.
+    pub(super) fn retries(&self) -> &Retries {
+        &self.inner.retries
     }
 
     pub fn metrics(&self) -> &Arc<UpstreamMetrics> {
@@ -302,7 +279,14 @@ impl Upstream {
                 generation = self.inner.current.load_full();
             }
             let prepared = self.prepare(&generation, identity, next, options).await?;
-            let result = generation.pool(identity).send(prepared, options).await;
+            let sending = generation.pool(identity).send(prepared, options);
+            let result = tokio::select! {
+                result = sending => result,
+                // Its connection may be of the time before, and never bring the answer.
+                () = self.overtaken(), if copy.is_some() && options.verb != RequestVerb::Forward => {
+                    Err(UpstreamError::Request(Cause::new("the apiserver has begun to answer others")))
+                }
+            };
             match result {
                 Ok(response)
                     if response.status() == StatusCode::UNAUTHORIZED && identity == Identity::Own && !renewed =>
@@ -331,6 +315,13 @@ impl Upstream {
         }
         // The loop leaves only by return while it has a request.
         Err(UpstreamError::Busy)
+    }
+
+    /// Returns once the apiserver answers again after it did not, if that took a while.
+    async fn overtaken(&self) {
+        let (asked, mut recoveries) = (Instant::now(), self.recoveries());
+        // The sender lives in `self`.
+        while recoveries.changed().await.is_err() || asked.elapsed() < OVERTAKEN {}
     }
 
     async fn prepare(
@@ -364,14 +355,25 @@ impl Upstream {
         if reload.checked.elapsed() < self.inner.config.check_interval {
             return false;
         }
+        self.compare_files(&mut reload).await.unwrap_or(false)
+    }
+
+    /// Reads the configuration anew if what it is read from has changed; whether it had.
+    ///
+    /// # Errors
+    /// When it has changed and cannot be read.
+    async fn compare_files(&self, reload: &mut Reload) -> Result<bool, Unreadable> {
         reload.checked = Instant::now();
         let current = self.inner.current.load_full();
         match self.inner.source.fingerprint().await {
-            Ok(fingerprint) if fingerprint != current.fingerprint => self.reload(&mut reload, &current).await,
-            Ok(_) => false,
+            Ok(fingerprint) if fingerprint == current.fingerprint => {
+                reload.failed = None;
+                Ok(false)
+            }
+            Ok(_) => self.reload(reload, &current).await.then_some(true).ok_or(Unreadable),
             Err(error) => {
-                tracing::warn!(%error, "cannot check the upstream configuration, keeping the last one");
-                false
+                reload.failed(&error);
+                Err(Unreadable)
             }
         }
     }
@@ -392,19 +394,38 @@ impl Upstream {
         state.reloaded = Some(Instant::now());
         let inner = &self.inner;
         let built = match inner.source.load().await {
-            Ok(loaded) => Generation::build(loaded, &inner.config, &inner.metrics, Some(current)),
+            Ok(loaded) => Generation::build(loaded, &inner.config, &inner.metrics, &inner.health, Some(current)),
             Err(error) => Err(error),
         };
         match built {
             Ok(next) => {
+                state.failed = None;
                 inner.metrics.credential_reloads.fetch_add(1, Ordering::Relaxed);
+                let changed = next.fingerprint != current.fingerprint;
                 inner.current.store(Arc::new(next));
+                if changed {
+                    tracing::info!("the upstream configuration has changed and is in use");
+                    inner.health.renewed();
+                }
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot reload the upstream credentials, keeping the last ones");
+                state.failed(&error);
                 false
             }
+        }
+    }
+}
+
+// === impl Reload ===
+
+impl Reload {
+    /// Says why the configuration in use stays the one before, once for each reason.
+    fn failed(&mut self, error: &UpstreamError) {
+        let text = error.to_string();
+        if self.failed.as_ref() != Some(&text) {
+            tracing::warn!(error = text, "cannot read the upstream configuration, keeping the last one");
+            self.failed = Some(text);
         }
     }
 }
@@ -420,77 +441,4 @@ fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     Some(copy)
-}
-
-// === impl Generation ===
-
-impl Generation {
-    /// Keeps the connections of `last` when what they were made with is the same.
-    fn build(
-        loaded: Loaded,
-        config: &UpstreamConfig,
-        metrics: &Arc<UpstreamMetrics>,
-        last: Option<&Self>,
-    ) -> Result<Self, UpstreamError> {
-        let number = last.map_or(0, |last| last.number + 1);
-        let same = last.filter(|last| last.fingerprint == loaded.fingerprint && !loaded.may_change_certificate);
-        let (own, bare) = match same {
-            Some(last) => (Arc::clone(&last.own), Arc::clone(&last.bare)),
-            None => {
-                let connector = |tls| Connector::new(&loaded.endpoint, tls, config, metrics);
-                (
-                    Arc::new(Pool::new(connector(loaded.own_tls)?, config, metrics)),
-                    Arc::new(Pool::new(connector(loaded.bare_tls)?, config, metrics)),
-                )
-            }
-        };
-        Ok(Self {
-            number,
-            fingerprint: loaded.fingerprint,
-            authority: loaded.endpoint.authority,
-            base: loaded.endpoint.base,
-            prefix: loaded.endpoint.prefix,
-            auth: loaded.auth,
-            own,
-            bare,
-            certificates: loaded.certificates,
-        })
-    }
-
-    fn pool(&self, identity: Identity) -> &Arc<Pool> {
-        match identity {
-            Identity::Own => &self.own,
-            Identity::Bare => &self.bare,
-        }
-    }
-
-    fn uri(&self, asked: Option<&PathAndQuery>) -> Result<Uri, UpstreamError> {
-        let asked = asked.map_or("/", PathAndQuery::as_str);
-        let mut parts = self.base.clone().into_parts();
-        let path = format!("{}{asked}", self.prefix);
-        parts.path_and_query =
-            Some(path.parse().map_err(|error: http::uri::InvalidUri| UpstreamError::Request(Cause::new(error)))?);
-        Uri::from_parts(parts).map_err(|error| UpstreamError::Request(Cause::new(error)))
-    }
-}
-
-// === impl UpstreamConfig ===
-
-impl Default for UpstreamConfig {
-    fn default() -> Self {
-        Self {
-            user_agent: concat!("informerd/", env!("CARGO_PKG_VERSION")).into(),
-            connect_timeout: Duration::from_secs(10),
-            max_connections: 32,
-            streams_per_connection: 90,
-            stream_window: 1 << 20,
-            http1_buffer: 1 << 20,
-            recv_buffer: None,
-            ledger: Ledger::default(),
-            ping_interval: Duration::from_secs(10),
-            ping_timeout: Duration::from_secs(10),
-            check_interval: Duration::from_secs(60),
-            reload_interval: Duration::from_secs(5),
-        }
-    }
 }

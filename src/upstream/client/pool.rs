@@ -1,7 +1,6 @@
 //! Connections of one identity. HTTP/2 connections are shared and counted; where the server speaks only HTTP/1.1, each
 //! request has a connection, and idle ones are used again.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,15 +9,14 @@ use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::connect::{Connector, Io, Protocol};
+use super::connect::{Connector, Protocol};
+use super::health::Keeper;
 use super::replay::{Replay, was_refused};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
-use crate::lifecycle;
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::{RequestVerb, UpstreamMetrics};
 
@@ -27,15 +25,16 @@ use crate::upstream::metrics::{RequestVerb, UpstreamMetrics};
 pub struct ConnectionId(u64);
 
 pub(super) struct Pool {
-    connector: Connector,
-    config: UpstreamConfig,
+    pub(super) connector: Connector,
+    pub(super) config: UpstreamConfig,
     state: Mutex<State>,
     /// Held while connecting, so that a burst of requests makes one connection and not one each.
     dialing: tokio::sync::Mutex<Option<UpstreamError>>,
     dial_failures: AtomicU64,
     /// What is done for clients must leave room for our own watches.
     forward: Arc<Semaphore>,
-    metrics: Arc<UpstreamMetrics>,
+    pub(super) metrics: Arc<UpstreamMetrics>,
+    pub(super) keeper: Arc<Keeper>,
 }
 
 struct State {
@@ -45,18 +44,18 @@ struct State {
     idle: Vec<Idle>,
 }
 
-struct Http2 {
-    id: ConnectionId,
-    sender: http2::SendRequest<ReqBody>,
-    in_flight: AtomicUsize,
+pub(super) struct Http2 {
+    pub(super) id: ConnectionId,
+    pub(super) sender: http2::SendRequest<ReqBody>,
+    pub(super) in_flight: AtomicUsize,
     /// What the server's SETTINGS allow.
-    max_streams: Arc<AtomicUsize>,
+    pub(super) max_streams: Arc<AtomicUsize>,
 }
 
-struct Idle {
-    id: ConnectionId,
-    sender: http1::SendRequest<ReqBody>,
-    since: Instant,
+pub(super) struct Idle {
+    pub(super) id: ConnectionId,
+    pub(super) sender: http1::SendRequest<ReqBody>,
+    pub(super) since: Instant,
 }
 
 /// The place of one request on its connection.
@@ -82,10 +81,6 @@ enum Pick {
     Dial,
 }
 
-/// Runs hyper's own tasks where every task is run.
-#[derive(Clone, Copy)]
-struct Executor;
-
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Times a request that never left, or that the server has refused to begin, is put on a connection.
@@ -95,16 +90,16 @@ const MAX_MOVES: usize = 8;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE: usize = 32;
 
-/// What a server allows before its SETTINGS have come.
-const DEFAULT_STREAMS: usize = 100;
-
-/// A connection's window in stream windows: no number of unread streams can use it up.
-const WINDOW_STREAMS: u32 = 100;
 
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(connector: Connector, config: &UpstreamConfig, metrics: &Arc<UpstreamMetrics>) -> Self {
+    pub(super) fn new(
+        connector: Connector,
+        config: &UpstreamConfig,
+        metrics: &Arc<UpstreamMetrics>,
+        keeper: &Arc<Keeper>,
+    ) -> Self {
         let places = config.max_connections * config.streams_per_connection;
         let http1_only = !connector.offers_http2();
         Self {
@@ -115,6 +110,7 @@ impl Pool {
             dial_failures: AtomicU64::new(0),
             forward: Arc::new(Semaphore::new((places - places / 8).max(1))),
             metrics: Arc::clone(metrics),
+            keeper: Arc::clone(keeper),
         }
     }
 
@@ -200,6 +196,34 @@ impl Pool {
         Ok(respond(response, id, self.lease(Held::Own, None)))
     }
 
+    /// Sends a request on a new connection. Once it is answered, that takes the place of all there were: they may be dead
+    /// without anybody knowing. What is under way on them goes on.
+    pub(super) async fn send_anew(
+        self: &Arc<Self>,
+        mut request: Request<ReqBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
+        let (io, protocol) = self.connector.connect(true).await?;
+        match protocol {
+            Protocol::Http1 => {
+                let Idle { id, mut sender, .. } = self.handshake1(io).await?;
+                self.to_origin_form(&mut request);
+                let response = sender.send_request(request).await.map_err(request_error)?;
+                let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), None);
+                self.state.lock().idle.clear();
+                Ok(respond(response, id, lease))
+            }
+            Protocol::Http2 => {
+                let connection = Arc::new(self.handshake2(io).await?);
+                connection.in_flight.fetch_add(1, Ordering::Relaxed);
+                let lease = self.lease(Held::Http2(Arc::clone(&connection)), None);
+                let response = connection.sender.clone().send_request(request).await.map_err(request_error)?;
+                self.state.lock().http2 = vec![Arc::clone(&connection)];
+                Ok(respond(response, connection.id, lease))
+            }
+        }
+    }
+
     async fn permit(&self) -> Result<OwnedSemaphorePermit, UpstreamError> {
         let acquired = timeout(self.config.connect_timeout, Arc::clone(&self.forward).acquire_owned()).await;
         acquired.ok().and_then(Result::ok).ok_or(UpstreamError::Busy)
@@ -273,8 +297,14 @@ impl Pool {
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
+    /// Adds a connection, unless the apiserver begins to answer meanwhile: then there may be one already, and what hangs
+    /// is tried anew.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let (io, protocol) = self.connector.connect(true).await?;
+        let mut recoveries = self.keeper.recoveries();
+        let (io, protocol) = tokio::select! {
+            connected = self.connect(true) => connected?,
+            _ = recoveries.changed() => return Ok(()),
+        };
         match protocol {
             Protocol::Http1 => {
                 let idle = self.handshake1(io).await?;
@@ -290,64 +320,19 @@ impl Pool {
         Ok(())
     }
 
-    async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {
-        let stream_window = self.config.stream_window;
-        let (sender, connection) = http2::Builder::new(Executor)
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(stream_window)
-            .initial_connection_window_size(stream_window.saturating_mul(WINDOW_STREAMS).min((1 << 31) - 1))
-            .initial_max_send_streams(DEFAULT_STREAMS)
-            .keep_alive_interval(self.config.ping_interval)
-            .keep_alive_timeout(self.config.ping_timeout)
-            .keep_alive_while_idle(true)
-            .max_header_list_size(1 << 20)
-            .handshake(io)
-            .await
-            .map_err(|error| UpstreamError::Request(Cause::new(error)))?;
-        let max_streams = Arc::new(AtomicUsize::new(DEFAULT_STREAMS));
-        let allowed = Arc::clone(&max_streams);
-        self.run("upstream-connection", async move {
-            let mut connection = Box::pin(connection);
-            poll_fn(|cx| {
-                let done = connection.as_mut().poll(cx);
-                allowed.store(connection.current_max_send_streams(), Ordering::Relaxed);
-                done
-            })
-            .await
-        });
-        Ok(Http2 { id: ConnectionId::next(), sender, in_flight: AtomicUsize::new(0), max_streams })
-    }
-
-    async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
-        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (mut sender, connection) =
-            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
-        self.run("upstream-connection", connection);
-        // Ready once its task has run, which an idle one must have.
-        sender.ready().await.map_err(request_error)?;
-        Ok(Idle { id: ConnectionId::next(), sender, since: Instant::now() })
-    }
-
-    /// Runs a connection until it ends, and counts it meanwhile.
-    fn run(&self, name: &'static str, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
-        let metrics = Arc::clone(&self.metrics);
-        let authority = Arc::clone(&self.connector.authority);
-        metrics.connections.fetch_add(1, Ordering::Relaxed);
-        lifecycle::spawn(name, async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%authority, error = %Cause::new(error), "connection to the apiserver broke");
-            }
-            metrics.connections.fetch_sub(1, Ordering::Relaxed);
-        });
-    }
-
     async fn http1(&self) -> Result<(ConnectionId, http1::SendRequest<ReqBody>), UpstreamError> {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        let (io, _protocol) = self.connector.connect(false).await?;
-        let idle = self.handshake1(io).await?;
-        Ok((idle.id, idle.sender))
+        let mut recoveries = self.keeper.recoveries();
+        loop {
+            let io = tokio::select! {
+                connected = self.connect(false) => connected?.0,
+                _ = recoveries.changed() => continue,
+            };
+            let idle = self.handshake1(io).await?;
+            return Ok((idle.id, idle.sender));
+        }
     }
 
     fn take_idle(&self) -> Option<Idle> {
@@ -438,7 +423,7 @@ impl Drop for Lease {
 // === impl ConnectionId ===
 
 impl ConnectionId {
-    fn next() -> Self {
+    pub(super) fn next() -> Self {
         Self(NEXT_ID.fetch_add(1, Ordering::Relaxed))
     }
 }
@@ -448,17 +433,5 @@ impl ConnectionId {
 impl std::fmt::Debug for Http2 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "connection {} ({} in flight)", self.id.0, self.in_flight.load(Ordering::Relaxed))
-    }
-}
-
-// === impl Executor ===
-
-impl<F> hyper::rt::Executor<F> for Executor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        lifecycle::spawn("upstream-stream", future);
     }
 }

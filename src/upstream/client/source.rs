@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::uri::Scheme;
@@ -39,12 +41,31 @@ pub(super) struct Loaded {
     pub(super) own_tls: Option<ClientConfig>,
     pub(super) bare_tls: Option<ClientConfig>,
     pub(super) auth: AuthService,
-    /// Of the contents of all files read.
-    pub(super) fingerprint: u64,
+    pub(super) files: Files,
+    pub(super) fingerprint: Fingerprint,
     /// An exec plugin may give another client certificate without any file changing.
     pub(super) may_change_certificate: bool,
     pub(super) certificates: UpstreamCertificates,
 }
+
+/// The files a configuration is read from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files {
+    /// Those that say where the apiserver is, and with which certificates to connect.
+    connection: BTreeSet<PathBuf>,
+    /// That with a bearer token, which goes with requests and not with connections.
+    token: Option<PathBuf>,
+}
+
+/// Of the contents of all files read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    pub(super) connection: u64,
+    token: u64,
+}
+
+/// What files look like from outside: inode, time of change and length, `None` for one that is missing.
+pub(super) type Look = Vec<Option<(u64, Option<SystemTime>, u64)>>;
 
 /// The certificates of a connection to the apiserver, in DER.
 #[derive(Clone, Debug, Default)]
@@ -68,12 +89,12 @@ impl ConfigSource {
         Ok(self.read_with_files().await?.0)
     }
 
-    async fn read_with_files(&self) -> Result<(kube::Config, u64), UpstreamError> {
+    async fn read_with_files(&self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
         let config_error = |error: BoxError| UpstreamError::Config(Cause::new(error));
         match self {
             Self::Kubeconfig { context, cluster, user, .. } => {
                 let source = self.clone();
-                let (kubeconfig, fingerprint) = blocking(move || source.read_kubeconfig()).await?;
+                let (kubeconfig, files, fingerprint) = blocking(move || source.read_kubeconfig()).await?;
                 let options =
                     KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
                 let explicit_proxy = selected(&kubeconfig, &options).0.and_then(|c| c.proxy_url.clone());
@@ -81,46 +102,62 @@ impl ConfigSource {
                     .await
                     .map_err(|error| config_error(error.into()))?;
                 refuse_proxy(&mut config, explicit_proxy.as_deref())?;
-                Ok((config, fingerprint))
+                Ok((config, files, fingerprint))
             }
-            // The token and the CA file are followed by the layers that read them, but not at once.
             Self::InCluster => {
+                let files = self.own_files();
+                let fingerprint = fingerprint_of(files.clone()).await?;
                 let config = blocking(|| {
                     kube::Config::incluster().map_err(|error| {
                         let text = format!("no kubeconfig was given, and this is no pod of a cluster either: {error}");
                         UpstreamError::Config(Cause::new(text))
                     })
                 });
-                let config = config.await?;
-                let fingerprint = of_file(config.root_cert_file.clone()).await?;
-                Ok((config, fingerprint))
+                Ok((config.await?, files, fingerprint))
             }
             Self::Fixed(config) => {
+                let files = self.own_files();
+                let fingerprint = fingerprint_of(files.clone()).await?;
                 let mut config = (**config).clone();
                 let explicit = config.proxy_url.as_ref().map(Uri::to_string);
                 refuse_proxy(&mut config, explicit.as_deref())?;
-                let fingerprint = of_file(config.root_cert_file.clone()).await?;
-                Ok((config, fingerprint))
+                Ok((config, files, fingerprint))
             }
         }
     }
 
-    /// A number that changes with the files the configuration was read from.
-    pub(super) async fn fingerprint(&self) -> Result<u64, UpstreamError> {
+    /// A number that changes with the files the configuration is read from.
+    pub(super) async fn fingerprint(&self) -> Result<Fingerprint, UpstreamError> {
         match self {
             Self::Kubeconfig { .. } => {
                 let source = self.clone();
-                Ok(blocking(move || source.read_kubeconfig()).await?.1)
+                Ok(blocking(move || source.read_kubeconfig()).await?.2)
             }
-            Self::InCluster => of_file(Some(SERVICE_ACCOUNT_CA.into())).await,
-            Self::Fixed(config) => of_file(config.root_cert_file.clone()).await,
+            Self::InCluster | Self::Fixed(_) => fingerprint_of(self.own_files()).await,
         }
     }
 
-    fn read_kubeconfig(&self) -> Result<(Kubeconfig, u64), UpstreamError> {
+    /// Those of a configuration that is no kubeconfig.
+    fn own_files(&self) -> Files {
+        match self {
+            Self::InCluster => {
+                let [ca, token] = SERVICE_ACCOUNT.map(PathBuf::from);
+                Files { connection: BTreeSet::from([ca]), token: Some(token) }
+            }
+            Self::Fixed(config) => Files {
+                connection: config.root_cert_file.iter().cloned().collect(),
+                token: config.auth_info.token_file.as_ref().map(PathBuf::from),
+            },
+            Self::Kubeconfig { .. } => Files::default(),
+        }
+    }
+
+    fn read_kubeconfig(&self) -> Result<(Kubeconfig, Files, Fingerprint), UpstreamError> {
         let Self::Kubeconfig { paths, context, cluster, user } = self else {
-            return Ok((Kubeconfig::default(), 0));
+            return Ok((Kubeconfig::default(), Files::default(), Fingerprint::default()));
         };
+        // Before they are read, so that a change between the two shows.
+        let before = hash(paths);
         let mut merged = Kubeconfig::default();
         for path in paths {
             let next = Kubeconfig::read_from(path).and_then(|next| merged.merge(next));
@@ -128,39 +165,41 @@ impl ConfigSource {
         }
         let options = KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
         let (cluster, user) = selected(&merged, &options);
-        let mut files: BTreeSet<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        files.extend(cluster.and_then(|cluster| cluster.certificate_authority.as_deref()).map(Path::new));
+        let mut connection = BTreeSet::new();
+        connection.extend(cluster.and_then(|cluster| cluster.certificate_authority.as_deref()).map(PathBuf::from));
         for named in [user.and_then(|u| u.client_certificate.as_deref()), user.and_then(|u| u.client_key.as_deref())] {
-            files.extend(named.map(Path::new));
+            connection.extend(named.map(PathBuf::from));
         }
-        let mut hasher = DefaultHasher::new();
-        for file in files {
-            // A file that is missing now is a content like any other.
-            std::fs::read(file).ok().hash(&mut hasher);
-        }
-        let fingerprint = hasher.finish();
-        Ok((merged, fingerprint))
+        let named = Files { connection, token: user.and_then(|user| user.token_file.as_deref()).map(PathBuf::from) };
+        let mut fingerprint = named.fingerprint();
+        fingerprint.connection ^= before.rotate_left(1);
+        let mut files = named;
+        files.connection.extend(paths.iter().cloned());
+        Ok((merged, files, fingerprint))
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, UpstreamError> {
-        let (config, fingerprint) = self.read_with_files().await?;
+        let (config, files, fingerprint) = self.read_with_files().await?;
         // Exec plugins are run synchronously by the layers.
-        blocking(move || Loaded::build(&config, fingerprint)).await
+        blocking(move || Loaded::build(&config, files, fingerprint)).await
     }
 }
 
-/// Where the kubelet puts the cluster's CA; the client library's own constant is not public.
-const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+/// Where the kubelet puts the cluster's CA and the token; the client library's own constants are not public.
+const SERVICE_ACCOUNT: [&str; 2] =
+    ["/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "/var/run/secrets/kubernetes.io/serviceaccount/token"];
 
-/// A number that changes with the contents of a CA file.
-async fn of_file(path: Option<PathBuf>) -> Result<u64, UpstreamError> {
-    let Some(path) = path else { return Ok(0) };
-    blocking(move || {
-        let mut hasher = DefaultHasher::new();
-        std::fs::read(path).ok().hash(&mut hasher);
-        Ok(hasher.finish())
-    })
-    .await
+async fn fingerprint_of(files: Files) -> Result<Fingerprint, UpstreamError> {
+    blocking(move || Ok(files.fingerprint())).await
+}
+
+/// A number that changes with the contents of files. One that is missing now is a content like any other.
+fn hash<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        std::fs::read(file).ok().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The cluster and the user that the options, or the file's current context, name.
@@ -225,16 +264,37 @@ fn in_network(address: IpAddr, network: &str, bits: &str) -> bool {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, UpstreamError> + Send + 'static,
 ) -> Result<T, UpstreamError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(UpstreamError::Config(Cause::new(error))))
 }
 
+// === impl Files ===
+
+impl Files {
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint { connection: hash(&self.connection), token: hash(&self.token) }
+    }
+
+    /// Costs no reading. A file that is replaced by another shows, also behind symbolic links.
+    pub(super) fn look(&self) -> Look {
+        let look = |path: &Path| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.ino(), metadata.modified().ok(), metadata.len()))
+        };
+        self.connection.iter().chain(&self.token).map(|path| look(path)).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.connection.is_empty() && self.token.is_none()
+    }
+}
+
 // === impl Loaded ===
 
 impl Loaded {
-    fn build(config: &kube::Config, fingerprint: u64) -> Result<Self, UpstreamError> {
+    fn build(config: &kube::Config, files: Files, fingerprint: Fingerprint) -> Result<Self, UpstreamError> {
         let endpoint = Endpoint::of(config)?;
         let auth_error = |error: kube::Error| match error {
             kube::Error::Auth(error) => UpstreamError::Auth(Cause::new(error)),
@@ -261,7 +321,7 @@ impl Loaded {
             authorities: config.root_cert.clone().unwrap_or_default(),
         };
         let may_change_certificate = config.auth_info.exec.is_some();
-        Ok(Self { endpoint, own_tls, bare_tls, auth, fingerprint, may_change_certificate, certificates })
+        Ok(Self { endpoint, own_tls, bare_tls, auth, files, fingerprint, may_change_certificate, certificates })
     }
 }
 

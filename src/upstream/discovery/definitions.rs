@@ -36,6 +36,9 @@ const MAX_PAGE: usize = 64 << 20;
 /// Beyond a stream's own end, before it counts as dead.
 const GRACE: Duration = Duration::from_secs(15);
 
+/// Between two attempts to follow one of the two kinds.
+const LONGEST: Duration = Duration::from_secs(5);
+
 impl Discovery {
     /// Follows CustomResourceDefinitions and APIServices until the drain is forced. Where they may not be watched,
     /// discovery is taken for stale after [`super::DiscoveryConfig::max_age`].
@@ -52,7 +55,8 @@ impl Discovery {
     async fn follow(&self, kind: &Kind) {
         let mut known: Option<Known> = None;
         let mut rv: Option<ResourceVersion> = None;
-        let mut backoff = Backoff::new(BackoffConfig::default());
+        let mut backoff = Backoff::new(BackoffConfig { max: LONGEST, ..BackoffConfig::default() });
+        let mut recoveries = self.inner.upstream.recoveries();
         loop {
             let started = Instant::now();
             let result = match rv {
@@ -62,17 +66,25 @@ impl Discovery {
             backoff.healthy_for(started.elapsed());
             let Err(error) = result else { continue };
             tracing::debug!(resource = kind.resource, %error, "cannot follow definitions");
+            // The apiserver answers again, or there are new credentials: nothing is waited for any longer.
+            recoveries.mark_unchanged();
             match error.code() {
                 Some(410) => rv = None,
                 Some(401 | 403 | 404) => {
-                    sleep(self.inner.config.max_age).await;
+                    tokio::select! {
+                        () = sleep(self.inner.config.max_age) => {}
+                        _ = recoveries.changed() => {}
+                    }
                     self.mark_stale();
                     rv = None;
                     continue;
                 }
                 _ => {}
             }
-            sleep(backoff.next(error.retry_after())).await;
+            tokio::select! {
+                () = sleep(backoff.next(error.retry_after())) => {}
+                _ = recoveries.changed() => {}
+            }
         }
     }
 

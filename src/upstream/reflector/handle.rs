@@ -83,6 +83,17 @@ pub(super) struct Cold {
 // === impl ReflectorStatus ===
 
 impl ReflectorStatus {
+    /// What the server is taken to refuse at present: the `resource` (403), the `encoding` (406), a `watchList`. Asked
+    /// again after 30 s to 45 s, and of the last after 10 minutes.
+    pub fn refuses(&self) -> Vec<&'static str> {
+        let refusals = [
+            ("resource", self.failing == Some(403)),
+            ("encoding", self.failing == Some(406)),
+            ("watchList", self.paged),
+        ];
+        refusals.into_iter().filter(|(_, refused)| *refused).map(|(what, _)| what).collect()
+    }
+
     /// The state in words for people.
     pub fn step(&self) -> &'static str {
         match self.state {

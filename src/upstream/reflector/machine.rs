@@ -44,6 +44,9 @@ pub(super) enum State {
     /// Waits before it does something again.
     Wait {
         until: Instant,
+        /// What ends the wait sooner does not end it before this: the server has asked for it.
+        not_before: Instant,
+        haste: Haste,
         then: Then,
     },
     /// The state does not fit into memory. It is given up, and tried again later.
@@ -51,6 +54,17 @@ pub(super) enum State {
         until: Instant,
     },
     Ended(ReflectorEnd),
+}
+
+/// What may end a wait before its time, besides an apiserver that answers again after it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// Nothing: trying again costs more than a small request, or will not help soon.
+    None,
+    /// A turn among all who wait, because a stream broke.
+    Turn,
+    /// A turn, or that another one is answered, because the server refused or gave no answer.
+    Answer,
 }
 
 /// What comes after a wait.
@@ -80,6 +94,8 @@ pub(super) enum Outcome {
     },
     /// Follow: nothing came for so long that the stream counts as dead, or it broke, or it was garbage.
     Broken,
+    /// WatchList: it broke off within the state, or said nothing more before its end.
+    Unfinished,
     /// What came is older than what the store has, or contradicts it.
     WentBack,
     /// Reset: the store is given up.
@@ -128,6 +144,8 @@ pub(super) struct Machine {
     paged: bool,
     /// Watch-lists in a row that came to nothing.
     watch_list_failures: u32,
+    /// Answers in a row that the resource is forbidden.
+    forbidden: u32,
     /// Answers in a row that the resource does not exist.
     not_found: u32,
     /// Of a state that does not fit.
@@ -144,6 +162,10 @@ const NOT_FOUND: u32 = 2;
 /// So many watch-lists may come to nothing before pages are tried. A server before KEP-3157 takes the parameter for
 /// nothing, and never says where the state ends.
 const WATCH_LISTS: u32 = 3;
+
+/// So often what was readable before may be forbidden before that is believed: an apiserver that is just starting may not
+/// know the roles yet.
+const REVOKED: u32 = 3;
 
 /// What is forbidden is asked for again so often; somebody may grant it.
 const FORBIDDEN: Duration = Duration::from_secs(30);
@@ -163,6 +185,7 @@ impl Machine {
             synced: None,
             paged,
             watch_list_failures: 0,
+            forbidden: 0,
             not_found: 0,
             room: Backoff::new(room),
             syncs: 0,
@@ -211,6 +234,9 @@ impl Machine {
         if !matches!(outcome, Outcome::Failed(Failure::NotFound) | Outcome::Elapsed) {
             self.not_found = 0;
         }
+        if !matches!(outcome, Outcome::Failed(Failure::Forbidden) | Outcome::Elapsed) {
+            self.forbidden = 0;
+        }
         let next = match (self.state, outcome) {
             (State::Ended(end), _) => State::Ended(end),
 
@@ -234,13 +260,18 @@ impl Machine {
                 self.paged = true;
                 State::List
             }
-            (State::WatchList, Outcome::Broken | Outcome::Ended { .. }) => {
+            (State::WatchList, Outcome::Unfinished | Outcome::Ended { heard: true }) => {
                 self.watch_list_failures += 1;
                 if self.watch_list_failures >= WATCH_LISTS {
                     self.paged = true;
                     self.watch_list_failures = 0;
                 }
                 self.wait(self.relist_later(), None, now)
+            }
+
+            // That says nothing of what the server can do.
+            (State::WatchList, Outcome::Broken | Outcome::Ended { heard: false }) => {
+                self.wait_for(self.relist_later(), None, Haste::Turn, now)
             }
 
             // A list is of a moment that a watch can go on from.
@@ -275,7 +306,7 @@ impl Machine {
             }
             (State::Follow, Outcome::Ended { .. } | Outcome::Broken) => {
                 self.restarts += 1;
-                self.wait(Then::Check, None, now)
+                self.wait_for(Then::Check, None, Haste::Turn, now)
             }
             (State::Follow, Outcome::WentBack) => State::Confirm,
 
@@ -319,12 +350,21 @@ impl Machine {
                 }
                 self.wait(then, None, now)
             }
-            Failure::Forbidden => State::Wait { until: now + jittered(FORBIDDEN), then },
+            Failure::Forbidden => {
+                self.forbidden += 1;
+                if self.syncs > 0 && self.forbidden < REVOKED {
+                    return self.wait_for(then, None, Haste::Answer, now);
+                }
+                let until = now + jittered(FORBIDDEN);
+                State::Wait { until, not_before: now, haste: Haste::None, then }
+            }
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
             Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
-            Failure::Unavailable { retry_after } => self.wait(then, retry_after, now),
-            Failure::Refused | Failure::Expired | Failure::Unauthorized | Failure::Other => self.wait(then, None, now),
+            Failure::Unavailable { retry_after } => self.wait_for(then, retry_after, Haste::Answer, now),
+            Failure::Unauthorized => self.wait_for(then, None, Haste::Answer, now),
+            Failure::Other if !self.reads_all() => self.wait_for(then, None, Haste::Answer, now),
+            Failure::Refused | Failure::Expired | Failure::Other => self.wait(then, None, now),
         }
     }
 
@@ -340,6 +380,11 @@ impl Machine {
         }
     }
 
+    /// Whether the present step reads the whole state, perhaps for the greater part in vain.
+    fn reads_all(&self) -> bool {
+        matches!(self.state, State::WatchList | State::List | State::ListWhole)
+    }
+
     fn relist(&self) -> State {
         if self.paged { State::List } else { State::WatchList }
     }
@@ -349,7 +394,12 @@ impl Machine {
     }
 
     fn wait(&mut self, then: Then, retry_after: Option<Duration>, now: Instant) -> State {
-        State::Wait { until: now + self.backoff.next(retry_after), then }
+        self.wait_for(then, retry_after, Haste::None, now)
+    }
+
+    fn wait_for(&mut self, then: Then, retry_after: Option<Duration>, haste: Haste, now: Instant) -> State {
+        let not_before = now + self.backoff.asked(retry_after);
+        State::Wait { until: now + self.backoff.next(retry_after), not_before, haste, then }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::machine::{Failure, Machine, Outcome, State, Then};
+use super::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use super::*;
 use crate::upstream::backoff::BackoffConfig;
 
@@ -32,8 +32,15 @@ impl Bench {
     /// The wait the machine is in: how long and for what.
     #[track_caller]
     fn waits(&self) -> (Duration, Then) {
-        let State::Wait { until, then } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
+        let State::Wait { until, then, .. } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
         (until - self.now, then)
+    }
+
+    /// What ends the wait before its time, and how soon at the earliest.
+    #[track_caller]
+    fn hastens(&self) -> (Haste, Duration) {
+        let State::Wait { not_before, haste, .. } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
+        (haste, not_before - self.now)
     }
 
     fn elapse(&mut self) -> State {
@@ -70,7 +77,7 @@ async fn watch_lists_without_an_end_become_pages() {
     let mut bench = Bench::new();
     bench.after(0, Outcome::Learned);
     for _ in 0..2 {
-        bench.after(1, Outcome::Broken);
+        bench.after(1, Outcome::Unfinished);
         assert_eq!(bench.elapse(), State::WatchList);
     }
     bench.after(1, Outcome::Ended { heard: true });
@@ -145,9 +152,58 @@ async fn waits_as_long_as_the_server_asks() {
     let (wait, then) = bench.waits();
     assert!(wait >= Duration::from_secs(20) && wait < Duration::from_secs(30), "{wait:?}");
     assert_eq!(then, Then::Check);
-    bench.elapse();
-    bench.after(0, Outcome::Failed(Failure::Forbidden));
+    assert!(bench.hastens().1 >= Duration::from_secs(20), "and nothing ends the wait before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_readable_and_is_forbidden_is_asked_for_again_soon_at_first() {
+    let mut bench = Bench::following();
+    bench.after(9, Outcome::Failed(Failure::Forbidden));
+    for _ in 0..2 {
+        assert!(bench.waits().0 < Duration::from_secs(5), "{:?}", bench.waits());
+        bench.elapse();
+        bench.after(0, Outcome::Failed(Failure::Forbidden));
+    }
     assert!(bench.waits().0 >= Duration::from_secs(30));
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Failed(Failure::Forbidden));
+    assert!(bench.waits().0 >= Duration::from_secs(30), "what was never readable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_small_requests_are_made_before_their_time() {
+    let unavailable = Outcome::Failed(Failure::Unavailable { retry_after: None });
+    for (outcome, haste) in [
+        (Outcome::Broken, Haste::Turn),
+        (unavailable, Haste::Answer),
+        (Outcome::Failed(Failure::NotFound), Haste::None),
+    ] {
+        let mut bench = Bench::following();
+        bench.after(9, outcome);
+        assert_eq!(bench.hastens().0, haste, "{outcome:?}");
+    }
+    for (outcome, haste) in [
+        (Outcome::Unfinished, Haste::None),
+        (unavailable, Haste::Answer),
+        (Outcome::Failed(Failure::Other), Haste::None),
+    ] {
+        let mut bench = Bench::new();
+        bench.after(0, Outcome::Learned);
+        bench.after(9, outcome);
+        assert_eq!(bench.hastens().0, haste, "a whole state, {outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_lists_that_said_nothing_teach_nothing() {
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Learned);
+    for _ in 0..5 {
+        bench.after(1, Outcome::Ended { heard: false });
+        assert_eq!(bench.elapse(), State::WatchList);
+        bench.after(1, Outcome::Broken);
+        assert_eq!(bench.elapse(), State::WatchList);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@ use super::tests::{World, client, config, config_map, reflect_into, resource};
 use super::*;
 use crate::cache::{Budget, CacheConfig, EndReason, WatcherEvent};
 use crate::sim::{Effect, Fault, Server, Verb};
+use crate::upstream::backoff::BackoffConfig;
 
 const MIB: usize = 1 << 20;
 

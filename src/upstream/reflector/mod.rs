@@ -2,6 +2,7 @@
 
 mod apply;
 mod bookmark;
+mod config;
 mod handle;
 mod machine;
 mod memory;
@@ -26,41 +27,22 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub use super::source::ListerWatcher;
+pub use config::ReflectorConfig;
 pub use handle::{Handle, ReflectorStatus};
 
-use self::machine::{Failure, Machine, Outcome, State};
+use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
-use super::backoff::BackoffConfig;
 use super::client::{RequestVerb, Upstream, UpstreamError};
 use super::error::Cause;
 use super::progress::Progress;
 use super::questions;
+use super::retries::Queue;
 use crate::cache::{ReplaceError, Writer};
 use crate::codec::Form;
 use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Unprintable};
 use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
-
-/// Settings of a reflector.
-#[derive(Clone, Debug)]
-pub struct ReflectorConfig {
-    /// Watches ask for a time between this and twice this, so that those of many reflectors do not end together.
-    pub watch_timeout: Duration,
-    /// How long after its asked time a watch that has not ended counts as dead.
-    pub grace: Duration,
-    /// How long a watch-list may say nothing before its end. The state comes as fast as the server can write it.
-    pub initial_idle: Duration,
-    /// Objects of one page where watch-lists are refused.
-    pub page_size: u32,
-    /// How long a server's refusal of watch-lists is remembered, for all reflectors of its API group.
-    pub refused_for: Duration,
-    /// The largest object or event, in bytes.
-    pub max_object: usize,
-    pub backoff: BackoffConfig,
-    /// When a state that did not fit into memory is tried again.
-    pub room: BackoffConfig,
-}
 
 /// Why a reflector is no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +69,10 @@ pub struct Reflector {
     stream: Option<EventStream>,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
+    /// Of all who wait for the same server.
+    queue: Arc<Queue>,
+    /// It was refused, and has not followed since.
+    refused: bool,
     claim_sender: mpsc::Sender<Progress>,
     /// Of a state that did not fit into memory.
     sample: Option<Sample>,
@@ -109,6 +95,7 @@ impl Reflector {
         let paged = is_listed(&upstream, &lister, &config);
         let (claim_sender, claims) = mpsc::channel(CLAIMS);
         let recoveries = upstream.recoveries();
+        let queue = upstream.retries().queue(&lister.resource);
         Self {
             machine: Machine::new(paged, config.backoff, config.room, now),
             handle: Handle::new(now),
@@ -120,6 +107,8 @@ impl Reflector {
             stream: None,
             claims,
             recoveries,
+            queue,
+            refused: false,
             claim_sender,
             sample: None,
         }
@@ -148,6 +137,14 @@ impl Reflector {
         self.machine.step(outcome, Instant::now());
         if matches!(outcome, Outcome::Learned | Outcome::Synced | Outcome::Current(_) | Outcome::Opened) {
             self.handle.heard(Instant::now());
+        }
+        match self.machine.state() {
+            State::Wait { haste, .. } => {
+                self.refused |= haste == Haste::Answer;
+                self.queue.trouble();
+            }
+            State::Follow if std::mem::take(&mut self.refused) => self.queue.answered(),
+            _ => {}
         }
         let machine = &self.machine;
         if machine.state() != State::Follow {
@@ -263,7 +260,7 @@ impl Reflector {
                 Err(error) => {
                     let failure = self.failed(&error);
                     // A server that does not know the parameters says that the request is wrong.
-                    let refused = matches!(error.code(), Some(400 | 405 | 422 | 501));
+                    let refused = error.is_refusal() && matches!(error.code(), Some(400 | 405 | 422 | 501));
                     return if refused { Outcome::Failed(Failure::Refused) } else { failure };
                 }
             };
@@ -305,7 +302,13 @@ impl Reflector {
                     self.note("the watch ended before the end of its initial events", 0);
                     return Outcome::Ended { heard: !objects.is_empty() };
                 }
-                Err(error) => return self.broken(&error),
+                Err(error) => {
+                    let unfinished = !objects.is_empty() || matches!(error, UpstreamError::Timeout { .. });
+                    return match self.broken(&error) {
+                        Outcome::Broken if unfinished => Outcome::Unfinished,
+                        outcome => outcome,
+                    };
+                }
             }
         }
     }
@@ -462,34 +465,12 @@ impl Reflector {
     }
 }
 
-// === impl ReflectorConfig ===
-
-impl Default for ReflectorConfig {
-    fn default() -> Self {
-        Self {
-            watch_timeout: Duration::from_secs(300),
-            grace: Duration::from_secs(15),
-            initial_idle: Duration::from_secs(15),
-            page_size: 500,
-            refused_for: Duration::from_secs(600),
-            max_object: 16 << 20,
-            backoff: BackoffConfig::default(),
-            room: BackoffConfig {
-                initial: Duration::from_secs(30),
-                max: Duration::from_secs(600),
-                reset_after: Duration::from_secs(600),
-                ..BackoffConfig::default()
-            },
-        }
-    }
-}
-
-/// An answer that is none, with what was wrong about it.
 /// Whether whole states are read by lists instead of watches that begin with them.
 fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
     lister.encoding == Encoding::Table || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
 }
 
+/// An answer that is none, with what was wrong about it.
 fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
     UpstreamError::Decode(Cause::new(error))
 }

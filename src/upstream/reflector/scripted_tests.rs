@@ -8,7 +8,7 @@ use super::tests::{SOON, config, reflect, resource};
 use super::*;
 use crate::cache::{self, CacheConfig, WatchCache};
 use crate::lifecycle::spawn;
-use crate::meta::{Encoding, FieldTable, Gvr, Scope};
+use crate::meta::{Encoding, FieldTable, Gvr, Scope, Status};
 use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
@@ -26,6 +26,11 @@ fn list(rv: u64, token: &str, names: &[&str]) -> String {
     )
 }
 
+/// What a server says that does not know watches which begin with the state.
+fn no_watch_lists() -> http::Response<crate::upstream::testing::Body> {
+    answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
+}
+
 fn names(cache: &WatchCache) -> Vec<String> {
     let snapshot = cache.snapshot().unwrap();
     snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
@@ -40,7 +45,7 @@ where
     FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let response = if query.contains("sendInitialEvents") {
-            answer(422, "")
+            no_watch_lists()
         } else if query.contains("watch=true") {
             let (sender, response) = streamed();
             open.lock().push(sender);
@@ -105,7 +110,7 @@ async fn a_list_that_is_behind_is_not_taken() {
     let server = FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let response = if query.contains("sendInitialEvents") {
-            answer(422, "")
+            no_watch_lists()
         } else if query.contains("watch=true") {
             let (sender, response) = streamed();
             streams.lock().push(sender);
@@ -141,7 +146,7 @@ async fn watches_that_end_at_once_are_not_opened_in_a_circle() {
     let server = FakeServer::plain(|request, _| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
         if query.contains("sendInitialEvents") {
-            answer(422, "")
+            no_watch_lists()
         } else if query.contains("watch=true") {
             answer(200, "")
         } else {
@@ -189,7 +194,7 @@ async fn events_that_expire_together_are_deleted_together() {
     let server = FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let response = if query.contains("sendInitialEvents") {
-            answer(422, "")
+            no_watch_lists()
         } else if query.contains("watch=true") {
             let (sender, response) = streamed();
             streams.lock().push(sender);
@@ -228,4 +233,56 @@ async fn events_that_expire_together_are_deleted_together() {
     world.until(|status| status.restarts == 1 && status.state == "follow").await;
     assert_eq!(names(&world.cache), ["f"]);
     assert_eq!((world.cache.resource_version(), world.handle.status().relists), (ResourceVersion(120), 0));
+}
+
+/// A reflector of protobuf before a server that answers everything so, after some moments.
+async fn of_protobuf(
+    answers: impl Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
+) -> Handle {
+    let server = FakeServer::plain(move |_, _| std::future::ready(answers())).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+    let lister = ListerWatcher {
+        resource: resource("", "configmaps", "ConfigMap"),
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        table: FieldTable::default(),
+        encoding: Encoding::Protobuf,
+        columns: Arc::default(),
+    };
+    let reflector = Reflector::new(upstream, lister, writer, config());
+    let handle = reflector.handle();
+    let task = spawn("reflector", reflector.run());
+    timeout(SOON, handle.wait_for(|status| status.failing.is_some())).await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    task.abort();
+    handle
+}
+
+#[tokio::test]
+async fn what_a_server_speaks_is_learnt_from_answers_that_make_sense() {
+    let refusal = || answer(406, Status::failure(406, "NotAcceptable", "only JSON").to_json());
+    for (what, learnt, handle) in [
+        ("a whole list", true, of_protobuf(|| answer(200, list(10, "", &["a"]))).await),
+        ("a refusal with a reason", true, of_protobuf(refusal).await),
+        ("nothing", false, of_protobuf(|| answer(200, "")).await),
+        ("half a list", false, of_protobuf(|| answer(200, list(10, "", &["a"]).split_at(60).0.to_owned())).await),
+        ("a page for people", false, of_protobuf(|| answer(406, "<html>not acceptable</html>")).await),
+        ("a list of nothing", false, of_protobuf(|| answer(200, "{}")).await),
+    ] {
+        assert_eq!(handle.is_unacceptable(), learnt, "{what}: {:?}", handle.status().last_error);
+        let refuses = if learnt { vec!["encoding"] } else { Vec::new() };
+        assert_eq!(handle.status().refuses(), refuses, "{what}");
+    }
+}
+
+/// What something before the apiserver says of rights is not believed either.
+#[tokio::test]
+async fn a_refusal_without_a_reason_is_not_the_apiservers() {
+    let handle = of_protobuf(|| answer(403, "blocked by the firewall")).await;
+    assert!(!handle.is_forbidden(), "{:?}", handle.status());
+    let handle = of_protobuf(|| answer(403, Status::failure(403, "Forbidden", "no").to_json())).await;
+    assert!(handle.is_forbidden());
+    assert_eq!(handle.status().refuses(), ["resource"]);
 }

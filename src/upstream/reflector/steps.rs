@@ -40,7 +40,7 @@ impl Reflector {
             State::Watch => self.watch().await,
             State::Follow => self.follow().await,
             State::Reset => self.reset(),
-            State::Wait { until, .. } => self.wait(until).await,
+            State::Wait { until, not_before, haste, .. } => self.wait(until, not_before, haste).await,
             State::Refused { until } => self.refused(until).await,
         }
     }

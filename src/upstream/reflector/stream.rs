@@ -12,8 +12,9 @@ use super::{ReflectorConfig, decode_error};
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
-use crate::meta::{Encoding, Moment, Object, ObjectKey, ResourceVersion, Status};
+use crate::meta::{Encoding, FieldTable, Moment, Object, ObjectKey, ResourceVersion, Status};
 use crate::upstream::client::{CallOptions, Upstream, UpstreamError, UpstreamMetrics};
+use crate::upstream::error::Cause;
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
 
@@ -50,7 +51,10 @@ impl EventStream {
         let options = options.header_timeout(HEAD_TIMEOUT);
         let (accept, asked) = (lister.accept(), Moment::now());
         let (head, chunks) = get(upstream, path, accept, Compression::Identity, &options).await?;
-        check_encoding(lister.encoding, head.headers())?;
+        if !is_as_asked(lister.encoding, head.headers()) {
+            // Learnt from a list alone, which can be read to see whether it is one.
+            return Err(UpstreamError::Decode(Cause::new("a watch in another encoding than was asked for")));
+        }
         upstream.warnings().learn(&lister.resource.gvr, head.headers());
         Ok(Self {
             chunks,
@@ -106,14 +110,33 @@ impl EventStream {
 }
 
 /// A server that does not know protobuf may answer in JSON instead of refusing.
-fn check_encoding(asked: Encoding, headers: &HeaderMap) -> Result<(), UpstreamError> {
-    let prefix = Format::media_type(Encoding::Protobuf, false).as_bytes();
-    let protobuf = headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(prefix));
-    if asked != Encoding::Protobuf || protobuf {
-        return Ok(());
+fn is_as_asked(asked: Encoding, headers: &HeaderMap) -> bool {
+    asked != Encoding::Protobuf || is_of_type(headers, Encoding::Protobuf)
+}
+
+fn is_of_type(headers: &HeaderMap, encoding: Encoding) -> bool {
+    let prefix = Format::media_type(encoding, false).as_bytes();
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(prefix))
+}
+
+/// What an answer in another encoding says: that the server does not speak the one that was asked for, if it is a whole
+/// list. Anything else is not the apiserver's.
+async fn other_encoding(headers: &HeaderMap, mut chunks: Chunks, config: &ReflectorConfig) -> UpstreamError {
+    let read = async {
+        let mut decoder = ListDecoder::new(Encoding::Json, config.max_object, FieldTable::default());
+        while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+            decoder.push(chunk);
+            while decoder.next().map_err(decode_error)?.is_some() {}
+            tokio::task::consume_budget().await;
+        }
+        decoder.finish().map_err(decode_error)
+    };
+    let is_list = is_of_type(headers, Encoding::Json) && read.await.is_ok_and(|meta| !meta.rv.is_zero());
+    if is_list {
+        let message = "the server answered in another encoding than protobuf";
+        return UpstreamError::Status(Box::new(Status::failure(406, "NotAcceptable", message)));
     }
-    let status = Status::failure(406, "NotAcceptable", "the server answered in another encoding than protobuf");
-    Err(UpstreamError::Status(Box::new(status)))
+    UpstreamError::Decode(Cause::new("neither protobuf nor a list in another encoding"))
 }
 
 /// Reads one page of a list; each item goes to `take` as it arrives. `None` once `take` wants no more.
@@ -128,7 +151,9 @@ pub(in crate::upstream) async fn read_page(
     let options = options.clone().header_timeout(HEAD_TIMEOUT);
     let (accept, asked) = (lister.accept(), Moment::now());
     let (head, mut chunks) = get(upstream, path, accept, Compression::Gzip, &options).await?;
-    check_encoding(lister.encoding, head.headers())?;
+    if !is_as_asked(lister.encoding, head.headers()) {
+        return Err(other_encoding(head.headers(), chunks, config).await);
+    }
     upstream.warnings().learn(&lister.resource.gvr, head.headers());
     let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {

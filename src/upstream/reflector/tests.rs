@@ -8,6 +8,7 @@ use crate::lifecycle::spawn;
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
 use crate::selector::{FieldSelector, LabelSelector, Predicate};
 use crate::sim::{Cut, Effect, Fault, Server, Verb};
+use crate::upstream::backoff::BackoffConfig;
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 

@@ -1,15 +1,21 @@
 //! What a reflector does when it cannot go on as it was.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng as _;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Reflector;
-use super::machine::{Failure, Outcome};
+use super::machine::{Failure, Haste, Outcome};
 use crate::codec::table::Unprintable;
 use crate::upstream::client::UpstreamError;
 use crate::upstream::progress::Progress;
+
+/// Reflectors that are called together begin within this time, and not at once.
+const STAGGER: Duration = Duration::from_millis(500);
 
 // === impl Reflector ===
 
@@ -23,17 +29,40 @@ impl Reflector {
         Outcome::WasReset
     }
 
-    pub(super) async fn wait(&mut self, until: Instant) -> Outcome {
-        loop {
+    /// Until the time has come, or is not to be waited for any more: the apiserver answers again, or others of ours, or it
+    /// is our turn to try.
+    pub(super) async fn wait(&mut self, until: Instant, not_before: Instant, haste: Haste) -> Outcome {
+        let (mut recoveries, mut answers) = (self.recoveries.clone(), self.queue.answers());
+        let called = async {
+            // The senders live in the client.
             tokio::select! {
-                () = sleep_until(until) => return Outcome::Elapsed,
-                // The apiserver was away and has answered somebody else. The sender lives in the client.
-                _ = self.recoveries.changed() => return Outcome::Elapsed,
+                _ = recoveries.changed() => {}
+                _ = answers.changed(), if haste == Haste::Answer => {}
+            }
+            sleep(STAGGER.mul_f64(rand::random())).await;
+            sleep_until(not_before).await;
+        };
+        // While the apiserver does not answer at all, the client looks for it, for everybody.
+        let has_turns = haste != Haste::None && self.upstream.is_reachable();
+        let (upstream, queue) = (self.upstream.clone(), Arc::clone(&self.queue));
+        let turn = async {
+            sleep_until(not_before).await;
+            queue.turn().await;
+            upstream.metrics().early_retries.fetch_add(1, Ordering::Relaxed);
+        };
+        let (mut called, mut turn) = (pin!(called), pin!(turn));
+        let outcome = loop {
+            tokio::select! {
+                () = sleep_until(until) => break Outcome::Elapsed,
+                () = &mut called => break Outcome::Elapsed,
+                () = &mut turn, if has_turns => break Outcome::Elapsed,
                 // What is proven stays true while the stream is away.
                 Some(claim) = self.claims.recv() => self.consider(claim),
-                () = self.writer.recalled() => return self.recalled(),
+                () = self.writer.recalled() => break self.recalled(),
             }
-        }
+        };
+        self.recoveries.mark_unchanged();
+        outcome
     }
 
     /// Takes for a bookmark what a probe has proved. A claim is made once the cache has what it starts from; one that
@@ -63,7 +92,9 @@ impl Reflector {
     }
 
     pub(super) fn failed(&mut self, error: &UpstreamError) -> Outcome {
-        let code = error.code().unwrap_or(0);
+        // Without a reason it is not the apiserver that answered, and what it says of rights and encodings is not believed.
+        let believed = !matches!(error.code(), Some(403 | 406)) || error.is_refusal();
+        let code = error.code().filter(|_| believed).unwrap_or(0);
         self.note(&error.to_string(), code);
         if let UpstreamError::Table(Unprintable::Changed | Unprintable::Definition) = error {
             return Outcome::Failed(Failure::Changed);

@@ -1,0 +1,105 @@
+//! What the client does by itself, so that the end of a trouble is noticed at once however long everybody backs off: it
+//! looks for an apiserver that does not answer, and for files of the configuration that have changed.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use http::Request;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::source::{Look, blocking};
+use super::{CallOptions, Identity, Inner, RequestVerb, Upstream, UpstreamError, empty};
+use crate::lifecycle;
+
+/// Between two attempts to reach the apiserver, of the whole process.
+const EVERY: Duration = Duration::from_secs(1);
+/// For connecting and an answer. A server that takes longer is found by the requests that wait for it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Attempts under way at once: one that hangs does not hold up the next.
+const AT_ONCE: usize = 3;
+/// After an exec plugin has failed, which is asked by every attempt.
+const AFTER_PLUGIN: Duration = Duration::from_secs(10);
+/// After a configuration that could not be read.
+const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
+
+/// It may be asked by everybody, is answered by whatever speaks HTTP, and of the apiserver's work costs the least.
+const PATH: &str = "/readyz";
+
+/// Starts both; they end with the client.
+pub(super) fn start(upstream: &Upstream) {
+    let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
+    lifecycle::spawn("upstream-seek", seek(inner, sought));
+    if !upstream.inner.current.load().files.is_empty() {
+        lifecycle::spawn("upstream-files", follow(Arc::downgrade(&upstream.inner)));
+    }
+}
+
+/// As long as the apiserver is sought: one attempt at a time on a new connection, which is everybody's once it is answered.
+async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
+    // The sender lives in the client.
+    while sought.wait_for(|sought| *sought).await.is_ok() {
+        let mut tick = interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut attempts = FuturesUnordered::new();
+        loop {
+            let found = async { sought.wait_for(|sought| !*sought).await.is_ok() };
+            tokio::select! {
+                found = found => if found { break } else { return },
+                _ = tick.tick(), if attempts.len() < AT_ONCE => {
+                    let Some(inner) = inner.upgrade() else { return };
+                    attempts.push(attempt(Upstream { inner }));
+                }
+                Some(()) = attempts.next() => {}
+            }
+        }
+    }
+}
+
+async fn attempt(upstream: Upstream) {
+    upstream.inner.metrics.seeks.fetch_add(1, Ordering::Relaxed);
+    upstream.check_files().await;
+    let options = CallOptions::new(RequestVerb::Probe, "");
+    let generation = upstream.inner.current.load_full();
+    let asking = async {
+        let request = Request::get(PATH).body(empty());
+        let request = request.map_err(|error| UpstreamError::Request(super::Cause::new(error)))?;
+        let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
+        generation.own.send_anew(request).await
+    };
+    let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
+    let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
+    upstream.learn(&result, &options);
+    if matches!(result, Err(UpstreamError::Auth(_))) {
+        sleep(AFTER_PLUGIN).await;
+    }
+}
+
+/// Reads the configuration anew when a file of it changes.
+async fn follow(inner: Weak<Inner>) {
+    let mut last: Option<Look> = None;
+    let mut pause = Duration::ZERO;
+    loop {
+        let Some(interval) = inner.upgrade().map(|inner| inner.config.check_interval) else { return };
+        sleep(interval.max(pause).max(Duration::from_millis(100))).await;
+        let Some(upstream) = inner.upgrade().map(|inner| Upstream { inner }) else { return };
+        let files = upstream.inner.current.load().files.clone();
+        let Ok(look) = blocking(move || Ok(files.look())).await else { continue };
+        pause = Duration::ZERO;
+        if last.as_ref() == Some(&look) {
+            continue;
+        }
+        let mut reload = upstream.inner.reload.lock().await;
+        last = match upstream.compare_files(&mut reload).await {
+            // With the new configuration come other files.
+            Ok(true) => None,
+            Ok(false) => Some(look),
+            Err(_unreadable) => {
+                pause = AFTER_UNREADABLE;
+                None
+            }
+        };
+    }
+}

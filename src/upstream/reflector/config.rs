@@ -1,0 +1,47 @@
+//! Settings of a reflector.
+
+use std::time::Duration;
+
+use crate::upstream::backoff::BackoffConfig;
+
+/// Settings of a reflector.
+#[derive(Clone, Debug)]
+pub struct ReflectorConfig {
+    /// Watches ask for a time between this and twice this, so that those of many reflectors do not end together.
+    pub watch_timeout: Duration,
+    /// How long after its asked time a watch that has not ended counts as dead.
+    pub grace: Duration,
+    /// How long a watch-list may say nothing before its end. The state comes as fast as the server can write it.
+    pub initial_idle: Duration,
+    /// Objects of one page where watch-lists are refused.
+    pub page_size: u32,
+    /// How long a server's refusal of watch-lists is remembered, for all reflectors of its API group.
+    pub refused_for: Duration,
+    /// The largest object or event, in bytes.
+    pub max_object: usize,
+    pub backoff: BackoffConfig,
+    /// When a state that did not fit into memory is tried again.
+    pub room: BackoffConfig,
+}
+
+// === impl ReflectorConfig ===
+
+impl Default for ReflectorConfig {
+    fn default() -> Self {
+        Self {
+            watch_timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(15),
+            initial_idle: Duration::from_secs(15),
+            page_size: 500,
+            refused_for: Duration::from_secs(600),
+            max_object: 16 << 20,
+            backoff: BackoffConfig::default(),
+            room: BackoffConfig {
+                initial: Duration::from_secs(30),
+                max: Duration::from_secs(600),
+                reset_after: Duration::from_secs(600),
+                ..BackoffConfig::default()
+            },
+        }
+    }
+}

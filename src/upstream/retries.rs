@@ -1,0 +1,156 @@
+//! Early attempts of reflectors that back off.
+//!
+//! Whoever backs off notices the end of a long trouble late. So of all that wait for one server, one after the other may
+//! try before its time, at a pace that does not depend on how many wait. When one of them that was refused follows again,
+//! the others that were need not wait any longer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::meta::{Origin, Resource};
+
+/// The queues of one apiserver.
+#[derive(Debug, Default)]
+pub(super) struct Retries {
+    /// By server: the kube-apiserver itself, what it serves of definitions, and each aggregated API group. As many as there
+    /// are informers at most.
+    queues: Mutex<HashMap<Box<str>, Arc<Queue>>>,
+}
+
+/// Those who wait for one server.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Held by whoever is next.
+    turn: tokio::sync::Mutex<()>,
+    trouble: Mutex<Option<Trouble>>,
+    /// Moves when one that was refused follows again.
+    answers: watch::Sender<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    since: Instant,
+    last: Instant,
+}
+
+/// Between two early attempts: an eighth of the time that the trouble has lasted, within these.
+const FASTEST: Duration = Duration::from_secs(1);
+const SLOWEST: Duration = Duration::from_secs(4);
+const PART: u32 = 8;
+
+/// A trouble after so long a peace is a new one.
+const PEACE: Duration = Duration::from_secs(30);
+
+/// Between two signals that a server answers again, so that one which answers some and refuses others is not stormed.
+const SIGNALS: Duration = Duration::from_secs(2);
+
+// === impl Retries ===
+
+impl Retries {
+    /// The queue for the server of a resource.
+    pub(super) fn queue(&self, resource: &Resource) -> Arc<Queue> {
+        let server = match resource.origin {
+            Origin::BuiltIn => "",
+            // Their conversion webhooks may fail for ever, which must not hold up the others.
+            Origin::Custom { .. } => "apiextensions.k8s.io",
+            _ => &resource.gvr.group,
+        };
+        let mut queues = self.queues.lock();
+        Arc::clone(queues.entry(server.into()).or_default())
+    }
+}
+
+// === impl Queue ===
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { turn: tokio::sync::Mutex::default(), trouble: Mutex::default(), answers: watch::Sender::default() }
+    }
+}
+
+impl Queue {
+    /// Somebody begins to wait.
+    pub(super) fn trouble(&self) {
+        let now = Instant::now();
+        let mut trouble = self.trouble.lock();
+        let since = trouble.filter(|trouble| now - trouble.last < PEACE).map_or(now, |trouble| trouble.since);
+        *trouble = Some(Trouble { since, last: now });
+    }
+
+    /// One that was refused follows again.
+    pub(super) fn answered(&self) {
+        let now = Instant::now();
+        self.answers.send_if_modified(|last| {
+            let is_due = last.is_none_or(|last| now - last >= SIGNALS);
+            if is_due {
+                *last = Some(now);
+            }
+            is_due
+        });
+    }
+
+    pub(super) fn answers(&self) -> watch::Receiver<Option<Instant>> {
+        self.answers.subscribe()
+    }
+
+    /// Waits for the turn to try: first come, first served. Whoever is dropped gives it up.
+    pub(super) async fn turn(&self) {
+        let _turn = self.turn.lock().await;
+        sleep(self.pace()).await;
+    }
+
+    fn pace(&self) -> Duration {
+        let lasted = self.trouble.lock().map_or(Duration::ZERO, |trouble| trouble.since.elapsed());
+        (lasted / PART).clamp(FASTEST, SLOWEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_wait_one_after_the_other_tries() {
+        let queue = Arc::new(Queue::default());
+        queue.trouble();
+        let started = Instant::now();
+        let turns = (0..5).map(|_| async {
+            queue.turn().await;
+            started.elapsed().as_secs()
+        });
+        assert_eq!(futures_util::future::join_all(turns).await, [1, 2, 3, 4, 5]);
+        // Whoever gives up does not hold up the next.
+        tokio::time::timeout(Duration::from_millis(100), queue.turn()).await.unwrap_err();
+        queue.turn().await;
+        assert!(started.elapsed() < Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pace_follows_the_length_of_the_trouble() {
+        let queue = Queue::default();
+        for (after, pace) in [(0, 1), (16, 2), (8, 3), (29, 4), (29, 4), (31, 1)] {
+            tokio::time::advance(Duration::from_secs(after)).await;
+            queue.trouble();
+            assert_eq!(queue.pace(), Duration::from_secs(pace), "{after}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn signals_are_bounded() {
+        let queue = Queue::default();
+        let mut answers = queue.answers();
+        let mut signals = 0;
+        for _ in 0..100 {
+            queue.answered();
+            signals += u32::from(answers.has_changed().unwrap());
+            answers.mark_unchanged();
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert_eq!(signals, 5);
+    }
+}

@@ -1,0 +1,88 @@
+//! A TCP relay in front of an apiserver: the network that loses what it is given, in one direction or in both.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use informerd::lifecycle;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What becomes of bytes. What a connection has lost it never gets back, so it stays dead when the fault is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loss {
+    #[default]
+    None,
+    /// What the daemon sends.
+    Up,
+    /// What the apiserver sends.
+    Down,
+    /// Everything, as in a black hole.
+    Both,
+    /// Connections are closed, new ones too.
+    Closed,
+}
+
+pub struct Relay {
+    pub address: SocketAddr,
+    loss: Arc<watch::Sender<Loss>>,
+}
+
+// === impl Relay ===
+
+impl Relay {
+    pub async fn before(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let loss = Arc::new(watch::Sender::default());
+        let state = Arc::clone(&loss);
+        lifecycle::spawn("relay", async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let mut losses = state.subscribe();
+                lifecycle::spawn("relayed", async move {
+                    let Ok(server) = TcpStream::connect(to).await else { return };
+                    let (client, server) = (client.into_split(), server.into_split());
+                    let up = pump(client.0, server.1, losses.clone(), Loss::Up);
+                    let down = pump(server.0, client.1, losses.clone(), Loss::Down);
+                    tokio::select! {
+                        _ = losses.wait_for(|loss| *loss == Loss::Closed) => {}
+                        ((), ()) = async { tokio::join!(up, down) } => {}
+                    }
+                });
+            }
+        });
+        Self { address, loss }
+    }
+
+    pub fn lose(&self, loss: Loss) {
+        self.loss.send_replace(loss);
+    }
+}
+
+async fn pump(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    mut losses: watch::Receiver<Loss>,
+    direction: Loss,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    let lost = |loss: &Loss| *loss == direction || *loss == Loss::Both;
+    let mut dead = false;
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read,
+            _ = losses.wait_for(lost), if !dead => {
+                dead = true;
+                continue;
+            }
+        };
+        let Ok(read @ 1..) = read else { break };
+        if !dead && to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+    // Not even an end is passed on.
+    if dead {
+        std::future::pending::<()>().await;
+    }
+}
