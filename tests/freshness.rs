@@ -56,6 +56,39 @@ async fn a_consistent_read_never_shows_a_past_that_a_restore_has_undone() {
     assert_eq!(rv(&list), rv(&Client::new(&server.url()).json(CONFIG_MAPS).await), "{list}");
 }
 
+/// The store is restored from a backup, and written to so much that it is past what we know before anybody asks for its
+/// revision. Its past is another one all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_store_that_has_overtaken_us_is_noticed() {
+    let server = Server::builder().revision(1000).start().await.unwrap();
+    server.create(config_map("kept")).unwrap();
+    let backup = server.revision();
+    for n in 0..5 {
+        server.create(config_map(&format!("undone-{n}"))).unwrap();
+    }
+    let through = Through::before(&server, "storeCheck: 1s\n").await;
+    let client = Client::new(&through.url);
+    let cached = async || {
+        let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+        let names =
+            list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(cached().await.len(), 6);
+    server.faults().rewind(backup);
+    for n in 0..20 {
+        server.create(config_map(&format!("new-{n:02}"))).unwrap();
+    }
+    let bound = tokio::time::Instant::now() + Duration::from_secs(30);
+    let mut names = cached().await;
+    while names.len() != 21 || names.iter().any(|name| name.starts_with("undone")) {
+        assert!(tokio::time::Instant::now() < bound, "30 s after the restore: {names:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        names = cached().await;
+    }
+    assert!(through.daemon.upstream.metrics().contradictions.load(std::sync::atomic::Ordering::Relaxed) > 0);
+}
+
 /// What the apiserver was asked about config maps since the last look: lists (also of one object), gets, and watches.
 struct Asked {
     server: Server,

@@ -173,6 +173,8 @@ async fn credentials_that_were_wrong_for_a_while() {
         sleep(Duration::from_millis(300)).await;
         real.relay.lose(Loss::None);
         sleep(seconds(6)).await;
+        let informers = scene.through.daemon.factory.informers();
+        assert!(informers.iter().all(|informer| informer.status().failing.is_some()), "{what}: {informers:?}");
         real.write(real.cluster.admin());
         let took = scene.first_event(&format!("credentials {what}"), async |n| real.change(n).await).await;
         assert!(took < SOON, "{what}: {took:?}");

@@ -164,6 +164,9 @@ const UPSTREAM_COUNTERS: &[PerProcess<UpstreamMetrics>] = &[
     ("upstream_received_events", "Events and bookmarks received by informers", |m| load(&m.received_events)),
     ("upstream_connects", "Connections opened to the apiserver", |m| load(&m.connects)),
     ("upstream_connect_errors", "Failed connections to the apiserver", |m| load(&m.connect_errors)),
+    ("upstream_contradictions", "Times the store contradicted an informer, as after a restore", |m| {
+        load(&m.contradictions)
+    }),
     ("upstream_seeks", "Attempts to reach an apiserver that did not answer, on a new connection", |m| load(&m.seeks)),
     ("upstream_early_retries", "Attempts of informers before the time that they back off for", |m| {
         load(&m.early_retries)

@@ -184,6 +184,8 @@ impl Daemon {
         let definitions = async move { following.watch_definitions(forced).await };
         lifecycle::spawn_supervised("definitions", definitions, fatal);
         lifecycle::spawn_supervised("informers", factory.clone().tend(), fatal);
+        let audits = factory.clone().audit(config.informer.store_check);
+        lifecycle::spawn_supervised("audit", audits, fatal);
         lifecycle::spawn(
             "readiness",
             become_ready(factory.clone(), discovery, upstream.recoveries(), latches, drain.clone()),

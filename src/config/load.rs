@@ -112,6 +112,7 @@ impl Loader<'_> {
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
         let idle_timeout = self.parse("idleTimeout", positive_duration);
         let max_informers = self.parse("limits.maxInformers", positive_count);
+        let store_check = self.duration("storeCheck");
         let queues = self.queues();
         let window = self.window();
         let memory = self.parse("limits.memory", parse_memory);
@@ -134,7 +135,12 @@ impl Loader<'_> {
             state_dir,
             drop_in_dir,
             lend_identity,
-            informer: InformerConfig { rules, idle_timeout: idle_timeout?, max_informers: max_informers? },
+            informer: InformerConfig {
+                rules,
+                idle_timeout: idle_timeout?,
+                max_informers: max_informers?,
+                store_check: store_check?,
+            },
             reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
             queues: queues?,
             window: window?,

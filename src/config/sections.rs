@@ -57,6 +57,8 @@ pub struct InformerConfig {
     pub rules: Vec<ResourceRule>,
     pub idle_timeout: Duration,
     pub max_informers: usize,
+    /// How often each informer is compared with the store; zero: never.
+    pub store_check: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

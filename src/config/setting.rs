@@ -217,6 +217,12 @@ pub const SETTINGS: &[Setting] = &[
         "whether gets and lists over 128 KiB are compressed for clients that accept gzip, as by the apiserver",
     ),
     one("idleTimeout", "duration", "10m", "an informer without readers for this long is stopped"),
+    one(
+        "storeCheck",
+        "duration",
+        "30s",
+        "how often an informer is compared with the apiserver's store, to notice one that was restored from a backup; 0s: never",
+    ),
     one("queueLinger", "duration", "5m", "a work queue without workers is kept for this long"),
     one("window.minAge", "duration", "75s", "events younger than this are kept while the two maxima allow"),
     one("window.maxEvents", "count", "102400", "events kept per informer at most"),

@@ -211,6 +211,14 @@ impl Factory {
         }
     }
 
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.inner.upstream
+    }
+
+    pub(super) async fn draining(&self) {
+        self.inner.drain.draining().await;
+    }
+
     pub(super) fn ledger(&self) -> &Mutex<Ledger> {
         &self.inner.ledger
     }

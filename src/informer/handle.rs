@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, Gvr, Resource, ResourceVersion};
+use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
@@ -42,6 +43,8 @@ pub struct Informer {
     backfiller: Backfiller,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
+    /// Of the comparisons with the store. Held during one.
+    pub(super) suspects: tokio::sync::Mutex<Suspects>,
     /// Reads answered from caches of this resource.
     served: Arc<AtomicU64>,
     /// How long proofs took, for all informers.
@@ -92,6 +95,7 @@ impl Informer {
             backfiller,
             pinned,
             stop: CancellationToken::new(),
+            suspects: tokio::sync::Mutex::default(),
             served: Arc::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),

@@ -1,5 +1,6 @@
 //! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
 
+mod audit;
 mod choice;
 mod coverage;
 mod demand;

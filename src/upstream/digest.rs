@@ -35,6 +35,11 @@ impl Digest {
         Self { rv, asked, objects }
     }
 
+    /// All there are, by key; `None` if they were more than asked for.
+    pub(super) fn objects(&self) -> Option<&[(ObjectKey, ResourceVersion)]> {
+        self.objects.as_deref()
+    }
+
     /// Whether the snapshot holds exactly these objects in the part that was read, and so is its state at [`Self::rv`].
     pub(super) fn is_of(&self, snapshot: &Snapshot, part: Option<&Predicate>) -> bool {
         let Some(objects) = &self.objects else { return false };

@@ -54,6 +54,8 @@ pub struct UpstreamMetrics {
     pub connects: AtomicU64,
     /// Connection attempts that failed.
     pub connect_errors: AtomicU64,
+    /// Times the store was seen to have another past than an informer.
+    pub contradictions: AtomicU64,
     /// Attempts to reach an apiserver that did not answer.
     pub seeks: AtomicU64,
     /// Attempts of informers that backed off, before their time.

@@ -1,6 +1,7 @@
 //! The only room that talks to the kube-apiserver on the daemon's own behalf: its client, discovery, the reflector that
 //! feeds a cache, and the probe that proves how fresh a cache is.
 
+mod audit;
 pub mod backfill;
 mod backoff;
 pub mod client;
@@ -24,6 +25,7 @@ mod stamp;
 mod testing;
 mod turns;
 
+pub use audit::Suspects;
 pub use backfill::Backfiller;
 pub use backoff::BackoffConfig;
 pub use client::{CallOptions, Identity, Upstream};

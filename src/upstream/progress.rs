@@ -22,6 +22,7 @@ use tracing::{Instrument as _, Span};
 
 use super::client::Upstream;
 use super::comparison::Part;
+use super::digest::Digest;
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
@@ -156,6 +157,12 @@ impl ProgressProbe {
         let span = self.span("prove", "a digest of the collection");
         let asked = self.questions.digest(&self.upstream, &self.source, cache, part, since, pace);
         asked.instrument(span).await
+    }
+
+    /// A digest of everything, asked for at or after `since`.
+    pub(super) async fn whole(&self, cache: &WatchCache, since: Instant) -> Result<Arc<Digest>, UpstreamError> {
+        let span = self.span("audit", "a digest of the collection");
+        self.questions.whole(&self.upstream, &self.source, cache, since).instrument(span).await
     }
 
     /// The newest state, if it is at or past `rv`, or if the newest digest of the part, or of everything, shows it to

@@ -134,6 +134,20 @@ impl Questions {
         cache.newest().max(self.comparisons.of(None).revision()).max(of_part)
     }
 
+    /// A digest of everything.
+    pub(super) async fn whole(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        since: Instant,
+    ) -> Result<Arc<Digest>, UpstreamError> {
+        let read = Box::pin(self.read_digest(upstream, source, cache, None));
+        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, read).await?;
+        self.remember(digest.rv, asked);
+        Ok(digest)
+    }
+
     fn remember(&self, rv: ResourceVersion, asked: Instant) -> Word {
         let word = Word { rv, asked };
         self.odds.heard(rv, asked);

@@ -75,6 +75,13 @@ struct Turn<'a, T> {
     result: Option<Result<Answer<T>, UpstreamError>>,
 }
 
+// === impl Pace ===
+
+impl Pace {
+    /// Of whoever asks seldom.
+    pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
+}
+
 // === impl Turns ===
 
 impl<T: Clone> Turns<T> {

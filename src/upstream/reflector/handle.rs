@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
@@ -61,6 +62,9 @@ struct Shared {
     rv: AtomicU64,
     /// Objects of a first state that is worth reading.
     most: AtomicUsize,
+    /// Told that the state contradicts the store, and how.
+    doubted: Notify,
+    doubt: Mutex<String>,
 }
 
 /// What changes with states and not with events.
@@ -139,6 +143,8 @@ impl Handle {
                 last_heard: Stamp::new(now),
                 rv: zero(),
                 most: AtomicUsize::new(usize::MAX),
+                doubted: Notify::new(),
+                doubt: Mutex::default(),
             }),
         }
     }
@@ -195,6 +201,19 @@ impl Handle {
 
     pub(super) fn most(&self) -> usize {
         self.shared.most.load(Ordering::Relaxed)
+    }
+
+    /// The state contradicts the store, as far as could be seen from outside. A reflector that follows looks for itself;
+    /// one that does anything else is about to.
+    pub fn doubt(&self, why: &str) {
+        why.clone_into(&mut self.shared.doubt.lock());
+        self.shared.doubted.notify_waiters();
+    }
+
+    /// Waits for a doubt, from now on.
+    pub(super) async fn doubted(&self) -> String {
+        self.shared.doubted.notified().await;
+        self.shared.doubt.lock().clone()
     }
 
     /// The memory of the caches has no room for the state at present.

@@ -408,6 +408,8 @@ impl Reflector {
         // Deletions of one revision, of which there may be more. Those that the end of the stream finds here come again.
         let mut expired: Vec<Object> = Vec::new();
         let mut recalled = std::pin::pin!(self.writer.recalled());
+        let handle = self.handle.clone();
+        let mut doubted = std::pin::pin!(handle.doubted());
         loop {
             let until = if expired.is_empty() { stream.deadline } else { Instant::now() + TOGETHER };
             let frame = tokio::select! {
@@ -417,6 +419,7 @@ impl Reflector {
                     continue;
                 }
                 () = &mut recalled => return self.recalled(),
+                why = &mut doubted => return self.contradicted(&why),
             };
             let held = expired.len();
             let (expires, complete) = match &frame {

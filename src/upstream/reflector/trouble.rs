@@ -79,6 +79,15 @@ impl Reflector {
         self.config.watch_timeout.mul_f64(rand::rng().random_range(1.0..2.0))
     }
 
+    /// The store has another past than ours. The whole state is asked for, and settles it.
+    pub(super) fn contradicted(&mut self, why: &str) -> Outcome {
+        self.upstream.metrics().contradictions.fetch_add(1, Ordering::Relaxed);
+        let resource = &self.lister.resource.gvr;
+        tracing::warn!(%resource, why, "the apiserver's store contradicts the cache: perhaps it was restored from a backup");
+        self.note(why, 0);
+        Outcome::WentBack
+    }
+
     /// The stream broke, or what came by it was no event.
     pub(super) fn broken(&mut self, error: &UpstreamError) -> Outcome {
         if let UpstreamError::Table(_) = error {

@@ -1,0 +1,153 @@
+//! Whether a cache is of the store that the apiserver has now. One that was restored from a backup has another past.
+//!
+//! Revisions count the changes of a store, so its past contradicts ours in one of three ways. It is at a revision below
+//! ours. Or it holds an object at a revision that we are complete up to, and we do not hold it at that revision. Or it does
+//! not hold an object that we hold, at a revision that we have become complete up to since, and no event has said so.
+//!
+//! A large collection is compared by its revision alone. What the apiserver answers from a cache of its own that has not
+//! noticed, contradicts nothing.
+
+use tokio::time::Instant;
+
+use super::digest::Digest;
+use super::error::UpstreamError;
+use super::progress::ProgressProbe;
+use super::turns::Pace;
+use crate::cache::{Snapshot, WatchCache};
+use crate::meta::{ObjectKey, ResourceVersion, Scope};
+
+/// Objects that we hold and that the store did not, which may be because their deletion is on its way.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    at: ResourceVersion,
+    gone: Vec<(ObjectKey, ResourceVersion)>,
+}
+
+/// Collections of more objects are compared by their revision alone: their metadata would cost the apiserver more than the
+/// question is worth.
+const MOST: usize = 500;
+/// Suspects remembered.
+const MOST_SUSPECTS: usize = 64;
+
+// === impl ProgressProbe ===
+
+impl ProgressProbe {
+    /// Compares the cache with the store; says how they contradict each other, if they do.
+    ///
+    /// # Errors
+    /// When the apiserver does not say what the store holds.
+    pub async fn audit(&self, cache: &WatchCache, suspects: &mut Suspects) -> Result<Option<String>, UpstreamError> {
+        // In this order: the state has everything up to the revision that it is compared by.
+        let complete = cache.resource_version();
+        let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(None) };
+        let now = Instant::now();
+        let (digest, rv) = if snapshot.len() > MOST {
+            (None, self.revision(now, Pace::AT_ONCE).await?.rv)
+        } else {
+            let digest = self.whole(cache, now).await?;
+            (Some(digest.clone()), digest.rv)
+        };
+        if rv < newest {
+            return Ok(Some(format!("the apiserver is at resource version {rv}, behind ours, {newest}")));
+        }
+        Ok(digest.and_then(|digest| suspects.compare(&digest, &snapshot, complete)))
+    }
+}
+
+// === impl Suspects ===
+
+impl Suspects {
+    fn compare(&mut self, digest: &Digest, ours: &Snapshot, complete: ResourceVersion) -> Option<String> {
+        let theirs = digest.objects()?;
+        for (key, rv) in theirs.iter().filter(|(_, rv)| *rv <= complete) {
+            match ours.get(key) {
+                Some(held) if held.rv == *rv => {}
+                Some(held) => return Some(format!("{key} is at resource version {rv}, and at {} here", held.rv)),
+                None => return Some(format!("{key} is there since resource version {rv}, and not here")),
+            }
+        }
+        let is_held = |key: &ObjectKey, rv: ResourceVersion| ours.get(key).is_some_and(|held| held.rv == rv);
+        if complete >= self.at
+            && let Some((key, rv)) = self.gone.iter().find(|(key, rv)| is_held(key, *rv))
+        {
+            return Some(format!("{key}, of resource version {rv}, is here and not there"));
+        }
+        let all = Scope::all();
+        let is_missing = |key: &ObjectKey| theirs.binary_search_by(|(theirs, _)| theirs.cmp(key)).is_err();
+        let missing = ours.range(&all, None).filter(|held| is_missing(&held.key));
+        self.gone = missing.take(MOST_SUSPECTS).map(|held| (held.key.clone(), held.rv)).collect();
+        self.at = digest.rv;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cache::{self, CacheConfig, Order, Writer};
+    use crate::meta::{AttributesBuilder, EventType, Gvr, Object, Raw};
+
+    fn object(name: &str, rv: u64) -> Object {
+        let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
+        Object::new(ObjectKey::new("a", name), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw)
+    }
+
+    /// `x@5` and `y@7` at 10.
+    async fn held() -> (Writer, WatchCache) {
+        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        let objects = vec![Arc::new(object("x", 5)), Arc::new(object("y", 7))];
+        writer.replace(objects, ResourceVersion(10)).await.unwrap();
+        (writer, cache)
+    }
+
+    fn compare(suspects: &mut Suspects, cache: &WatchCache, rv: u64, theirs: &[(&str, u64)]) -> Option<String> {
+        let theirs = theirs.iter().map(|(name, rv)| (ObjectKey::new("a", *name), ResourceVersion(*rv)));
+        let digest = Digest::new(ResourceVersion(rv), Order::now(), Some(theirs.collect()));
+        suspects.compare(&digest, &cache.snapshot().unwrap(), cache.resource_version())
+    }
+
+    #[tokio::test]
+    async fn what_may_be_on_its_way_contradicts_nothing() {
+        let (_writer, cache) = held().await;
+        for theirs in
+            [&[("x", 5), ("y", 7)][..], &[("x", 5), ("y", 12)], &[("x", 5), ("y", 7), ("z", 11)], &[("x", 5)], &[]]
+        {
+            assert_eq!(compare(&mut Suspects::default(), &cache, 20, theirs), None, "{theirs:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn another_past_shows_though_the_store_has_overtaken_us() {
+        let (_writer, cache) = held().await;
+        for (theirs, why) in [
+            (&[("x", 4), ("y", 7)][..], "a/x is at resource version 4, and at 5 here"),
+            (&[("x", 9), ("y", 7)], "a/x is at resource version 9, and at 5 here"),
+            (&[("x", 5), ("y", 7), ("z", 10)], "a/z is there since resource version 10, and not here"),
+        ] {
+            assert_eq!(compare(&mut Suspects::default(), &cache, 20, theirs).as_deref(), Some(why));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_without_an_event_shows_once_we_are_past_it() {
+        let (mut writer, cache) = held().await;
+        let mut suspects = Suspects::default();
+        assert_eq!(compare(&mut suspects, &cache, 20, &[("x", 5)]), None);
+        assert_eq!(compare(&mut suspects, &cache, 21, &[("x", 5)]), None, "its deletion may be on its way");
+        writer.progress(ResourceVersion(25));
+        let why = compare(&mut suspects, &cache, 26, &[("x", 5)]);
+        assert_eq!(why.as_deref(), Some("a/y, of resource version 7, is here and not there"));
+        assert!(compare(&mut suspects, &cache, 27, &[("x", 5)]).is_some(), "and is not forgotten");
+
+        let (mut writer, cache) = held().await;
+        let mut suspects = Suspects::default();
+        assert_eq!(compare(&mut suspects, &cache, 20, &[("x", 5)]), None);
+        writer.apply(EventType::Deleted, object("y", 19)).await.unwrap();
+        writer.progress(ResourceVersion(25));
+        assert_eq!(compare(&mut suspects, &cache, 26, &[("x", 5)]), None);
+    }
+}
