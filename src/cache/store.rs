@@ -30,7 +30,7 @@ pub struct StateId {
 }
 
 /// Counts the lineages of all caches of the process.
-static LINEAGES: AtomicU64 = AtomicU64::new(0);
+static LINEAGES: AtomicU64 = AtomicU64::new(1);
 
 /// The state of one resource at one resourceVersion. Cloning takes constant time.
 #[derive(Clone, Debug)]
@@ -152,6 +152,11 @@ impl Snapshot {
     /// Its name among all states of all caches.
     pub fn id(&self) -> StateId {
         StateId { lineage: self.inner.store.lineage, rv: self.inner.rv }
+    }
+
+    /// States of one lineage came out of each other by events. A whole state that says otherwise begins another.
+    pub fn lineage(&self) -> u64 {
+        self.inner.store.lineage
     }
 
     /// Number of objects, all namespaces.

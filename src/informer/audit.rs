@@ -1,6 +1,7 @@
 //! Compares what informers hold with what the store does, now and then: a store that was restored from a backup has another
 //! past, and nothing else need ever tell.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng as _;
@@ -8,10 +9,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{Factory, Informer};
 use crate::meta::Origin;
-use crate::upstream::Suspects;
+use crate::upstream::{Finding, Suspects};
 
 /// For one comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The event of a deletion comes within this.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 // === impl Factory ===
 
@@ -56,11 +59,36 @@ impl Informer {
             return;
         }
         let mut suspects = self.suspects.lock().await;
-        if let Ok(Some(_)) = self.probe.audit(&self.cache, &mut suspects).await
-            && let Ok(Some(why)) = self.probe.audit(&self.cache, &mut suspects).await
-        {
-            *suspects = Suspects::default();
-            self.reflector.doubt(&why);
+        let Ok(finding) = self.probe.audit(&self.cache, &mut suspects).await else { return };
+        if let Finding::Detached(_) = finding {
+            // Its deletion may be on its way.
+            sleep(ON_ITS_WAY).await;
         }
+        let again =
+            if finding == Finding::Agrees { return } else { self.probe.audit(&self.cache, &mut suspects).await };
+        match (finding, again) {
+            (Finding::Contradicts(_), Ok(Finding::Contradicts(why))) => {
+                *suspects = Suspects::default();
+                self.reflector.doubt(&why);
+            }
+            (Finding::Detached(_), Ok(Finding::Detached(why))) => self.detach(&why),
+            _ => {}
+        }
+    }
+
+    /// The apiserver's cache, which we follow, is of another past than its store, which gets read. They are left to it.
+    fn detach(&self, why: &str) {
+        let lineage = self.cache.snapshot().map_or(0, |snapshot| snapshot.lineage());
+        if self.detached.swap(lineage, Ordering::Relaxed) != lineage {
+            let what_to_do =
+                "the apiserver lists what its store does not hold: restart the kube-apiservers after a restore";
+            tracing::error!(informer = %self.key, why, "{what_to_do}");
+        }
+    }
+
+    /// Whether the apiserver lists what its store does not hold, since this state was read.
+    pub fn is_detached(&self) -> bool {
+        let detached = self.detached.load(Ordering::Relaxed);
+        detached != 0 && self.cache.snapshot().is_some_and(|snapshot| snapshot.lineage() == detached)
     }
 }

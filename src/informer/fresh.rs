@@ -117,6 +117,9 @@ impl Informer {
                 return Ok(Fresh { snapshot, at_once: false, store: None });
             }
         }
+        if need.verb == Verb::Get && newest && self.is_detached() {
+            return Err(NotFresh::Dearer);
+        }
         let _waiting = self.waits.enter();
         let situation = self.situation(need);
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;

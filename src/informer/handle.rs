@@ -45,6 +45,8 @@ pub struct Informer {
     pub(super) stop: CancellationToken,
     /// Of the comparisons with the store. Held during one.
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
+    /// The lineage of the state that the apiserver lists and its store does not hold; zero for none.
+    pub(super) detached: AtomicU64,
     /// Reads answered from caches of this resource.
     served: Arc<AtomicU64>,
     /// How long proofs took, for all informers.
@@ -96,6 +98,7 @@ impl Informer {
             pinned,
             stop: CancellationToken::new(),
             suspects: tokio::sync::Mutex::default(),
+            detached: AtomicU64::new(0),
             served: Arc::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),

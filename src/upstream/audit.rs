@@ -4,42 +4,65 @@
 //! ours. Or it holds an object at a revision that we are complete up to, and we do not hold it at that revision. Or it does
 //! not hold an object that we hold, at a revision that we have become complete up to since, and no event has said so.
 //!
-//! A large collection is compared by its revision alone. What the apiserver answers from a cache of its own that has not
-//! noticed, contradicts nothing.
+//! A large collection is compared by its revision alone.
+//!
+//! An apiserver whose store was set back under it goes on answering lists and watches from its own cache, which contradicts
+//! nothing. A get alone reads the store, so one object is got as well: the newest of the comparison before, which is the
+//! likeliest to be undone.
 
 use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
-use super::progress::ProgressProbe;
+use super::metadata::{ACCEPT_OBJECT, Item};
+use super::metrics::RequestVerb;
+use super::progress::{HEAD_TIMEOUT, ProgressProbe};
+use super::reader::get_json;
 use super::turns::Pace;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
 
-/// Objects that we hold and that the store did not, which may be because their deletion is on its way.
+/// What the next comparison is to look at.
 #[derive(Debug, Default)]
 pub struct Suspects {
     at: ResourceVersion,
+    /// Objects that we hold and that the store did not, which may be because their deletion is on its way.
     gone: Vec<(ObjectKey, ResourceVersion)>,
+    /// The newest object.
+    newest: Option<(ObjectKey, ResourceVersion)>,
+}
+
+/// What a comparison has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    Agrees,
+    /// The apiserver tells of another past than ours.
+    Contradicts(String),
+    /// The apiserver's own cache is of another past than its store.
+    Detached(String),
 }
 
 /// Collections of more objects are compared by their revision alone: their metadata would cost the apiserver more than the
 /// question is worth.
 const MOST: usize = 500;
+/// Objects among which the newest is looked for.
+const MOST_LOOKS: usize = 20_000;
+/// Of one object's metadata.
+const MOST_BYTES: usize = 2 << 20;
 /// Suspects remembered.
 const MOST_SUSPECTS: usize = 64;
 
 // === impl ProgressProbe ===
 
 impl ProgressProbe {
-    /// Compares the cache with the store; says how they contradict each other, if they do.
+    /// Compares the cache with the store.
     ///
     /// # Errors
     /// When the apiserver does not say what the store holds.
-    pub async fn audit(&self, cache: &WatchCache, suspects: &mut Suspects) -> Result<Option<String>, UpstreamError> {
+    pub async fn audit(&self, cache: &WatchCache, suspects: &mut Suspects) -> Result<Finding, UpstreamError> {
         // In this order: the state has everything up to the revision that it is compared by.
         let complete = cache.resource_version();
-        let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(None) };
+        let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(Finding::Agrees) };
         let now = Instant::now();
         let (digest, rv) = if snapshot.len() > MOST {
             (None, self.revision(now, Pace::AT_ONCE).await?.rv)
@@ -48,9 +71,41 @@ impl ProgressProbe {
             (Some(digest.clone()), digest.rv)
         };
         if rv < newest {
-            return Ok(Some(format!("the apiserver is at resource version {rv}, behind ours, {newest}")));
+            let why = format!("the apiserver is at resource version {rv}, behind ours, {newest}");
+            return Ok(Finding::Contradicts(why));
         }
-        Ok(digest.and_then(|digest| suspects.compare(&digest, &snapshot, complete)))
+        if let Some(why) = digest.and_then(|digest| suspects.compare(&digest, &snapshot, complete)) {
+            return Ok(Finding::Contradicts(why));
+        }
+        let undone = self.undone(&snapshot, suspects).await?;
+        if undone.is_none() {
+            let all = Scope::all();
+            let newest = snapshot.range(&all, None).take(MOST_LOOKS).max_by_key(|object| object.rv);
+            suspects.newest = newest.map(|object| (object.key.clone(), object.rv));
+        }
+        Ok(undone.map_or(Finding::Agrees, Finding::Detached))
+    }
+
+    /// Whether the store does not hold what we hold and the apiserver lists.
+    async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<String>, UpstreamError> {
+        let Some((key, rv)) = &suspects.newest else { return Ok(None) };
+        // Those that expire may be gone for a while before anybody is told.
+        if self.source.expires() || ours.get(key).is_none_or(|held| held.rv != *rv) {
+            return Ok(None);
+        }
+        let path = self.source.object_path(key);
+        let options = self.source.options(RequestVerb::Get).header_timeout(HEAD_TIMEOUT);
+        let got = get_json::<Item>(&self.upstream, &path, ACCEPT_OBJECT, &options, MOST_BYTES).await;
+        let there = match got {
+            Ok((_, item)) => item.metadata.rv()?,
+            Err(error) if error.code() == Some(404) && error.is_refusal() => ResourceVersion::ZERO,
+            Err(error) => return Err(error),
+        };
+        let describe = || match there {
+            ResourceVersion::ZERO => format!("{key} is listed at resource version {rv}, and not there"),
+            there => format!("{key} is listed at resource version {rv}, and is at {there}"),
+        };
+        Ok((there < *rv).then(describe))
     }
 }
 

@@ -57,8 +57,8 @@ struct ListMetadata {
 }
 
 #[derive(Debug, Deserialize)]
-struct Item {
-    metadata: Metadata,
+pub(super) struct Item {
+    pub(super) metadata: Metadata,
 }
 
 #[derive(Deserialize)]

@@ -25,7 +25,7 @@ mod stamp;
 mod testing;
 mod turns;
 
-pub use audit::Suspects;
+pub use audit::{Finding, Suspects};
 pub use backfill::Backfiller;
 pub use backoff::BackoffConfig;
 pub use client::{CallOptions, Identity, Upstream};

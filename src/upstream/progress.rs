@@ -76,8 +76,8 @@ pub enum ProveError {
 
 /// Proves the freshness of one informer's cache. Any number of readers share its requests.
 pub struct ProgressProbe {
-    upstream: Upstream,
-    source: ListerWatcher,
+    pub(super) upstream: Upstream,
+    pub(super) source: ListerWatcher,
     claims: mpsc::Sender<Progress>,
     questions: Arc<Questions>,
     /// Held by the one reader whose watch is running; the others wait for what it finds.

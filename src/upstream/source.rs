@@ -60,6 +60,12 @@ impl ListerWatcher {
         self.query(&format!("{parameters}{and}includeObject=Object"))
     }
 
+    /// The path of one object.
+    pub(super) fn object_path(&self, key: &ObjectKey) -> String {
+        let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
+        format!("{}/{}", self.resource.gvr.path(namespace), utf8_percent_encode(key.name(), KEPT))
+    }
+
     /// What the objects are asked for as.
     pub(super) fn accept(&self) -> &'static str {
         match self.encoding {
