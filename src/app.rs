@@ -2,6 +2,7 @@
 
 mod certificates;
 pub mod check;
+mod clock;
 mod collect;
 mod convert;
 pub mod daemon;

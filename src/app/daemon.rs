@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::certificates::Validity;
+use super::clock;
 use super::collect::Rooms;
 use super::convert;
 use super::distributions::Distributions;
@@ -74,6 +75,7 @@ impl Daemon {
         let memory = Memory::of(&config.memory);
         let upstream = Upstream::new(source.clone(), memory.upstream()).await?;
         let discovery = Discovery::new(upstream.clone());
+        lifecycle::spawn("clock", clock::watch(drain.clone()));
         let factory = Factory::new(
             convert::factory(config, memory.budget()),
             upstream.clone(),

@@ -20,6 +20,7 @@ mod handshake;
 mod io;
 mod list_body;
 pub mod listener;
+mod local_ca;
 pub mod metrics;
 mod newcomer;
 pub mod patient;

@@ -1,33 +1,26 @@
 //! Serving certificates: from files that are read again when they change, or issued by a CA of our own.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::client_certificates::{AnyClient, NoTickets};
 use super::config::{CertificateFiles, TlsConfig};
+use super::local_ca::Authority;
 
-const CA_CERTIFICATE: &str = "ca.crt";
-const CA_KEY: &str = "ca.key";
-const CA_YEARS: i16 = 10;
-/// How many days a self-issued serving certificate is valid. It is replaced each day the process is awake: the clock of
-/// the wait stands still while a machine sleeps.
-const LEAF_DAYS: i64 = 90;
-const LEAF_RENEWAL: Duration = Duration::from_secs(86_400);
+/// How often a CA of our own is looked after: whether its certificate is to be replaced, and whether it is still to be
+/// written.
+const TENDED: Duration = Duration::from_secs(60);
 
 /// The certificate of the `https` listeners, replaced in place when it changes.
 #[derive(Debug)]
@@ -70,15 +63,6 @@ enum Source {
     },
 }
 
-/// A CA of our own. Its key never leaves the state directory and this process.
-#[derive(Debug)]
-struct Authority {
-    certificate_file: PathBuf,
-    certificate: CertificateDer<'static>,
-    key: String,
-    names: Vec<String>,
-}
-
 #[derive(Debug)]
 struct Resolver {
     current: ArcSwapOption<CertifiedKey>,
@@ -90,7 +74,7 @@ impl Certificates {
     /// Reads or issues the certificate; `addresses` are the listen addresses, which a self-issued one names.
     ///
     /// # Errors
-    /// Files that cannot be read or do not belong together, or a state directory that cannot be written.
+    /// Files that cannot be read or do not belong together.
     pub fn load(config: &TlsConfig, addresses: &[IpAddr]) -> Result<Self, TlsError> {
         let (source, first) = match &config.files {
             None if config.given => (Source::Given { names: names(config, addresses) }, None),
@@ -170,11 +154,17 @@ impl Certificates {
     pub async fn keep_fresh(self: Arc<Self>) {
         let interval = match self.source {
             Source::Files { .. } => self.reload_interval,
-            Source::SelfIssued(_) => LEAF_RENEWAL,
+            Source::SelfIssued(_) => TENDED,
             Source::Given { .. } => return std::future::pending().await,
         };
         loop {
             tokio::time::sleep(interval).await;
+            if let Source::SelfIssued(authority) = &self.source {
+                authority.save_again();
+                if !authority.is_due() {
+                    continue;
+                }
+            }
             match self.refresh() {
                 Ok(true) => tracing::info!("serving certificate replaced"),
                 Ok(false) => {}
@@ -212,71 +202,6 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-// === impl Authority ===
-
-impl Authority {
-    /// Takes the CA out of the directory, or makes one there.
-    fn open(directory: &Path, names: Vec<String>) -> Result<Self, TlsError> {
-        let (certificate_file, key_file) = (directory.join(CA_CERTIFICATE), directory.join(CA_KEY));
-        if !key_file.exists() || !certificate_file.exists() {
-            Self::make(directory, &certificate_file, &key_file)?;
-        }
-        let failed = |error| TlsError::File { path: key_file.clone(), error };
-        // Of its group's members some may be meant to: Kubernetes gives the files of volumes to groups.
-        if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
-            return Err(TlsError::Exposed(key_file));
-        }
-        let key = fs::read_to_string(&key_file).map_err(failed)?;
-        let certificate = CertificateDer::from_pem_file(&certificate_file)
-            .map_err(|error| TlsError::Pem { path: certificate_file.clone(), error })?;
-        let public = KeyPair::from_pem(&key)?.public_key_raw().to_vec();
-        if memchr::memmem::find(&certificate, &public).is_none() {
-            return Err(TlsError::Mismatch(certificate_file));
-        }
-        Ok(Self { certificate_file, certificate, key, names })
-    }
-
-    fn make(directory: &Path, certificate_file: &Path, key_file: &Path) -> Result<(), TlsError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |error| TlsError::File { path, error }
-        };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
-        let key = KeyPair::generate()?;
-        let mut params = Self::params();
-        set_validity(&mut params, jiff::Span::new().years(CA_YEARS));
-        let certificate = params.self_signed(&key)?;
-        write_atomically(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
-        write_atomically(certificate_file, certificate.pem().as_bytes(), 0o644).map_err(failed(certificate_file))
-    }
-
-    /// What stands in every CA of ours. The name and the key identifier are all that issuing needs, so the certificate
-    /// on disk is never parsed.
-    fn params() -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "informerd local CA");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params
-    }
-
-    fn issue(&self) -> Result<CertifiedKey, TlsError> {
-        let mut params = CertificateParams::new(self.names.clone())?;
-        set_validity(&mut params, jiff::Span::new().days(LEAF_DAYS));
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "informerd");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &Issuer::new(Self::params(), KeyPair::from_pem(&self.key)?))?;
-        let chain = vec![certificate.der().clone(), self.certificate.clone()];
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Ok(CertifiedKey::from_der(chain, key, &provider())?)
-    }
-}
-
 fn names(config: &TlsConfig, addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> =
         ["localhost", "informerd.local", "127.0.0.1", "::1"].into_iter().map(str::to_owned).collect();
@@ -308,7 +233,7 @@ fn server_config(
     Ok(config)
 }
 
-fn provider() -> CryptoProvider {
+pub(super) fn provider() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
 
@@ -327,24 +252,6 @@ fn certified(files: &CertificateFiles, certificate: &[u8], key: &[u8]) -> Result
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
     // Checks that the two belong together.
     Ok(CertifiedKey::from_der(chain, key, &provider())?)
-}
-
-/// Readers see the old file or the new one, never a part.
-fn write_atomically(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
-}
-
-/// From yesterday, for clocks that go after ours, until `lifetime` from now.
-fn set_validity(params: &mut CertificateParams, lifetime: jiff::Span) {
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let part = |n: i8| u8::try_from(n).unwrap_or(1);
-    let day = |date: jiff::civil::Date| rcgen::date_time_ymd(date.year().into(), part(date.month()), part(date.day()));
-    params.not_before = day(today.saturating_sub(jiff::Span::new().days(1)));
-    params.not_after = day(today.saturating_add(lifetime));
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 use rustls::pki_types::ServerName;
+use std::os::unix::fs::PermissionsExt as _;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
+use crate::http::local_ca::CA_KEY;
 
 fn config(directory: &Path) -> TlsConfig {
     TlsConfig {
@@ -97,7 +100,6 @@ async fn the_ca_outlives_the_process() {
 
 #[test]
 fn the_key_is_private() {
-    use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     Certificates::load(&config(directory.path()), &[]).unwrap();
     let mode = |name| fs::metadata(directory.path().join("state").join(name)).unwrap().permissions().mode() & 0o777;
@@ -122,8 +124,8 @@ async fn files_are_read_again_when_they_change() {
     let files =
         CertificateFiles { certificate: directory.path().join("tls.crt"), key: directory.path().join("tls.key") };
     let write = |which: &str| {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
         if which != "key" {
             fs::write(&files.certificate, certificate.pem()).unwrap();
         }

@@ -75,7 +75,7 @@ impl Lines {
     /// Opens the log, and starts its task.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The file cannot be opened, and not because the disk is full.
     pub fn start(log: &'static str, to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
         let writer = match to {
             LinesTo::Stdout => {
@@ -85,9 +85,18 @@ impl Lines {
             }
             LinesTo::File { path, max_size, max_files } => {
                 let failed = |error| LinesError { log, path: path.clone(), error };
-                let file = open(path).map_err(failed)?;
-                let size = file.metadata().map_err(failed)?.len();
-                let file = Some(fs::File::from_std(file));
+                let (file, size) = match open(path) {
+                    Ok(file) => {
+                        let size = file.metadata().map_err(failed)?.len();
+                        (Some(fs::File::from_std(file)), size)
+                    }
+                    // As while it runs: lines are dropped and counted until there is room.
+                    Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                        tracing::error!(log, path = %path.display(), %error, "the log cannot be opened, and is tried again");
+                        (None, 0)
+                    }
+                    Err(error) => return Err(failed(error)),
+                };
                 Writer::File { file, path: path.clone(), size, max_size: *max_size, max_files: *max_files, torn: false }
             }
         };
