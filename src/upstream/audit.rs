@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn compare(suspects: &mut Suspects, cache: &WatchCache, rv: u64, theirs: &[(&str, u64)]) -> Option<String> {
-        let theirs = theirs.iter().map(|(name, rv)| (ObjectKey::new("a", *name), ResourceVersion(*rv)));
+        let theirs = theirs.iter().map(|(name, rv)| (ObjectKey::new("a", name), ResourceVersion(*rv)));
         let digest = Digest::new(ResourceVersion(rv), Order::now(), Some(theirs.collect()));
         suspects.compare(&digest, &cache.snapshot().unwrap(), cache.resource_version())
     }

@@ -23,7 +23,7 @@ pub(super) struct Retries {
 }
 
 /// Those who wait for one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Held by whoever is next.
     turn: tokio::sync::Mutex<()>,
@@ -66,12 +66,6 @@ impl Retries {
 }
 
 // === impl Queue ===
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self { turn: tokio::sync::Mutex::default(), trouble: Mutex::default(), answers: watch::Sender::default() }
-    }
-}
 
 impl Queue {
     /// Somebody begins to wait.
