@@ -27,6 +27,8 @@ pub(super) struct Keeper {
     recoveries: watch::Sender<u64>,
     /// Whether the apiserver is to be looked for: it does not answer, or a connection to it broke or does not come about.
     sought: watch::Sender<bool>,
+    /// Counts the times it was found. What hangs since before that is begun anew, also where the apiserver was only doubted.
+    found: watch::Sender<u64>,
 }
 
 /// An error's text is cut to this many bytes.
@@ -37,7 +39,8 @@ const LONGEST_ERROR: usize = 512;
 impl Keeper {
     pub(super) fn new() -> Self {
         let health = Health { reachable: false, since: Instant::now(), error: None };
-        Self { health: Mutex::new(health), recoveries: watch::Sender::new(0), sought: watch::Sender::new(false) }
+        let (recoveries, sought, found) = (watch::Sender::new(0), watch::Sender::new(false), watch::Sender::new(0));
+        Self { health: Mutex::new(health), recoveries, sought, found }
     }
 
     pub(super) fn health(&self) -> Health {
@@ -57,6 +60,11 @@ impl Keeper {
         self.sought.subscribe()
     }
 
+    /// Moves when the apiserver that was looked for answers.
+    pub(super) fn found(&self) -> watch::Receiver<u64> {
+        self.found.subscribe()
+    }
+
     /// A connection broke, or takes long to come about: perhaps the apiserver does not answer any more.
     pub(super) fn doubt(&self) {
         self.seek(true);
@@ -68,8 +76,8 @@ impl Keeper {
     }
 
     fn seek(&self, seek: bool) {
-        if *self.sought.borrow() != seek {
-            self.sought.send_replace(seek);
+        if *self.sought.borrow() != seek && self.sought.send_replace(seek) != seek && !seek {
+            self.found.send_modify(|count| *count += 1);
         }
     }
 

@@ -317,11 +317,11 @@ impl Upstream {
         Err(UpstreamError::Busy)
     }
 
-    /// Returns once the apiserver answers again after it did not, if that took a while.
+    /// Returns once the apiserver was found after it did not answer, if that took a while.
     async fn overtaken(&self) {
-        let (asked, mut recoveries) = (Instant::now(), self.recoveries());
+        let (asked, mut found) = (Instant::now(), self.inner.health.found());
         // The sender lives in `self`.
-        while recoveries.changed().await.is_err() || asked.elapsed() < OVERTAKEN {}
+        while found.changed().await.is_err() || asked.elapsed() < OVERTAKEN {}
     }
 
     async fn prepare(

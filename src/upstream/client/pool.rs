@@ -297,13 +297,13 @@ impl Pool {
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
-    /// Adds a connection, unless the apiserver begins to answer meanwhile: then there may be one already, and what hangs
+    /// Adds a connection, unless the apiserver answers elsewhere meanwhile: then there may be one already, and what hangs
     /// is tried anew.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let mut recoveries = self.keeper.recoveries();
+        let mut found = self.keeper.found();
         let (io, protocol) = tokio::select! {
             connected = self.connect(true) => connected?,
-            _ = recoveries.changed() => return Ok(()),
+            _ = found.changed() => return Ok(()),
         };
         match protocol {
             Protocol::Http1 => {
@@ -324,11 +324,11 @@ impl Pool {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        let mut recoveries = self.keeper.recoveries();
+        let mut found = self.keeper.found();
         loop {
             let io = tokio::select! {
                 connected = self.connect(false) => connected?.0,
-                _ = recoveries.changed() => continue,
+                _ = found.changed() => continue,
             };
             let idle = self.handshake1(io).await?;
             return Ok((idle.id, idle.sender));
