@@ -220,7 +220,7 @@ pub const SETTINGS: &[Setting] = &[
     one(
         "storeCheck",
         "duration",
-        "30s",
+        "10m",
         "how often an informer is compared with the apiserver's store, to notice one that was restored from a backup; 0s: never",
     ),
     one("queueLinger", "duration", "5m", "a work queue without workers is kept for this long"),
