@@ -90,7 +90,6 @@ const MAX_MOVES: usize = 8;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE: usize = 32;
 
-
 // === impl Pool ===
 
 impl Pool {
