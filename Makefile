@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` (or `cargo run --release -- demo`) and `make test`.
 
-.PHONY: test demo build fmt clean-cache
+.PHONY: test demo build fmt advisories clean-cache
 
 # Everything that must hold: formatting, lints, the judge, every test. What it needs and lacks, it fetches.
 test:
@@ -14,6 +14,11 @@ demo:
 
 fmt:
 	cargo fmt --all
+
+# Known vulnerabilities of the dependencies. The database is fetched; without a network the one that was fetched last is used.
+advisories:
+	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	cargo deny check advisories || cargo deny --offline check advisories
 
 # Forgets what `make test` keeps outside the checkout (build artefacts, the judge, tools it installed).
 clean-cache:
