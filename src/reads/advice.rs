@@ -23,7 +23,7 @@ impl ForwardReason {
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
             Self::Memory => "the memory of the caches has no room for the resource",
             Self::Seldom => {
-                "the resource is read too seldom in this form (tables, protobuf) for an informer of its own"
+                "the resource is read too seldom in this form (tables, protobuf), or only a small part of it is read, for an informer of its own"
             }
             Self::TableCells => "it is a table with cells that tell times in a way that is not known here",
             Self::NotSynced => "the informer of the resource has not got its first list yet",
