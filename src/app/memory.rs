@@ -206,7 +206,9 @@ fn kernel_bytes(root: &Path) -> u64 {
     let Some(path) = cgroups.lines().find_map(|line| line.strip_prefix("0::")) else { return 0 };
     let mount = root.join("sys/fs/cgroup");
     // A container may see its own cgroup as the root.
-    let places = [mount.join(path.trim_start_matches('/')), mount];
+    let mut places = vec![mount.join(path.trim_start_matches('/')), mount];
+    // That of the whole machine has no limit, and what it counts is not ours.
+    places.retain(|place| place.join("memory.max").exists());
     let stat = places.iter().find_map(|place| fs::read_to_string(place.join("memory.stat")).ok()).unwrap_or_default();
     let counted = ["sock", "kernel_stack", "pagetables", "slab_unreclaimable"];
     let numbers = stat.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| counted.contains(name));

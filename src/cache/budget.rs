@@ -232,7 +232,9 @@ impl Account {
                 others += accounts.leaving();
             }
             let room = (inner.limit - inner.limit / 10).saturating_sub(others);
-            let hinder = recalled || inner.pressure.level() > Level::Calm && bytes > loading;
+            // Before memory is short, a state that is held and only read anew does not have to go.
+            let most = if entry.held == 0 { Level::Calm } else { Level::Tight };
+            let hinder = recalled || inner.pressure.level() > most && bytes > loading;
             if bytes <= room && !hinder {
                 accounts.set(self.id, None, Some(bytes));
                 drop(accounts);

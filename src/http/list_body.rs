@@ -238,10 +238,14 @@ impl Leashes {
     /// short, those that were not for [`HURRY`].
     pub async fn watch(self, timeout: Duration, pressure: Pressure, metrics: Arc<HttpMetrics>) {
         let mut changes = pressure.changes();
+        let mut swept = Instant::now();
         loop {
             let patience = if *changes.borrow_and_update() == Level::Short { HURRY.min(timeout) } else { timeout };
             tokio::select! {
-                () = tokio::time::sleep(patience / 4) => metrics.lists_stalled.add(self.sweep(patience)),
+                () = tokio::time::sleep_until(swept + patience / 4) => {
+                    metrics.lists_stalled.add(self.sweep(patience));
+                    swept = Instant::now();
+                }
                 // It lives as long as this.
                 _ = changes.changed() => {}
             }

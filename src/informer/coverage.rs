@@ -78,19 +78,19 @@ impl Factory {
         if !(resource.verbs.list && resource.verbs.watch) {
             return Ok(Coverage::None(NoCoverage::NotReadable));
         }
-        let configured = self.rules().scopes(gvr);
-        if !configured.is_empty() {
-            for scope in configured {
-                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
-                    return open(scope);
-                }
-            }
-            return Ok(Coverage::None(NoCoverage::OutOfScope));
-        }
         let permitted = |coverage| match coverage {
             Coverage::By(informer) if informer.reflector.is_forbidden() => Coverage::None(NoCoverage::Forbidden),
             other => other,
         };
+        let configured = self.rules().scopes(gvr);
+        if !configured.is_empty() {
+            for scope in configured {
+                if scope_predicate(resource, &scope).is_some_and(|selects| predicate.implies(&selects)) {
+                    return Ok(permitted(open(scope)?));
+                }
+            }
+            return Ok(Coverage::None(NoCoverage::OutOfScope));
+        }
         let namespace = predicate.scope.namespace.clone().filter(|_| resource.namespaced);
         let scope = namespace.map(|namespace| InformerScope { namespace: Some(namespace), ..Default::default() });
         if let Some(scope) = &scope
@@ -104,7 +104,7 @@ impl Factory {
             // Not everywhere: perhaps in the request's own namespace.
             Coverage::None(NoCoverage::Forbidden) => true,
             // All of it would be too dear.
-            Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_known_large(gvr, encoding),
+            Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_in_parts(gvr, encoding),
             _ => return Ok(everywhere),
         };
         let Some(scope) = scope else { return Ok(everywhere) };
@@ -115,23 +115,26 @@ impl Factory {
         Ok(permitted(open(scope)?))
     }
 
-    fn is_known_large(&self, gvr: &Gvr, encoding: Encoding) -> bool {
+    /// Whether single namespaces are to have informers of their own, which leave half of the places to others.
+    fn is_in_parts(&self, gvr: &Gvr, encoding: Encoding) -> bool {
+        let parts = self.informers().iter().filter(|informer| informer.key.scope.namespace.is_some()).count();
+        if parts >= self.most_informers() / 2 {
+            return false;
+        }
         let key = InformerKey { gvr: gvr.clone(), scope: InformerScope::default(), encoding };
         self.ledger().lock().size(&key, Instant::now()).is_some()
     }
 
-    /// The informer of a namespace, where none of all namespaces runs.
+    /// The informer of a namespace. As long as it runs its readers stay with it, also where one of all namespaces runs by now:
+    /// they know its revisions, and its window reaches back to them.
     fn of_namespace(
         &self,
         resource: &Arc<Resource>,
         scope: &InformerScope,
         encoding: Encoding,
     ) -> Option<Arc<Informer>> {
-        let key = |scope| InformerKey { gvr: resource.gvr.clone(), scope, encoding };
-        if self.holding(resource, &key(InformerScope::default())).is_some() {
-            return None;
-        }
-        let informer = self.holding(resource, &key(scope.clone())).filter(|informer| informer.cache.is_ready())?;
+        let key = InformerKey { gvr: resource.gvr.clone(), scope: scope.clone(), encoding };
+        let informer = self.holding(resource, &key).filter(|informer| informer.cache.is_ready())?;
         informer.touch();
         Some(informer)
     }

@@ -25,7 +25,7 @@ pub struct Use {
     pub selected: bool,
     /// Rows of a page.
     pub limit: Option<usize>,
-    /// It is a watch: the apiserver would have to serve it for as long as it lasts.
+    /// It is a watch: the apiserver would have to serve it for as long as it lasts. Or nobody but an informer can serve it.
     pub lasts: bool,
 }
 
@@ -105,9 +105,11 @@ impl Ledger {
     /// The objects of a key turned out to be more than a few reads of a part of them are worth.
     pub fn is_large(&mut self, key: &InformerKey, objects: usize, now: Instant) {
         self.sizes.retain(|_, (_, until)| *until > now);
-        if self.sizes.len() < ENTRIES {
-            self.sizes.insert(key.clone(), (objects, now + HALF_LIFE));
+        if self.sizes.len() >= ENTRIES {
+            let oldest = self.sizes.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
+            oldest.map(|key| self.sizes.remove(&key));
         }
+        self.sizes.insert(key.clone(), (objects, now + HALF_LIFE));
     }
 
     /// How many objects the informer of a key would have, if they are known to be many.

@@ -97,6 +97,10 @@ impl Factory {
         &self.inner.config.rules
     }
 
+    pub(super) fn most_informers(&self) -> usize {
+        self.inner.config.max_informers
+    }
+
     /// Whether the bound on informers is reached.
     pub(super) fn is_full(&self) -> bool {
         self.inner.informers.lock().len() >= self.inner.config.max_informers

@@ -112,6 +112,8 @@ impl Body for Paced {
                 return Poll::Pending;
             }
         }
+        // Its client goes on after all.
+        this.out.given_up.store(false, Ordering::Release);
         *this.out.full.lock() = None;
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
         Poll::Ready(frame.map(|frame| {

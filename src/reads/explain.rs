@@ -106,7 +106,7 @@ impl Reads {
             options.validate().map_err(|_| ForwardReason::Invalid)?;
         }
         let mut read = self.resolve(request).await?;
-        read.rows.lasts = verb == Verb::Watch;
+        read.rows.lasts |= verb == Verb::Watch;
         let need = match verb {
             Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {

@@ -452,7 +452,7 @@ fn rows(request: &ReadRequest) -> Use {
         named: request.name.is_some(),
         selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
         limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
-        lasts: false,
+        lasts: request.local,
     }
 }
 

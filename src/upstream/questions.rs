@@ -226,11 +226,17 @@ pub(super) async fn revision(
     source: &ListerWatcher,
 ) -> Result<(ResourceVersion, Option<ConnectionId>), UpstreamError> {
     let answer = match read_keys(upstream, &source.nothing(), 1, |_, _| {}).await {
-        // An aggregated apiserver that selects by no fields.
-        Err(UpstreamError::Status(status)) if status.code == 400 => read_keys(upstream, source, 1, |_, _| {}).await,
+        Err(error) if is_of_question(&error) => read_keys(upstream, source, 1, |_, _| {}).await,
         answer => answer,
     };
     answer.map(|(meta, connection)| (meta.rv, connection))
+}
+
+/// Whether a plain list may be answered all the same: an aggregated apiserver may select by no fields, or not say of what
+/// revision nothing is, and an authorizer may forbid the namespace.
+fn is_of_question(error: &UpstreamError) -> bool {
+    matches!(error.code(), Some(400..=428 | 500 | 501) if error.code() != Some(401))
+        || matches!(error, UpstreamError::Decode(_))
 }
 
 /// Reads the metadata of up to `limit` objects, in protobuf where the server speaks it: half of what JSON costs.

@@ -296,14 +296,9 @@ impl Pool {
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
-    /// Adds a connection, unless the apiserver answers elsewhere meanwhile: then there may be one already, and what hangs
-    /// is tried anew.
+    /// Adds a connection, unless this hangs while the apiserver answers elsewhere: then there may be one already.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let mut found = self.keeper.found();
-        let (io, protocol) = tokio::select! {
-            connected = self.connect(true) => connected?,
-            _ = found.changed() => return Ok(()),
-        };
+        let Some((io, protocol)) = Box::pin(self.connect_or_give_up(true)).await? else { return Ok(()) };
         match protocol {
             Protocol::Http1 => {
                 let idle = self.handshake1(io).await?;
@@ -323,14 +318,11 @@ impl Pool {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        let mut found = self.keeper.found();
         loop {
-            let io = tokio::select! {
-                connected = self.connect(false) => connected?.0,
-                _ = found.changed() => continue,
-            };
-            let idle = self.handshake1(io).await?;
-            return Ok((idle.id, idle.sender));
+            if let Some((io, _)) = Box::pin(self.connect_or_give_up(false)).await? {
+                let idle = self.handshake1(io).await?;
+                return Ok((idle.id, idle.sender));
+            }
         }
     }
 

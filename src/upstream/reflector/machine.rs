@@ -361,6 +361,8 @@ impl Machine {
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
             Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
+            // Whole lists are not for trying.
+            Failure::Unavailable { retry_after } if self.reads_all() => self.wait(then, retry_after, now),
             Failure::Unavailable { retry_after } => self.wait_for(then, retry_after, Haste::Answer, now),
             Failure::Unauthorized => self.wait_for(then, None, Haste::Answer, now),
             Failure::Other if !self.reads_all() => self.wait_for(then, None, Haste::Answer, now),
