@@ -315,8 +315,14 @@ mod tests {
     fn what_the_kernel_holds_is_counted() {
         let stat = "anon 5000\nfile 7000\nkernel_stack 10\npagetables 20\nsock 300\nslab_reclaimable 9\nslab_unreclaimable 4\n";
         let of = |files: &[(&str, &str)]| kernel_bytes(machine(files).path());
-        assert_eq!(of(&[("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.stat", stat)]), 334);
-        assert_eq!(of(&[("proc/self/cgroup", "0::/../b\n"), ("sys/fs/cgroup/memory.stat", stat)]), 334);
+        let limited = |cgroup: &str, place: &str| {
+            let (stat_file, max) = (format!("{place}/memory.stat"), format!("{place}/memory.max"));
+            of(&[("proc/self/cgroup", cgroup), (&stat_file, stat), (&max, "max\n")])
+        };
+        assert_eq!(limited("0::/a\n", "sys/fs/cgroup/a"), 334);
+        assert_eq!(limited("0::/../b\n", "sys/fs/cgroup"), 334);
+        let of_the_machine = [("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.stat", stat)];
+        assert_eq!(of(&of_the_machine), 0);
         assert_eq!(of(&[("proc/self/cgroup", "4:memory:/a\n0::/\n")]), 0);
     }
 

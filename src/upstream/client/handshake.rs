@@ -27,8 +27,6 @@ const WINDOW_STREAMS: u32 = 100;
 
 /// A connection that takes longer than this to come about.
 const SLOW: Duration = Duration::from_secs(1);
-/// A connection that has not come about after this hangs, if the apiserver answers elsewhere.
-const HANGS: Duration = Duration::from_secs(3);
 
 // === impl Pool ===
 
@@ -43,17 +41,16 @@ impl Pool {
         connecting.await
     }
 
-    /// `None` where this hangs while the apiserver answers elsewhere: it is to be tried anew. What is only slow goes on.
-    pub(super) async fn connect_or_give_up(&self, offer_http2: bool) -> Result<Option<(Io, Protocol)>, UpstreamError> {
-        let (begun, mut found) = (Instant::now(), self.keeper.found());
-        let mut connecting = pin!(self.connect(offer_http2));
-        loop {
-            tokio::select! {
-                connected = &mut connecting => return connected.map(Some),
-                _ = found.changed() => if begun.elapsed() >= HANGS {
-                    return Ok(None);
-                }
-            }
+    /// `None` where the apiserver is found elsewhere before this comes about: what hangs is to be tried anew. But only once,
+    /// because it may just be slow.
+    pub(super) async fn connect_unless_found(
+        &self,
+        offer_http2: bool,
+    ) -> Result<Option<(Io, Protocol)>, UpstreamError> {
+        let mut found = self.keeper.found();
+        tokio::select! {
+            connected = self.connect(offer_http2) => connected.map(Some),
+            _ = found.changed() => Ok(None),
         }
     }
 

@@ -298,7 +298,13 @@ impl Pool {
 
     /// Adds a connection, unless this hangs while the apiserver answers elsewhere: then there may be one already.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let Some((io, protocol)) = Box::pin(self.connect_or_give_up(true)).await? else { return Ok(()) };
+        let connected = Box::pin(self.connect_unless_found(true)).await?;
+        let is_there = |pool: &Self| !matches!(pool.pick(&mut pool.state.lock(), None), Pick::Dial);
+        let (io, protocol) = match connected {
+            Some(connected) => connected,
+            None if is_there(self) => return Ok(()),
+            None => Box::pin(self.connect(true)).await?,
+        };
         match protocol {
             Protocol::Http1 => {
                 let idle = self.handshake1(io).await?;
@@ -318,12 +324,12 @@ impl Pool {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        loop {
-            if let Some((io, _)) = Box::pin(self.connect_or_give_up(false)).await? {
-                let idle = self.handshake1(io).await?;
-                return Ok((idle.id, idle.sender));
-            }
-        }
+        let io = match Box::pin(self.connect_unless_found(false)).await? {
+            Some((io, _)) => io,
+            None => Box::pin(self.connect(false)).await?.0,
+        };
+        let idle = self.handshake1(io).await?;
+        Ok((idle.id, idle.sender))
     }
 
     fn take_idle(&self) -> Option<Idle> {

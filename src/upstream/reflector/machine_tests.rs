@@ -182,11 +182,9 @@ async fn only_small_requests_are_made_before_their_time() {
         bench.after(9, outcome);
         assert_eq!(bench.hastens().0, haste, "{outcome:?}");
     }
-    for (outcome, haste) in [
-        (Outcome::Unfinished, Haste::None),
-        (unavailable, Haste::Answer),
-        (Outcome::Failed(Failure::Other), Haste::None),
-    ] {
+    for (outcome, haste) in
+        [(Outcome::Unfinished, Haste::None), (unavailable, Haste::None), (Outcome::Failed(Failure::Other), Haste::None)]
+    {
         let mut bench = Bench::new();
         bench.after(0, Outcome::Learned);
         bench.after(9, outcome);
