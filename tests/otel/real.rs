@@ -148,7 +148,8 @@ async fn a_kube_apiservers_own_spans_join() {
     let asked = receiver.span("what that asks", by("informerd", "GET configmaps", probe.id.clone())).await;
     assert_eq!(asked.attributes["informerd.verb"], "probe");
     receiver.span("its proof", by("informerd", "prove configmaps", read.id.clone())).await;
-    let theirs = "GET /api/v1/namespaces/{:namespace}/configmaps";
+    // The list of one name.
+    let theirs = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
     receiver.span("the apiserver's list", by("apiserver", theirs, asked.id.clone())).await;
     for kind in ["tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io"] {
         let review = receiver.span(kind, |span| span.service == "informerd" && span.name == kind).await;
