@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol};
+use super::handshake::HANGS;
 use super::health::Keeper;
 use super::replay::{Replay, was_refused};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
@@ -298,12 +299,15 @@ impl Pool {
 
     /// Adds a connection, unless this hangs while the apiserver answers elsewhere: then there may be one already.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let connected = Box::pin(self.connect_unless_found(true)).await?;
+        let connected = Box::pin(self.connect_unless_found(true, Duration::ZERO)).await?;
         let is_there = |pool: &Self| !matches!(pool.pick(&mut pool.state.lock(), None), Pick::Dial);
         let (io, protocol) = match connected {
             Some(connected) => connected,
             None if is_there(self) => return Ok(()),
-            None => Box::pin(self.connect(true)).await?,
+            None => match Box::pin(self.connect_unless_found(true, HANGS)).await? {
+                Some(connected) => connected,
+                None => return Ok(()),
+            },
         };
         match protocol {
             Protocol::Http1 => {
@@ -324,12 +328,14 @@ impl Pool {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        let io = match Box::pin(self.connect_unless_found(false)).await? {
-            Some((io, _)) => io,
-            None => Box::pin(self.connect(false)).await?.0,
-        };
-        let idle = self.handshake1(io).await?;
-        Ok((idle.id, idle.sender))
+        let mut patience = Duration::ZERO;
+        loop {
+            if let Some((io, _)) = Box::pin(self.connect_unless_found(false, patience)).await? {
+                let idle = self.handshake1(io).await?;
+                return Ok((idle.id, idle.sender));
+            }
+            patience = HANGS;
+        }
     }
 
     fn take_idle(&self) -> Option<Idle> {
