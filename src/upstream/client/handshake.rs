@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::connect::{Io, Protocol};
 use super::pool::{ConnectionId, Http2, Idle, Pool};
@@ -27,8 +27,6 @@ const WINDOW_STREAMS: u32 = 100;
 
 /// A connection that takes longer than this to come about.
 const SLOW: Duration = Duration::from_secs(1);
-/// A second attempt may just be slow: it hangs if it takes longer than this.
-pub(super) const HANGS: Duration = Duration::from_secs(3);
 
 // === impl Pool ===
 
@@ -41,23 +39,6 @@ impl Pool {
         }
         self.keeper.doubt();
         connecting.await
-    }
-
-    /// `None` where the apiserver is found elsewhere and this has not come about after `patience`: it is to be tried anew.
-    pub(super) async fn connect_unless_found(
-        &self,
-        offer_http2: bool,
-        patience: Duration,
-    ) -> Result<Option<(Io, Protocol)>, UpstreamError> {
-        let (begun, mut found) = (Instant::now(), self.keeper.found());
-        let is_found = async {
-            found.changed().await.ok();
-            sleep_until(begun + patience).await;
-        };
-        tokio::select! {
-            connected = self.connect(offer_http2) => connected.map(Some),
-            () = is_found => Ok(None),
-        }
     }
 
     pub(super) async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {

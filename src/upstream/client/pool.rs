@@ -14,7 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol};
-use super::handshake::HANGS;
 use super::health::Keeper;
 use super::replay::{Replay, was_refused};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
@@ -297,17 +296,13 @@ impl Pool {
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
-    /// Adds a connection, unless this hangs while the apiserver answers elsewhere: then there may be one already.
+    /// Adds a connection, unless the apiserver answers elsewhere meanwhile: then there may be one already, and what hangs
+    /// is tried anew.
     async fn dial(&self) -> Result<(), UpstreamError> {
-        let connected = Box::pin(self.connect_unless_found(true, Duration::ZERO)).await?;
-        let is_there = |pool: &Self| !matches!(pool.pick(&mut pool.state.lock(), None), Pick::Dial);
-        let (io, protocol) = match connected {
-            Some(connected) => connected,
-            None if is_there(self) => return Ok(()),
-            None => match Box::pin(self.connect_unless_found(true, HANGS)).await? {
-                Some(connected) => connected,
-                None => return Ok(()),
-            },
+        let mut found = self.keeper.found();
+        let (io, protocol) = tokio::select! {
+            connected = self.connect(true) => connected?,
+            _ = found.changed() => return Ok(()),
         };
         match protocol {
             Protocol::Http1 => {
@@ -328,13 +323,14 @@ impl Pool {
         if let Some(idle) = self.take_idle() {
             return Ok((idle.id, idle.sender));
         }
-        let mut patience = Duration::ZERO;
+        let mut found = self.keeper.found();
         loop {
-            if let Some((io, _)) = Box::pin(self.connect_unless_found(false, patience)).await? {
-                let idle = self.handshake1(io).await?;
-                return Ok((idle.id, idle.sender));
-            }
-            patience = HANGS;
+            let io = tokio::select! {
+                connected = self.connect(false) => connected?.0,
+                _ = found.changed() => continue,
+            };
+            let idle = self.handshake1(io).await?;
+            return Ok((idle.id, idle.sender));
         }
     }
 
