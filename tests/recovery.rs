@@ -34,7 +34,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OTHERS: [&str; 4] = ["/api/v1/pods", "/api/v1/services", "/api/v1/secrets", "/apis/apps/v1/deployments"];
 
 /// Every fault is over after this; a dead connection takes up to 9 s to be noticed.
-const SOON: Duration = Duration::from_secs(6);
+const SOON: Duration = Duration::from_secs(15);
 
 fn seconds(usual: u64) -> Duration {
     let asked = std::env::var("INFORMERD_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
