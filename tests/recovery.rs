@@ -33,8 +33,8 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// What is read besides, so that more than one reflector has to recover.
 const OTHERS: [&str; 4] = ["/api/v1/pods", "/api/v1/services", "/api/v1/secrets", "/apis/apps/v1/deployments"];
 
-/// Every fault is over after this; a dead connection takes up to 9 s to be noticed.
-const SOON: Duration = Duration::from_secs(15);
+/// Every fault is over after this.
+const SOON: Duration = Duration::from_secs(6);
 
 fn seconds(usual: u64) -> Duration {
     let asked = std::env::var("INFORMERD_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -146,6 +146,7 @@ async fn a_network_that_loses_bytes_or_comes_and_goes() {
     tokio::join!(
         lost(&cluster, "black hole", vec![(Loss::Both, long)]),
         lost(&cluster, "one way up", vec![(Loss::Up, long)]),
+        lost(&cluster, "half a handshake", vec![(Loss::Late, long)]),
         lost(&cluster, "one way down", vec![(Loss::Down, long)]),
         lost(&cluster, "slow flapping", phases[..5].to_vec()),
     );

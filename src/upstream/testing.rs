@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -47,8 +48,18 @@ pub(super) struct FakeServer {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Mutex<Vec<Seen>>>,
     pub(super) certificates: Option<Certificates>,
+    /// How the next connections are taken.
+    pub(super) manners: Arc<Mutex<Manners>>,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
     accepting: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manners {
+    /// So many hear nothing once TLS is established.
+    pub(super) silent: usize,
+    /// Before TLS begins.
+    pub(super) delay: Duration,
 }
 
 pub(super) struct Tls {
@@ -121,14 +132,18 @@ impl FakeServer {
         let acceptor = tls.map(|tls| certificates.as_ref().unwrap().acceptor(tls.alpn));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(Vec::new()));
-        let (log, open) = (Arc::clone(&seen), Arc::clone(&connections));
+        let manners = Arc::new(Mutex::new(Manners::default()));
+        let (log, open, taking) = (Arc::clone(&seen), Arc::clone(&connections), Arc::clone(&manners));
         let ids = AtomicU64::new(1);
         let accepting = spawn("fake-accept", async move {
             loop {
                 let Ok((tcp, _)) = listener.accept().await else { return };
                 let connection = ids.fetch_add(1, Ordering::Relaxed);
                 let (acceptor, handler, log) = (acceptor.clone(), Arc::clone(&handler), Arc::clone(&log));
+                let Manners { silent, delay } = *taking.lock();
+                taking.lock().silent = silent.saturating_sub(1);
                 let task = spawn("fake-connection", async move {
+                    tokio::time::sleep(delay).await;
                     let mut server = auto::Builder::new(TokioExecutor::new());
                     server.http2().timer(TokioTimer::new()).max_concurrent_streams(max_streams);
                     let serve = |client_certificate| {
@@ -146,6 +161,10 @@ impl FakeServer {
                     match acceptor {
                         Some(acceptor) => {
                             let Ok(tls) = acceptor.accept(tcp).await else { return };
+                            if silent > 0 {
+                                let _open = tls;
+                                return std::future::pending().await;
+                            }
                             let certificate = tls.get_ref().1.peer_certificates().is_some();
                             server.serve_connection_with_upgrades(TokioIo::new(tls), serve(certificate)).await.ok();
                         }
@@ -157,7 +176,7 @@ impl FakeServer {
                 open.lock().push(task.abort_handle());
             }
         });
-        Self { address, seen, certificates, connections, accepting }
+        Self { address, seen, certificates, manners, connections, accepting }
     }
 
     pub(super) fn url(&self) -> String {

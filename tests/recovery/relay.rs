@@ -15,6 +15,8 @@ pub enum Loss {
     None,
     /// What the daemon sends.
     Up,
+    /// What the daemon sends, but for the first bytes of new connections: TLS looks established to it.
+    Late,
     /// What the apiserver sends.
     Down,
     /// Everything, as in a black hole.
@@ -66,16 +68,18 @@ async fn pump(
     direction: Loss,
 ) {
     let mut buffer = vec![0; 16 << 10];
-    let lost = |loss: &Loss| *loss == direction || *loss == Loss::Both;
-    let mut dead = false;
+    let lost = |loss: &Loss| *loss == direction || *loss == Loss::Both || *loss == Loss::Late && direction == Loss::Up;
+    let (mut dead, mut first) = (false, *losses.borrow() == Loss::Late);
     loop {
         let read = tokio::select! {
-            read = from.read(&mut buffer) => read,
-            _ = losses.wait_for(lost), if !dead => {
+            biased;
+            _ = losses.wait_for(lost), if !dead && !first => {
                 dead = true;
                 continue;
             }
+            read = from.read(&mut buffer) => read,
         };
+        first = false;
         let Ok(read @ 1..) = read else { break };
         if !dead && to.write_all(&buffer[..read]).await.is_err() {
             return;

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use tokio_util::io::InspectReader;
 
 use super::connect::{Io, Protocol};
 use super::pool::{ConnectionId, Http2, Idle, Pool};
@@ -19,6 +22,12 @@ use crate::upstream::error::{Cause, UpstreamError};
 #[derive(Clone, Copy)]
 struct Executor;
 
+/// A connection that can take requests.
+pub(super) enum Connected {
+    Http2(Http2),
+    Http1(Idle),
+}
+
 /// What a server allows before its SETTINGS have come.
 const DEFAULT_STREAMS: usize = 100;
 
@@ -28,12 +37,45 @@ const WINDOW_STREAMS: u32 = 100;
 /// A connection that takes longer than this to come about.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// Attempts under way at once to make one connection.
+const ATTEMPTS: usize = 3;
+
 // === impl Pool ===
 
 impl Pool {
-    /// Whoever waits long for a connection is not the only one: the apiserver is looked for.
-    pub(super) async fn connect(&self, offer_http2: bool) -> Result<(Io, Protocol), UpstreamError> {
-        let mut connecting = pin!(self.connector.connect(offer_http2));
+    /// Makes a connection. An attempt may hang or only be slow. So it goes on, and another one begins beside it whenever the
+    /// apiserver is found elsewhere; the first that succeeds is taken.
+    ///
+    /// `None` when the pool has a connection to use by then.
+    ///
+    /// # Errors
+    /// The last attempt's, once none is under way.
+    pub(super) async fn dial(&self, offer_http2: bool) -> Result<Option<Connected>, UpstreamError> {
+        let mut found = self.keeper.found();
+        let attempt = || Box::pin(self.connect(offer_http2));
+        let mut attempts = FuturesUnordered::from_iter([attempt()]);
+        loop {
+            tokio::select! {
+                Some(result) = attempts.next() => match result {
+                    Err(_) if !attempts.is_empty() => {}
+                    result => return result.map(Some),
+                },
+                // The sender lives in the keeper.
+                _ = found.changed() => {
+                    if !self.must_dial() {
+                        return Ok(None);
+                    }
+                    if attempts.len() < ATTEMPTS {
+                        attempts.push(attempt());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A connection that takes long to come about is not the only sign of trouble: the apiserver is looked for.
+    async fn connect(&self, offer_http2: bool) -> Result<Connected, UpstreamError> {
+        let mut connecting = pin!(self.establish(offer_http2));
         if let Ok(connected) = timeout(SLOW, &mut connecting).await {
             return connected;
         }
@@ -41,7 +83,27 @@ impl Pool {
         connecting.await
     }
 
-    pub(super) async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {
+    /// Connects, and agrees on a protocol.
+    pub(super) async fn establish(&self, offer_http2: bool) -> Result<Connected, UpstreamError> {
+        let (io, protocol) = self.connector.connect(offer_http2).await?;
+        match protocol {
+            Protocol::Http1 => self.handshake1(io).await.map(Connected::Http1),
+            Protocol::Http2 => self.handshake2(io).await.map(Connected::Http2),
+        }
+    }
+
+    /// Returns once the server has spoken; its first bytes are its SETTINGS (RFC 9113, 3.4). TLS counts as established as
+    /// soon as our last bytes of it are written, and these may be lost.
+    async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {
+        let (speak, spoken) = oneshot::channel();
+        let mut speak = Some(speak);
+        let io = TokioIo::new(InspectReader::new(io.into_inner(), move |bytes: &[u8]| {
+            if !bytes.is_empty()
+                && let Some(speak) = speak.take()
+            {
+                speak.send(()).ok();
+            }
+        }));
         let stream_window = self.config.stream_window;
         let (sender, connection) = http2::Builder::new(Executor)
             .timer(TokioTimer::new())
@@ -66,10 +128,14 @@ impl Pool {
             })
             .await
         });
+        let after = self.config.connect_timeout;
+        let late = |_elapsed| UpstreamError::Timeout { what: "waiting for the apiserver to speak HTTP/2", after };
+        let ended = |_dropped| UpstreamError::Request(Cause::new("the connection ended before the apiserver spoke HTTP/2"));
+        timeout(after, spoken).await.map_err(late)?.map_err(ended)?;
         Ok(Http2 { id: ConnectionId::next(), sender, in_flight: AtomicUsize::new(0), max_streams })
     }
 
-    pub(super) async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
+    async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;

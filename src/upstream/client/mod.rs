@@ -29,7 +29,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tokio::sync::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
@@ -92,7 +92,7 @@ struct Reload {
 /// What the configuration is read from has changed, and cannot be read.
 struct Unreadable;
 
-/// A request of ours that was sent longer than this before the apiserver answers again is sent anew.
+/// A request of ours that the apiserver has not answered after this is sent anew, once the apiserver has answered others.
 const OVERTAKEN: Duration = Duration::from_secs(2);
 
 // === impl Upstream ===
@@ -317,11 +317,12 @@ impl Upstream {
         Err(UpstreamError::Busy)
     }
 
-    /// Returns once the apiserver was found after it did not answer, if that took a while.
+    /// Returns once the apiserver was found after it did not answer, but not before a request has had its time.
     async fn overtaken(&self) {
         let (asked, mut found) = (Instant::now(), self.inner.health.found());
         // The sender lives in `self`.
-        while found.changed().await.is_err() || asked.elapsed() < OVERTAKEN {}
+        found.changed().await.ok();
+        sleep_until(asked + OVERTAKEN).await;
     }
 
     async fn prepare(

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::connect::{Connector, Protocol};
+use super::connect::Connector;
+use super::handshake::Connected;
 use super::health::Keeper;
 use super::replay::{Replay, was_refused};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
@@ -202,18 +203,16 @@ impl Pool {
         mut request: Request<ReqBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (io, protocol) = self.connector.connect(true).await?;
-        match protocol {
-            Protocol::Http1 => {
-                let Idle { id, mut sender, .. } = self.handshake1(io).await?;
+        match self.establish(true).await? {
+            Connected::Http1(Idle { id, mut sender, .. }) => {
                 self.to_origin_form(&mut request);
                 let response = sender.send_request(request).await.map_err(request_error)?;
                 let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), None);
                 self.state.lock().idle.clear();
                 Ok(respond(response, id, lease))
             }
-            Protocol::Http2 => {
-                let connection = Arc::new(self.handshake2(io).await?);
+            Connected::Http2(connection) => {
+                let connection = Arc::new(connection);
                 connection.in_flight.fetch_add(1, Ordering::Relaxed);
                 let lease = self.lease(Held::Http2(Arc::clone(&connection)), None);
                 let response = connection.sender.clone().send_request(request).await.map_err(request_error)?;
@@ -245,7 +244,7 @@ impl Pool {
             if let Some(picked) = self.try_reserve(preferred) {
                 return Ok(picked);
             }
-            match self.dial().await {
+            match self.add().await {
                 Ok(()) => *last = None,
                 Err(error) => {
                     *last = Some(error.clone());
@@ -296,41 +295,28 @@ impl Pool {
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
-    /// Adds a connection, unless the apiserver answers elsewhere meanwhile: then there may be one already, and what hangs
-    /// is tried anew.
-    async fn dial(&self) -> Result<(), UpstreamError> {
-        let mut found = self.keeper.found();
-        let (io, protocol) = tokio::select! {
-            connected = self.connect(true) => connected?,
-            _ = found.changed() => return Ok(()),
-        };
-        match protocol {
-            Protocol::Http1 => {
-                let idle = self.handshake1(io).await?;
+    /// Adds a connection, if there is still none to use.
+    async fn add(&self) -> Result<(), UpstreamError> {
+        match self.dial(true).await? {
+            Some(Connected::Http1(idle)) => {
                 let mut state = self.state.lock();
                 state.http1_only = true;
                 state.idle.push(idle);
             }
-            Protocol::Http2 => {
-                let connection = self.handshake2(io).await?;
-                self.state.lock().http2.push(Arc::new(connection));
-            }
+            Some(Connected::Http2(connection)) => self.state.lock().http2.push(Arc::new(connection)),
+            None => {}
         }
         Ok(())
     }
 
     async fn http1(&self) -> Result<(ConnectionId, http1::SendRequest<ReqBody>), UpstreamError> {
-        if let Some(idle) = self.take_idle() {
-            return Ok((idle.id, idle.sender));
-        }
-        let mut found = self.keeper.found();
         loop {
-            let io = tokio::select! {
-                connected = self.connect(false) => connected?.0,
-                _ = found.changed() => continue,
-            };
-            let idle = self.handshake1(io).await?;
-            return Ok((idle.id, idle.sender));
+            if let Some(idle) = self.take_idle() {
+                return Ok((idle.id, idle.sender));
+            }
+            if let Some(Connected::Http1(idle)) = self.dial(false).await? {
+                return Ok((idle.id, idle.sender));
+            }
         }
     }
 

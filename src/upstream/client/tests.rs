@@ -106,6 +106,44 @@ async fn a_burst_makes_one_connection() {
     assert_eq!(client.metrics().connects.load(Ordering::Relaxed), 1);
 }
 
+/// The last bytes of a TLS handshake may be lost: the connection looks established and never answers.
+#[tokio::test]
+async fn a_connection_that_never_speaks_takes_no_request() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "hello") }).await;
+    server.manners.lock().silent = 1;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let asked = client.send(Identity::Own, get("/a"));
+    let response = tokio::time::timeout(Duration::from_secs(6), asked).await.expect("does not wait for the silent one");
+    assert_eq!(text(response.unwrap()).await, "hello");
+    assert_eq!(server.uris(), ["/readyz", "/a"], "the apiserver was looked for");
+}
+
+/// However often the apiserver answers elsewhere meanwhile.
+#[tokio::test]
+async fn a_slow_connection_comes_about() {
+    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let options = CallOptions::new(RequestVerb::Watch, "pods");
+    let mut open = Vec::new();
+    for i in 0..9 {
+        open.push(client.send_with(Identity::Own, get(&format!("/{i}")), &options).await.unwrap());
+    }
+    server.manners.lock().delay = Duration::from_secs(4);
+    let answered = async {
+        loop {
+            client.inner.health.doubt();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            client.inner.health.learn(&Ok(()), "elsewhere");
+        }
+    };
+    let asked = client.send_with(Identity::Own, get("/next"), &options);
+    let response = tokio::select! {
+        response = tokio::time::timeout(Duration::from_secs(9), asked) => response.expect("it came about"),
+        () = answered => unreachable!(),
+    };
+    assert_eq!(response.unwrap().status(), 200);
+}
+
 #[tokio::test]
 async fn prefers_the_connection_it_is_told() {
     let server = FakeServer::tls(&["h2"], 10, hanging()).await;
