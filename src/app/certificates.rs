@@ -34,7 +34,7 @@ impl Validity {
             ("client", upstream.client.iter().map(|der| &der[..]).collect()),
             ("apiserver_ca", upstream.authorities.iter().map(|der| &der[..]).collect()),
         ];
-        // Of several, as in a bundle while it is rotated, the one that is valid for longest.
+        // A bundle has several during a rotation. The one that is valid for longest counts.
         let of = |(kind, all): (&'static str, Vec<&[u8]>)| {
             let last = all.into_iter().filter_map(certificate_validity).max_by_key(|(_, until)| *until);
             last.map(|(from, until)| (kind, from, until))

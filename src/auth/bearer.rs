@@ -50,7 +50,7 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 fn protocol_token(headers: &HeaderMap) -> Option<String> {
-    // Of anything but a WebSocket the apiserver does not look at them.
+    // The apiserver looks at these headers only when a WebSocket is asked for.
     if !headers.contains_key(UPGRADE) {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Whose client certificates are accepted: a bundle of CAs, from a file or from the cluster, replaced when it changes.
+//! The CA bundle that client certificates are verified with. It is read from a file or from the cluster, and replaced when
+//! it changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,10 +52,10 @@ impl ClientCa {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whose certificate this is. Possession of its key was proven in the handshake.
+    /// Returns the user that a certificate names. The handshake has already proved that the client holds its key.
     ///
     /// # Errors
-    /// Nobody's.
+    /// No CA of the bundle has signed the certificate, it is not valid now, or it is not meant for clients.
     pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<UserInfo, NotVerified> {
         let current = self.verifier.load();
         let Some(current) = &*current else { return Err(NotVerified::NoCa) };

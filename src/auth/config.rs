@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Settings of the delegated listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// Whose client certificates are accepted; `None`: no certificate is asked for.
+    /// Where the CA of client certificates comes from. `None`: clients are not asked for certificates.
     pub client_ca: Option<ClientCaSource>,
     /// Audiences a token must be for, one of them; empty: the apiserver's own.
     pub audiences: Vec<String>,

@@ -155,10 +155,10 @@ impl Reviews {
         }
     }
 
-    /// Whose token this is.
+    /// Asks the apiserver which user a token belongs to.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The apiserver gave no answer.
     pub(super) async fn token(&self, token: &str, audiences: &[String]) -> Result<TokenStatus, Unavailable> {
         let spec = TokenSpec { token, audiences };
         let question = Question { kind: "TokenReview", api_version: "authentication.k8s.io/v1", spec };

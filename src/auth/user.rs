@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub const MASTERS: &str = "system:masters";
 /// The apiserver puts everybody whose credentials it has accepted into this group.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Whoever is in this one is not.
+/// The group of requests without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Of a token that is bound to a pod: the pod's node (KEP-4193).
+/// The node of the pod that a token is bound to (KEP-4193).
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// Of a token that is bound to a pod.
+/// The UID of the pod that a token is bound to.
 pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// And its name.
+/// The name of the pod that a token is bound to.
 pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 /// How the credential itself is known: for a certificate its digest.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

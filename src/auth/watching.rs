@@ -41,7 +41,7 @@ pub(super) struct Collection {
     pub path: &'static str,
     /// The name in the counters.
     pub resource: &'static str,
-    /// Of the query, escaped; empty: everything.
+    /// The value of the query's `fieldSelector`, escaped. Empty selects everything.
     pub field_selector: String,
 }
 

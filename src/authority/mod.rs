@@ -39,7 +39,7 @@ pub struct Lifetimes {
     pub ca: Duration,
     /// How long the next one is published before it signs.
     pub overlap: Duration,
-    /// Of a serving certificate. It is replaced after two thirds of it.
+    /// How long a serving certificate is valid. It is replaced after two thirds of that time.
     pub leaf: Duration,
 }
 

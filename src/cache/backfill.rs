@@ -27,7 +27,7 @@ pub struct Backfill {
     from: ResourceVersion,
     last: ResourceVersion,
     events: Vec<WatchCacheEvent>,
-    /// Of each object with an event what it has come to, `None` for gone.
+    /// The state of each object after its last event; `None` if it was deleted.
     held: HashMap<ObjectKey, Option<Arc<Object>>>,
     /// The events whose object was there before, in a state that is not known yet.
     unknown: HashMap<ObjectKey, usize>,

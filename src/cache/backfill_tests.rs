@@ -60,7 +60,7 @@ fn fill(mut backfill: Backfill, from: &Cluster, to: &Cluster) -> Result<usize, B
         backfill.push(*kind, made(name, *rv, *chosen))?;
     }
     let unknown = backfill.unknown();
-    // Of all of them, as a list of all does.
+    // The list names all objects, not only the unknown ones.
     from.objects().try_for_each(|object| backfill.was(object))?;
     assert!(unknown.iter().all(|key| from.objects.contains_key(key.name())), "{unknown:?}");
     backfill.finish()
@@ -85,8 +85,8 @@ fn watches(cache: &WatchCache, after: u64) -> Result<Vec<String>, WatchError> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whoever comes back to a cache that was started anew hears what it would have heard from one that never stopped, and
-    /// so are the states of old.
+    /// A watcher that returns to a restarted cache receives the events that a cache without a restart would have sent. Lists
+    /// at old revisions are the same, too.
     #[test]
     fn a_filled_window_is_that_of_a_cache_that_never_stopped(
         ops in prop::collection::vec((1..4_u64, 0..12_usize, 0..7_u8), 4..120),

@@ -59,7 +59,7 @@ struct Accounts {
     next: u64,
     /// Sum of all that are not recalled.
     used: usize,
-    /// Of states that were given up and that readers still send.
+    /// Bytes of states that were given up while readers still send them.
     lent: usize,
     by_id: BTreeMap<u64, Entry>,
 }
@@ -67,9 +67,9 @@ struct Accounts {
 #[derive(Debug)]
 struct Entry {
     pinned: bool,
-    /// Of the state that is served.
+    /// Bytes of the state that is served.
     held: usize,
-    /// Of one that is being read.
+    /// Bytes of a state that is being read.
     loading: usize,
     recall: watch::Sender<bool>,
 }
@@ -173,7 +173,7 @@ impl Accounts {
         }
     }
 
-    /// Of caches that were told to go, and have not yet.
+    /// Bytes of caches that were told to give up their state and have not done so yet.
     fn leaving(&self) -> usize {
         let leaving = self.by_id.values().filter(|entry| entry.is_recalled());
         leaving.map(|entry| entry.held + entry.loading).sum()

@@ -35,7 +35,7 @@ async fn it_is_the_newest_state_and_no_progress() {
     assert_eq!((cache.newest(), cache.resource_version()), (rv(110), rv(100)));
     assert_eq!(cache.wait_for(rv(110), tokio::time::Instant::now()).await.unwrap().rv(), rv(110));
     assert_eq!(cache.snapshot_at(rv(110)).unwrap().rv(), rv(110));
-    // Of what lies between nothing is known yet.
+    // The states between the two revisions are not known yet.
     assert_eq!(cache.snapshot_at(rv(107)).unwrap_err(), SnapshotError::TooNew);
 }
 

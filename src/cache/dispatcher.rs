@@ -170,8 +170,8 @@ impl Dispatcher {
         };
         self.swept = self.left;
         let groups = self.shared.groups.read();
-        // Of another generation, the revisions could not be compared. Groups of one that ends meanwhile are closed, and
-        // hold nothing.
+        // Revisions of different generations cannot be compared. The groups of a generation that ends meanwhile are closed
+        // and hold nothing.
         let groups = if groups.generation() == generation { groups.iter().cloned().collect() } else { Vec::new() };
         Sweep { oldest: oldest.unwrap_or(ResourceVersion(u64::MAX)), groups }
     }

@@ -84,7 +84,7 @@ struct Client {
     /// It has a state from its start on; one that starts in the future has none until then.
     synced: bool,
     listing: bool,
-    /// Of the last live item.
+    /// The revision of the last live item.
     last: u64,
     /// The last item was a deletion.
     deleted: bool,
@@ -420,7 +420,7 @@ impl Client {
                 }
                 self.listing_ends(model, generation, &text);
                 // Invariant 1.
-                // Of a past that was rewound the model knows nothing any more.
+                // The model forgets a past that was rewound.
                 let known = generation != self.generation || model.together.contains(&at);
                 let together = known && self.deleted && *kind == EventType::Deleted;
                 assert!(at > self.last || at == self.last && together, "{text} after {}", self.last);

@@ -114,7 +114,7 @@ impl WatchCache {
     /// Takes `snapshot` for the state at `rv` as well, because the store was seen to hold exactly its objects at that
     /// revision. `asked` is of before the store was read. False if there is a newer state by now, or none.
     ///
-    /// Of the events up to `rv` nothing is said: an object may have been made and deleted on the way, and its events may
+    /// This says nothing about the events up to `rv`: an object may have been made and deleted on the way, and its events may
     /// still come. So the state at `rv` is answered from now on, and watches may begin there, to which no event up to
     /// `rv` is sent; but running watches get theirs, and no bookmark at `rv` before the events have come so far.
     pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
@@ -191,8 +191,8 @@ impl WatchCache {
             // group, e is put behind the remembered end, and is delivered once, from there.
             // e <= R: e is in the snapshot, or in the history before its head, which the initial part delivers. The
             // ring may have it too, if D follows J; there it is skipped by its revision.
-            // Of a confirmed state R is ahead of the events: those up to R that come after S change nothing of that state,
-            // and are skipped by their revision, too.
+            // In a confirmed state R is ahead of the events. Events after S and up to R do not change that state, and they
+            // are skipped by their revision, too.
             // The state lock also covers what ends groups: a group not closed at S belongs to the state of S.
             let membership = Membership::join(&self.shared, &spec.predicate);
             let mut watcher = CacheWatcher::new(membership, &spec);

@@ -17,7 +17,7 @@ pub enum ReadKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusForm {
     pub encoding: Encoding,
-    /// Of JSON alone.
+    /// Whether JSON is to be indented. Always false for other encodings.
     pub indent: bool,
 }
 
@@ -205,7 +205,7 @@ fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
     for param in params.split(';') {
         let Some((key, value)) = parameter(param) else { continue };
         let value = value.trim_matches(' ');
-        // Of equal names the last one counts.
+        // When a name is repeated, the last value counts.
         match key {
             "as" => (transform, name) = (true, value),
             "g" => (transform, group) = (true, value),

@@ -100,7 +100,7 @@ pub struct WindowConfig {
 /// What all caches may use together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryConfig {
-    /// Of what the process may use.
+    /// A share of the memory that the process may use.
     Percent(u8),
     Bytes(usize),
 }

@@ -28,7 +28,7 @@ struct Run<K, V> {
     key: K,
     kind: EventType,
     value: V,
-    /// Of the last change in it.
+    /// The revision of the last change that went into it.
     rv: ResourceVersion,
     size: usize,
 }

@@ -58,7 +58,8 @@ impl HealthService for Health {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Of a service that is not known, SERVICE_UNKNOWN is said until it is. Ends with the drain, and with its connection.
+    /// Reports SERVICE_UNKNOWN for a service until that service is known. The stream ends with the drain and with its
+    /// connection.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let retiring = Retiring::of(&request);
         let service = request.into_inner().service;

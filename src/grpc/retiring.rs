@@ -14,7 +14,7 @@ pub struct Retiring(pub DrainWatch);
 // === impl Retiring ===
 
 impl Retiring {
-    /// Of a call; of one that nobody tells, never.
+    /// The signal that reaches a call. A call without one is never told to end.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(DrainWatch::never()))
     }

@@ -92,7 +92,7 @@ impl Error {
         }
     }
 
-    /// Of a work queue: the workers of the group named other selections.
+    /// The workers of a work queue's group have named other selections.
     pub(super) fn selections_differ(group: &str, workers: usize) -> Self {
         let message = format!("the {workers} workers of group {group:?} have named other selections");
         Self::new(Reason::SelectionsDiffer, message)

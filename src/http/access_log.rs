@@ -40,15 +40,15 @@ pub(super) struct Line {
     protocol: &'static str,
     method: String,
     path: String,
-    /// Of HTTP; 0 where the client left before the answer.
+    /// The HTTP status; 0 if the client left before the answer.
     pub(super) status: u16,
-    /// Of gRPC, once it is known.
+    /// The gRPC status, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<u16>,
     pub(super) plan: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) reason: &'static str,
-    /// Of the body, as it was sent.
+    /// Bytes of the body, as it was sent.
     pub(super) bytes: u64,
     /// Until the answer had ended.
     pub(super) duration_ms: f64,

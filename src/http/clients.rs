@@ -74,7 +74,7 @@ pub struct Client {
     pub protocol: &'static str,
     pub requests: u64,
     pub watches: u64,
-    /// Of bodies.
+    /// Bytes of bodies.
     pub bytes: u64,
     /// Reads that went to the apiserver, by reason; only those that there are.
     pub forwarded: Vec<(ForwardReason, u64)>,

@@ -38,7 +38,7 @@ pub struct GzipConfig {
 pub(super) const THRESHOLD: usize = 128 << 10;
 /// What comes closest to the apiserver's level 1 in size and time: level 1 of this library is a third larger.
 const LEVEL: u32 = 2;
-/// Of uncompressed bytes, in one step: well below a millisecond.
+/// Uncompressed bytes in one step, which takes well below a millisecond.
 const STEP: usize = 128 << 10;
 /// Compressed bytes are handed out in pieces of at least this size, but for the last.
 const CHUNK: usize = 16 << 10;

@@ -51,7 +51,7 @@ impl Authority {
             return Self::make(directory, names);
         }
         let failed = |error| TlsError::File { path: key_file.clone(), error };
-        // Of its group's members some may be meant to: Kubernetes gives the files of volumes to groups.
+        // Members of its group may be meant to read it: Kubernetes gives the files of volumes to groups.
         if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
             return Err(TlsError::Exposed(key_file));
         }

@@ -169,7 +169,7 @@ impl Present {
             let entry = of_address.entry(visit.address).or_insert((0, *id, visit.since));
             *entry = (entry.0 + 1, *id, visit.since);
         }
-        // Of two addresses with as many newcomers, the one whose oldest came first.
+        // If two addresses have equally many, the one with the oldest newcomer.
         let most = of_address.into_values().max_by_key(|(count, id, _)| (*count, u64::MAX - id));
         most.map(|(_, id, since)| (id, since))
     }

@@ -134,7 +134,7 @@ where
 // === impl Framing ===
 
 impl Framing {
-    /// Of a stream with this head; `None` where its events are not to be told apart.
+    /// The framing of a stream with this head; `None` if its events cannot be told apart.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         if headers.contains_key(CONTENT_ENCODING) {
             return None;

@@ -54,7 +54,7 @@ pub struct Connection {
     pub peer: Option<SocketAddr>,
     /// What the client showed in the handshake of a delegated listener. Only possession of the key is proven.
     certificates: Option<Arc<[CertificateDer<'static>]>>,
-    /// Of long calls.
+    /// When long calls have to end.
     pub age: Age,
     upgraded: Arc<AtomicBool>,
     /// Who sent the last request.
@@ -80,9 +80,9 @@ pub struct Server {
 struct Shared {
     handler: Arc<dyn Handler>,
     protocols: Protocols,
-    /// Of `https` listeners.
+    /// Accepts TLS on `https` listeners.
     tls: Option<TlsAcceptor>,
-    /// Of delegated ones.
+    /// Accepts TLS on delegated listeners.
     delegated: Option<TlsAcceptor>,
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,

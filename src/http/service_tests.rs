@@ -26,7 +26,7 @@ use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
 use crate::upstream::reflector::ReflectorConfig;
 
-/// Of the list of all config maps.
+/// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;
 /// Begins after the first state.
 const WATCH: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=20000";
@@ -272,7 +272,7 @@ async fn large_answers_are_compressed_for_those_who_take_it() {
     // What comes to very little is sent with its length.
     let response = ask("/api/v1/namespaces/a/endpoints/huge", "gzip").await;
     assert!(!header(&response, "content-length").is_empty());
-    // Of the list as of the object, one answer was compressed.
+    // One answer was compressed for the list and one for the object.
     assert_eq!((server.metrics.gzip_responses.get(), server.metrics.gzip_compressions.get()), (4, 2));
     assert_eq!(header(&ask("/api/v1/configmaps?watch=1", "gzip").await, "content-encoding"), "");
 }

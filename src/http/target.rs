@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Of a header line as much as tells its name and a length.
+/// The first bytes of a header line: enough for its name and a length.
 const LINE: usize = 64;
 
 /// A socket whose request targets are all ones that our HTTP library takes.

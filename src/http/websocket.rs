@@ -15,7 +15,7 @@ use crate::passthrough::websocket::{CLOSE, MASKED, PONG, head};
 const PING: u8 = 9;
 const NORMAL: u16 = 1000;
 const PROTOCOL_ERROR: u16 = 1002;
-/// Of a ping, what comes back.
+/// The most bytes of a ping that are sent back.
 const LONGEST_PONG: usize = 125;
 /// The apiserver takes no longer message, and ends the connection.
 const LONGEST_MESSAGE: u64 = 32 << 20;
@@ -25,7 +25,7 @@ const BUFFER: usize = 4 << 10;
 /// Follows the frames of a client.
 #[derive(Debug, Default)]
 struct Frames {
-    /// Of a frame whose head is not yet complete. At most 14 bytes.
+    /// The bytes of a frame's head until it is complete. At most 14.
     head: Vec<u8>,
     frame: Option<Frame>,
 }
@@ -37,7 +37,7 @@ struct Frame {
     /// Bytes of the payload that were read, and that are still to come.
     read: usize,
     left: u64,
-    /// Of a ping, to be sent back. At most [`LONGEST_PONG`].
+    /// The payload of a ping, to be sent back. At most [`LONGEST_PONG`] bytes.
     pong: Vec<u8>,
 }
 

@@ -4,7 +4,7 @@ use super::list_body::{ListWriter, Step};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
 
-/// Of indented bytes, in one step.
+/// Indented bytes in one step.
 const STEP: usize = 64 << 10;
 
 /// Writes the body of one answer, indented if that is asked for.
@@ -42,7 +42,7 @@ impl Writer {
             }
             let Some(indenter) = &mut self.indenter else { return Step::Frame(std::mem::take(&mut self.pending)) };
             let indented = indenter.step(&mut self.pending, STEP);
-            // Of the last line break nothing is left.
+            // The last line break leaves nothing to write.
             if !indented.is_empty() {
                 return Step::Frame(indented.into());
             }

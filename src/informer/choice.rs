@@ -108,7 +108,7 @@ impl Situation {
         match namespace {
             _ if self.all <= all && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
-            // Of the same objects the metadata are always the smaller answer.
+            // The metadata of the same objects are always the smaller answer.
             _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
             _ if self.may_forward => Then::Forward,
             _ => Then::Watch,

@@ -46,7 +46,8 @@ pub struct Ledger {
     entries: HashMap<InformerKey, Entry>,
     /// Resources whose tables cannot be printed here, and until when that is believed.
     unprintable: HashMap<Gvr, Instant>,
-    /// Of informers that were not started because they would have had so many objects, and until when that is believed.
+    /// The numbers of objects of informers that were not started because they have so many, and until when each number is
+    /// believed.
     sizes: HashMap<InformerKey, (usize, Instant)>,
 }
 

@@ -43,7 +43,7 @@ pub struct Informer {
     backfiller: Backfiller,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
-    /// Of the comparisons with the store. Held during one.
+    /// What the comparisons with the store suspect. Locked during a comparison.
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
     /// The lineage of the state that the apiserver lists and its store does not hold; zero for none.
     pub(super) detached: AtomicU64,

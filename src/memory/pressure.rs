@@ -64,7 +64,7 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    /// Of this process; `limit` in bytes.
+    /// The memory pressure of this process; `limit` is in bytes.
     pub fn new(limit: Option<u64>) -> Self {
         Self::measured(limit, private_bytes)
     }

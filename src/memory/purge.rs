@@ -16,7 +16,7 @@ pub fn purge(at_once: bool) {
     static AT_ONCE: AtomicBool = AtomicBool::new(false);
     let decay = if at_once { 0 } else { DECAY };
     if AT_ONCE.swap(at_once, Ordering::Relaxed) != at_once {
-        // Of arenas to come.
+        // The decay of arenas that are still to come.
         set(b"arenas.dirty_decay_ms\0", decay);
         set(b"arenas.muzzy_decay_ms\0", decay);
     }

@@ -5,7 +5,7 @@ pub const fn allocated(bytes: usize) -> usize {
     if bytes <= 16 {
         return if bytes == 0 { 0 } else { 16 };
     }
-    // Of the power of two that is not below; the sizes are apart by an eighth of it, and by 16 at the least.
+    // Size classes are an eighth of the next power of two apart, and at least 16 bytes.
     let above = bytes.next_power_of_two();
     let apart = if above / 8 > 16 { above / 8 } else { 16 };
     bytes.next_multiple_of(apart)

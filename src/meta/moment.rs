@@ -95,7 +95,7 @@ impl Moment {
     }
 }
 
-/// Of the Gregorian calendar, for years from 0.
+/// Days since 1970 in the Gregorian calendar, for years from 0.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     // Years begin in March here, so that a leap day is the last one.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };

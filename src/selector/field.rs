@@ -89,7 +89,7 @@ impl FieldSelector {
 
     /// Translates the field labels to those of the resource; `table` is the one its objects were parsed with.
     ///
-    /// Of a type whose origin is unknown only `metadata.name` and `metadata.namespace` are known. Its own server may
+    /// For a type whose origin is unknown, only `metadata.name` and `metadata.namespace` are accepted. Its own server may
     /// support more, so a reader should let that server judge what fails here.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ pub struct Predicate {
     pub scope: Scope,
     pub labels: Arc<LabelSelector>,
     pub fields: Arc<CompiledFields>,
-    /// Of these at least one must match as well.
+    /// At least one of these must match as well.
     pub(super) any_of: Option<Arc<[Clause]>>,
 }
 

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use super::otel::ExportCollector;
 use super::process::ProcessCollector;
 
-/// Of the text that [`Metrics::encode`] writes.
+/// The content type of the text that [`Metrics::encode`] writes.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The process's metrics. Cloning shares them.

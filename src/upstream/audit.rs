@@ -47,7 +47,7 @@ pub enum Finding {
 const MOST: usize = 500;
 /// Objects among which the newest is looked for.
 const MOST_LOOKS: usize = 20_000;
-/// Of one object's metadata.
+/// The most bytes that the metadata of one object may have.
 const MOST_BYTES: usize = 2 << 20;
 /// Suspects remembered.
 const MOST_SUSPECTS: usize = 64;

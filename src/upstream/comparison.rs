@@ -136,7 +136,7 @@ impl Compared {
         Ok((digest, asked))
     }
 
-    /// Of the newest digest; zero without one.
+    /// The revision of the newest digest; zero if there is none.
     pub(super) fn revision(&self) -> ResourceVersion {
         self.newest.lock().as_ref().map_or(ResourceVersion::ZERO, |(digest, _)| digest.rv)
     }

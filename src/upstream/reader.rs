@@ -16,7 +16,7 @@ use super::error::{Cause, UpstreamError};
 use crate::codec::protobuf;
 use crate::meta::Status;
 
-/// Of an error's body so much is read.
+/// The most bytes of an error's body that are read.
 const MAX_STATUS: usize = 64 << 10;
 
 /// For the head of an answer that the apiserver can give at once, with time to queue in its fairness queues.

@@ -22,7 +22,7 @@ pub struct ListerWatcher {
     pub table: FieldTable,
     /// In which encoding the objects are asked for, and kept.
     pub encoding: Encoding,
-    /// Of tables: their columns, once they are known. Shared by all who read the same.
+    /// The columns of a table, once they are known. Shared by everything that reads the same table.
     pub columns: Arc<OnceLock<Arc<Columns>>>,
 }
 

@@ -78,7 +78,7 @@ struct Turn<'a, T> {
 // === impl Pace ===
 
 impl Pace {
-    /// Of whoever asks seldom.
+    /// No pause, for callers that ask seldom.
     pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
 }
 

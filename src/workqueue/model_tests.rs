@@ -18,7 +18,7 @@ enum Action {
     /// The worker with this number, modulo how many there are.
     Leave(usize),
     Take(usize),
-    /// Of that worker's keys the one with this number.
+    /// The worker answers the key that has this number among its keys.
     Answer(usize, usize, Outcome),
     Forget(usize, usize),
     Credit(usize, usize),

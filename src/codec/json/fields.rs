@@ -17,7 +17,7 @@ pub type Active = SmallVec<[u16; 16]>;
 /// The paths of a table, and what was found at their ends so far.
 pub struct Fields<'t, 'a> {
     table: &'t FieldTable,
-    /// Of each label the path, then the fallback path of those that have one.
+    /// The path of each label, then the fallback paths of the labels that have one.
     paths: SmallVec<[&'t [Arc<str>]; 16]>,
     found: SmallVec<[Option<Cow<'a, str>>; 16]>,
 }

@@ -21,7 +21,7 @@ pub struct ListMeta {
     pub remaining_item_count: Option<i64>,
     pub list_kind: Arc<str>,
     pub api_version: Arc<str>,
-    /// Of the first item, and of the list itself when it has none.
+    /// How the first item is written, or the list itself when it has no items.
     pub style: Style,
     /// The columns of a table.
     pub columns: Option<Bytes>,

@@ -207,7 +207,7 @@ fn frame_type(text: &str) -> Result<FrameType> {
     })
 }
 
-/// Of a table the whole row is kept.
+/// Reads a bookmark of a table. It keeps the whole row.
 fn row_bookmark(row: &[u8]) -> Result<WatchFrame> {
     let whole = Bytes::copy_from_slice(row);
     let (_, object, _) = table::split(&whole)?;

@@ -15,7 +15,7 @@ const METADATA: u32 = 1;
 /// No item is longer, whatever the caller's own bound: positions in an item are 32 bits.
 const MAX_ITEM: usize = 1 << 30;
 
-/// Of ObjectMeta, what reads need.
+/// The part of ObjectMeta that reads need.
 #[derive(Default)]
 struct Metadata<'a> {
     name: &'a str,

@@ -53,9 +53,9 @@ struct ListMetadata {
 /// A field at the front of the buffer.
 struct Next {
     number: u32,
-    /// Of its tag, and of its length if it has one.
+    /// Bytes of its tag, and of its length if it has one.
     header: usize,
-    /// Of what follows them.
+    /// Bytes that follow the header.
     len: u64,
 }
 

@@ -106,7 +106,7 @@ pub struct PodStatus {
     pub pod_ip: Option<String>,
     #[prost(message, repeated, tag = "12")]
     pub pod_ips: Vec<PodIp>,
-    /// Of a later version than any reader here.
+    /// A field that a later version adds, so that no reader here knows it.
     #[prost(fixed64, optional, tag = "4000")]
     pub unheard_of: Option<u64>,
 }
@@ -129,7 +129,7 @@ pub struct PodList {
     pub items: Vec<Pod>,
 }
 
-/// Of `meta.k8s.io/v1`, and of a Pod all that is left of it.
+/// `PartialObjectMetadata` of `meta.k8s.io/v1`, and what is left of a Pod in that form.
 #[derive(Clone, PartialEq, Message)]
 pub struct Partial {
     #[prost(message, optional, tag = "1")]
@@ -144,7 +144,7 @@ pub struct PartialList {
     pub items: Vec<Partial>,
 }
 
-/// Of `meta.k8s.io/v1beta1`.
+/// `PartialObjectMetadataList` of `meta.k8s.io/v1beta1`.
 #[derive(Clone, PartialEq, Message)]
 pub struct PartialListV1beta1 {
     #[prost(message, repeated, tag = "1")]

@@ -36,7 +36,7 @@ pub enum Include {
 /// The form of one resource's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// Of the objects within the rows.
+    /// The form of the objects within the rows.
     pub json: json::Form,
     pub columns: Arc<Columns>,
     /// The same, for those who read the objects alone.

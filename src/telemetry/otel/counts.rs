@@ -10,10 +10,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 pub(super) static SPANS: Counts = Counts::new();
-/// Of messages with all metrics.
+/// Counts messages, each with all metrics.
 pub(super) static METRICS: Counts = Counts::new();
 
-/// Of one signal.
+/// What became of the items of one signal.
 #[derive(Debug)]
 pub(super) struct Counts {
     waiting: AtomicI64,

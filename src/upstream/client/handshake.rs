@@ -130,7 +130,8 @@ impl Pool {
         });
         let after = self.config.connect_timeout;
         let late = |_elapsed| UpstreamError::Timeout { what: "waiting for the apiserver to speak HTTP/2", after };
-        let ended = |_dropped| UpstreamError::Request(Cause::new("the connection ended before the apiserver spoke HTTP/2"));
+        let ended =
+            |_dropped| UpstreamError::Request(Cause::new("the connection ended before the apiserver spoke HTTP/2"));
         timeout(after, spoken).await.map_err(late)?.map_err(ended)?;
         Ok(Http2 { id: ConnectionId::next(), sender, in_flight: AtomicUsize::new(0), max_streams })
     }

@@ -57,7 +57,7 @@ pub(super) struct Files {
     token: Option<PathBuf>,
 }
 
-/// Of the contents of all files read.
+/// Hashes of the contents of all files that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) connection: u64,

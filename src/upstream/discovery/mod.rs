@@ -67,7 +67,7 @@ struct Index {
 
 struct Resolved {
     resource: Arc<Resource>,
-    /// Of when it was asked for: once that is over, it is known until something newer is.
+    /// The generation in which it was asked for. The entry stays known after that generation until a newer answer comes.
     generation: u64,
     /// When to ask again who serves it; `None` for as long as nothing changes.
     until: Option<Instant>,

@@ -19,10 +19,10 @@ pub(super) struct Document {
     kind: String,
     #[serde(default)]
     items: Vec<Group>,
-    /// Of `APIVersions`.
+    /// Only in `APIVersions`.
     #[serde(default)]
     versions: Vec<String>,
-    /// Of `APIGroupList`.
+    /// Only in `APIGroupList`.
     #[serde(default)]
     groups: Vec<LegacyGroup>,
 }

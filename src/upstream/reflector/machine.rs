@@ -148,7 +148,7 @@ pub(super) struct Machine {
     forbidden: u32,
     /// Answers in a row that the resource does not exist.
     not_found: u32,
-    /// Of a state that does not fit.
+    /// Pauses after a state that did not fit into memory.
     room: Backoff,
     /// Whole states taken.
     pub(super) syncs: u64,

@@ -109,7 +109,7 @@ impl Reflector {
         loop {
             tokio::select! {
                 () = sleep_until(until) => return Outcome::Elapsed,
-                // Of a state that is no more.
+                // The claim belongs to a state that is given up.
                 Some(_) = self.claims.recv() => {}
             }
         }

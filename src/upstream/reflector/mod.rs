@@ -69,12 +69,12 @@ pub struct Reflector {
     stream: Option<EventStream>,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
-    /// Of all who wait for the same server.
+    /// The queue of all reflectors that wait for the same server.
     queue: Arc<Queue>,
     /// It was refused, and has not followed since.
     refused: bool,
     claim_sender: mpsc::Sender<Progress>,
-    /// Of a state that did not fit into memory.
+    /// A sample of the state that did not fit into memory.
     sample: Option<Sample>,
 }
 

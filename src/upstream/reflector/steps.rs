@@ -45,7 +45,7 @@ impl Reflector {
         }
     }
 
-    /// Of a step that asks the apiserver, or follows it. Waiting is none.
+    /// The span of a step that asks the apiserver or follows it. A wait has no span.
     fn span(&self, state: State) -> Span {
         if matches!(state, State::Wait { .. } | State::Refused { .. } | State::Reset) {
             return Span::none();

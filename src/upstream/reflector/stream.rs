@@ -32,7 +32,7 @@ pub(in crate::upstream) struct EventStream {
     pub(super) last: ResourceVersion,
     /// The object of its last event.
     pub(super) last_key: Option<ObjectKey>,
-    /// Of tables.
+    /// The columns, if the stream is one of tables.
     columns: Option<Arc<Columns>>,
     asked: Moment,
 }
