@@ -1,10 +1,12 @@
-# syntax=docker/dockerfile:1
+# syntax=docker/dockerfile:1.7@sha256:a57df69d0ea827fb7266491f2813635de6f17269be881f696fbfdf2d83dda33e
 # The image holds one static binary and the usual certificate authorities, and nothing else: no shell, no libc, no
 # user database. Probes are in the manifests.
 #
 #   docker build -t informerd:v0.1.0 .
 
-FROM rust:1.95.0-slim-bookworm AS build
+# The digests are those of the multi-platform indexes. `docker buildx imagetools inspect rust:1.95.0-slim-bookworm` prints
+# the one that the tag has now.
+FROM rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
 ENV SOURCE_DATE_EPOCH=0
 # Not pinned: Debian keeps only the newest version of a package.
 # hadolint ignore=DL3008

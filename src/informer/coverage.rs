@@ -53,18 +53,8 @@ impl Coverage {
 // === impl Factory ===
 
 impl Factory {
+    /// The informer that covers `predicate`, usable or not. `open` gives the informer of a scope.
     pub(super) fn covered<E>(
-        &self,
-        resource: &Arc<Resource>,
-        predicate: &Predicate,
-        encoding: Encoding,
-        open: impl Fn(InformerScope) -> Result<Coverage, E>,
-    ) -> Result<Coverage, E> {
-        Ok(self.find(resource, predicate, encoding, open)?.usable())
-    }
-
-    /// `open` gives the informer of a scope.
-    fn find<E>(
         &self,
         resource: &Arc<Resource>,
         predicate: &Predicate,

@@ -58,7 +58,7 @@ impl Factory {
             let most = if start == Start::IfSmall { REQUESTS } else { usize::MAX };
             Ok(self.get_or_start(resource, key.scope, encoding, most))
         });
-        coverage
+        coverage.usable()
     }
 
     /// As [`Self::covering`], but nothing is started, nothing is counted, and no informer notices; `None` where one would be
@@ -82,7 +82,7 @@ impl Factory {
                 None => Ok(Coverage::None(NoCoverage::Seldom)),
             }
         };
-        self.covered(resource, predicate, encoding, look).ok()
+        self.covered(resource, predicate, encoding, look).ok().map(Coverage::usable)
     }
 
     /// The running informer that holds the objects of `key`: that of the key, or one of tables for readers of JSON.

@@ -48,7 +48,7 @@ impl Factory {
             Ok::<_, Infallible>(self.running(&key).map_or_else(|| start(key), Coverage::By))
         };
         let Ok(coverage) = self.covered(resource, predicate, Encoding::Table, open);
-        coverage
+        coverage.usable()
     }
 
     /// How many rows the read and the informer are of, where another cache of the objects knows it.

@@ -62,4 +62,11 @@ pub async fn recipe_is_clean() {
     let toolchain = std::fs::read_to_string(root.join("rust-toolchain.toml")).expect("readable");
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")).expect("a channel");
     assert!(text.contains(&format!("FROM rust:{}-slim-", channel.trim_end_matches('"'))), "{channel}");
+    // What it is built from cannot change behind its tag.
+    let sources = text.lines().filter(|line| line.starts_with("FROM ") || line.starts_with("# syntax="));
+    for source in sources.filter(|line| *line != "FROM scratch") {
+        let digest = source.split_once("@sha256:").map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
+        let is_pinned = digest.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert!(is_pinned, "{source}");
+    }
 }
