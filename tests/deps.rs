@@ -47,6 +47,8 @@ struct Rules {
     licenses: BTreeSet<String>,
     exceptions: BTreeMap<String, BTreeSet<String>>,
     banned: BTreeSet<String>,
+    /// Banned crates that some others may bring along, and these.
+    wrapped: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[test]
@@ -63,6 +65,13 @@ fn dependencies_keep_the_rules() {
     for exception in rules.exceptions.keys() {
         if !crates.iter().any(|dependency| dependency.name == *exception) {
             found.push(format!("deny.toml: the exception for {exception} is no longer needed"));
+        }
+    }
+    assert!(rules.wrapped.contains_key("paste"), "the wrappers of deny.toml can no longer be read");
+    for (name, wrappers) in &rules.wrapped {
+        let parents = parents(name);
+        if !parents.is_subset(wrappers) || parents.is_empty() {
+            found.push(format!("{name} comes with {parents:?}, and may come with {wrappers:?}"));
         }
     }
     assert!(found.is_empty(), "against deny.toml:\n{}", found.join("\n"));
@@ -107,6 +116,19 @@ fn tree() -> Vec<Crate> {
     let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
     let lines: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
     lines.into_iter().filter(|line| !line.is_empty()).map(parse_crate).collect()
+}
+
+/// The crates that depend on this one.
+fn parents(name: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--edges", "normal,build,dev", "--prefix", "none", "--depth", "1", "--invert", name])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
+    let names = text.lines().skip(1).filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 /// `name v1.2.3 (source)|license`, where sources other than crates.io are named, and `(proc-macro)` is none.
@@ -207,10 +229,13 @@ impl Rules {
                 list.clear();
             } else {
                 // What another crate may bring along, if only that.
-                if line.contains("wrappers = [") {
+                let quoted = |text: &str| text.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+                if let Some((name, rest)) = line.split_once("wrappers = [") {
+                    let wrappers = quoted(rest.split(']').next().unwrap_or_default());
+                    rules.wrapped.extend(quoted(name).pop().map(|name| (name, wrappers.into_iter().collect())));
                     continue;
                 }
-                let mut quoted = line.split('"').skip(1).step_by(2).map(str::to_owned);
+                let mut quoted = quoted(line).into_iter();
                 let Some(first) = quoted.next() else { continue };
                 match list.as_str() {
                     "licenses.allow" => _ = rules.licenses.insert(first),

@@ -51,7 +51,7 @@ async fn pump(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + 
             return;
         }
     }
-    // Not even an end is passed on.
+    // Does not even pass on the end of the stream.
     if *frozen.borrow() {
         std::future::pending::<()>().await;
     }

@@ -42,9 +42,9 @@ const LEAST_WINDOW: u64 = 64 << 10;
 const LARGEST_WINDOW: u64 = 1 << 20;
 /// How often the kernel is asked what it holds itself, which costs more than a look.
 const ASK: Duration = Duration::from_millis(100);
-/// A limit from which on the kernel's own buffers of connections count for little.
+/// From this limit on, kernel buffers matter little.
 const PLENTY: u64 = 2 << 30;
-/// How long a cache that is given up may take to go; before that no other is.
+/// Pause between giving up two caches.
 const GOING: Duration = Duration::from_secs(2);
 /// Answers kept to be given again, each kind as a part of the limit.
 const KEPT: u64 = 32;

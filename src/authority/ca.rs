@@ -29,7 +29,7 @@ pub(super) struct Leaf {
     pub(super) key: String,
 }
 
-/// For clocks that go after ours.
+/// For clocks that are behind ours.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
 // === impl Ca ===

@@ -228,7 +228,7 @@ impl Account {
             let (pinned, loading, recalled) = (entry.pinned, entry.loading, entry.is_recalled());
             let mut others = if recalled { accounts.used } else { accounts.used - loading } + accounts.lent;
             if !pinned {
-                // For a pinned one they go at once.
+                // A pinned cache need not wait for them.
                 others += accounts.leaving();
             }
             let room = (inner.limit - inner.limit / 10).saturating_sub(others);

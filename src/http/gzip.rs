@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub(super) struct Same<T>(Arc<T>);
 /// One answer, as far as it has been compressed.
 pub(super) struct Compressed {
     inner: Mutex<Inner>,
+    /// There is no memory for all of it: what a reader has taken is let go, unless others are still to read it.
+    is_lean: AtomicBool,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -88,8 +91,6 @@ struct Inner {
     failed: bool,
     /// For the chunks, and for the compressor while it is there.
     place: Reservation,
-    /// There is no memory for all of it: what a reader has taken is let go, unless others are still to read it.
-    lean: bool,
 }
 
 /// What is still to be compressed.
@@ -139,7 +140,7 @@ impl Gzip {
     /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
     ///
     /// # Errors
-    /// These two, where there is no memory for a compressor.
+    /// Returns both unchanged if there is no memory for a compressor.
     pub(super) async fn get(
         &self,
         key: Key,
@@ -153,7 +154,8 @@ impl Gzip {
             return Ok(kept);
         }
         let mut making = self.making.lock();
-        let found = making.get(&key).and_then(Weak::upgrade).filter(|found| shared && !found.inner.lock().lean);
+        let found =
+            making.get(&key).and_then(Weak::upgrade).filter(|found| shared && !found.is_lean.load(Ordering::Relaxed));
         if let Some(found) = found {
             self.metrics.gzip_responses.inc();
             return Ok(found);
@@ -243,8 +245,8 @@ impl Compressed {
                 objects: 0,
                 failed: false,
                 place,
-                lean: false,
             }),
+            is_lean: AtomicBool::new(false),
             metrics,
         }
     }
@@ -254,8 +256,8 @@ impl Compressed {
     pub(super) fn piece(self: &Arc<Self>, number: usize) -> Piece {
         let mut inner = self.inner.lock();
         if let Some(chunk) = inner.chunks.get(number).cloned() {
-            // As a rule the one who makes it is its only reader then: nobody joins any more.
-            if inner.lean && Arc::strong_count(self) == 1 {
+            // Nobody joins a lean answer, so its only reader may free chunks.
+            if self.is_lean.load(Ordering::Relaxed) && Arc::strong_count(self) == 1 {
                 inner.let_go(number, &self.metrics);
             }
             return Piece::Chunk(chunk);
@@ -294,7 +296,7 @@ impl Compressed {
     }
 
     fn step(self: &Arc<Self>, inner: &mut Inner) {
-        if let Err(error) = inner.step(&self.metrics) {
+        if let Err(error) = inner.step(&self.is_lean, &self.metrics) {
             tracing::error!(%error, "cannot compress an answer");
             (inner.source, inner.shelf, inner.failed) = (None, None, true);
         }
@@ -315,7 +317,7 @@ impl Drop for Compressed {
 
 impl Inner {
     /// Compresses up to [`STEP`] bytes more.
-    fn step(&mut self, metrics: &HttpMetrics) -> io::Result<()> {
+    fn step(&mut self, is_lean: &AtomicBool, metrics: &HttpMetrics) -> io::Result<()> {
         let Some(source) = &mut self.source else { return Ok(()) };
         let mut budget = STEP;
         let mut ended = false;
@@ -349,7 +351,8 @@ impl Inner {
             chunk.shrink_to_fit();
             if self.place.grow(chunk.len()).is_err() {
                 // Nobody else joins, and it is not kept.
-                (self.lean, self.shelf) = (true, None);
+                is_lean.store(true, Ordering::Relaxed);
+                self.shelf = None;
             }
             metrics.gzip_bytes_out.add(chunk.len() as u64);
             metrics.gzip_memory.add(chunk.len() as i64);

@@ -47,10 +47,10 @@ impl Authority {
     /// Takes the CA out of the directory, or makes one there.
     pub(super) fn open(directory: &Path, names: Vec<String>) -> Result<Self, TlsError> {
         let (certificate_file, key_file) = (directory.join(CA_CERTIFICATE), directory.join(CA_KEY));
-        if !key_file.exists() || !certificate_file.exists() {
+        let failed = |error| TlsError::File { path: key_file.clone(), error };
+        if !is_there(&key_file).map_err(failed)? || !is_there(&certificate_file).map_err(failed)? {
             return Self::make(directory, names);
         }
-        let failed = |error| TlsError::File { path: key_file.clone(), error };
         // Members of its group may be meant to read it: Kubernetes gives the files of volumes to groups.
         if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
             return Err(TlsError::Exposed(key_file));
@@ -171,7 +171,15 @@ fn is_due(issued: SystemTime, now: SystemTime) -> bool {
     }
 }
 
-/// From yesterday, for clocks that go after ours, until `lifetime` from now.
+/// Whether a file is there. If that cannot be told, another CA must not take the place of the one that clients trust.
+fn is_there(path: &Path) -> io::Result<bool> {
+    match path.try_exists() {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
+        result => result,
+    }
+}
+
+/// From yesterday, for clocks that are behind ours, until `lifetime` from now.
 fn set_validity(params: &mut CertificateParams, lifetime: jiff::Span) {
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let part = |n: i8| u8::try_from(n).unwrap_or(1);
@@ -224,6 +232,15 @@ mod tests {
         ] {
             assert_eq!(is_due(issued, now), due, "{now:?}");
         }
+    }
+
+    #[test]
+    fn a_key_that_may_be_there_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join(CA_KEY);
+        std::os::unix::fs::symlink(&key, &key).unwrap();
+        let result = Authority::open(directory.path(), vec!["localhost".into()]);
+        assert!(matches!(result, Err(TlsError::File { path, .. }) if path == key));
     }
 
     /// Not even the superuser can make a directory below a file.

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Patient<B> {
     inner: B,
-    /// Otherwise it may take as long as it likes.
+    /// Whether `PATIENCE` applies.
     is_bounded: bool,
     /// Runs while the next part is waited for.
     late: Option<Pin<Box<Sleep>>>,

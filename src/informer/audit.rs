@@ -1,17 +1,16 @@
 //! Compares what informers hold with what the store does, now and then: a store that was restored from a backup has another
 //! past, and nothing else need ever tell.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::{sleep, timeout};
 
 use super::{Factory, Informer};
-use crate::meta::Origin;
+use crate::meta::{ObjectKey, Origin};
 use crate::upstream::{Finding, Suspects};
 
-/// For one comparison.
+/// Time limit of one comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The event of a deletion comes within this.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
@@ -60,7 +59,7 @@ impl Informer {
         }
         let mut suspects = self.suspects.lock().await;
         let Ok(finding) = self.probe.audit(&self.cache, &mut suspects).await else { return };
-        if let Finding::Detached(_) = finding {
+        if let Finding::Detached { .. } = finding {
             // Its deletion may be on its way.
             sleep(ON_ITS_WAY).await;
         }
@@ -71,24 +70,27 @@ impl Informer {
                 *suspects = Suspects::default();
                 self.reflector.doubt(&why);
             }
-            (Finding::Detached(_), Ok(Finding::Detached(why))) => self.detach(&why),
+            (Finding::Detached { .. }, Ok(Finding::Detached { key, why })) => self.detach(key, &why),
             _ => {}
         }
     }
 
-    /// The apiserver's cache, which we follow, is of another past than its store, which gets read. They are left to it.
-    fn detach(&self, why: &str) {
+    /// The apiserver's cache, which we follow, differs from its store, which gets read. Gets are forwarded.
+    fn detach(&self, key: ObjectKey, why: &str) {
         let lineage = self.cache.snapshot().map_or(0, |snapshot| snapshot.lineage());
-        if self.detached.swap(lineage, Ordering::Relaxed) != lineage {
+        let last = self.detached.lock().replace((lineage, key));
+        if last.is_none_or(|(last, _)| last != lineage) {
             let what_to_do =
                 "the apiserver lists what its store does not hold: restart the kube-apiservers after a restore";
             tracing::error!(informer = %self.key, why, "{what_to_do}");
         }
     }
 
-    /// Whether the apiserver lists what its store does not hold, since this state was read.
+    /// Whether the apiserver lists what its store does not hold, since this state was read. If the object that has shown it
+    /// goes after all, its deletion was only late.
     pub fn is_detached(&self) -> bool {
-        let detached = self.detached.load(Ordering::Relaxed);
-        detached != 0 && self.cache.snapshot().is_some_and(|snapshot| snapshot.lineage() == detached)
+        let detached = self.detached.lock();
+        let Some((lineage, key)) = &*detached else { return false };
+        self.cache.snapshot().is_some_and(|snapshot| snapshot.lineage() == *lineage && snapshot.get(key).is_some())
     }
 }

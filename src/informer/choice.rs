@@ -64,7 +64,7 @@ const MOST_OF_ALL: usize = 50_000;
 const SHARED: usize = 1000;
 /// What any question costs the apiserver whatever its answer, in objects of a list.
 const QUESTION: f32 = 30.0;
-/// A revision that turns out not to be enough costs its reader a second question: it must be cheaper by so much.
+/// A wrong guess costs a second question, so a revision must be cheaper by this factor.
 const SECOND: f32 = 1.5;
 /// Below these odds a revision is never asked for first, and above those it always is.
 const UNLIKELY: f32 = 0.1;
@@ -84,7 +84,6 @@ impl Situation {
             Then::Watch => f32::INFINITY,
             Then::Forward => self.forwarding(),
         };
-        // What is asked for in vain is paid for twice.
         if self.odds >= (SECOND * QUESTION / instead).clamp(UNLIKELY, LIKELY) {
             return First::Revision;
         }

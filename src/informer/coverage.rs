@@ -11,7 +11,7 @@ use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 /// Whether a request lies inside an informer's scope.
 #[derive(Debug)]
 pub enum Coverage {
-    /// Synced or on its way there.
+    /// Synced or syncing.
     By(Arc<Informer>),
     None(NoCoverage),
 }
@@ -38,7 +38,7 @@ pub enum NoCoverage {
 // === impl Coverage ===
 
 impl Coverage {
-    /// Not one whose state the apiserver or our memory refuses us.
+    /// Replaces an informer that cannot be used by the reason.
     pub(super) fn usable(self) -> Self {
         match self {
             Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
@@ -90,19 +90,16 @@ impl Factory {
         }
         let everywhere = permitted(open(InformerScope::default())?);
         let is_narrower = match &everywhere {
-            Coverage::By(informer) if !informer.cache.is_ready() => false,
             // Not everywhere: perhaps in the request's own namespace.
             Coverage::None(NoCoverage::Forbidden) => true,
-            // All of it would be too dear.
+            // Holding all namespaces would cost too much.
             Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_in_parts(gvr, encoding),
-            _ => return Ok(everywhere),
+            _ => false,
         };
-        let Some(scope) = scope else { return Ok(everywhere) };
-        if !is_narrower {
-            // Perhaps it was forbidden until the apiserver went away: the namespace goes on being served.
-            return Ok(self.running_and_ready(resource, scope, encoding).map_or(everywhere, Coverage::By));
+        match scope.filter(|_| is_narrower) {
+            Some(scope) => Ok(permitted(open(scope)?)),
+            None => Ok(everywhere),
         }
-        Ok(permitted(open(scope)?))
     }
 
     /// Whether single namespaces are to have informers of their own, which leave half of the places to others.
@@ -124,9 +121,11 @@ impl Factory {
         encoding: Encoding,
     ) -> Option<Arc<Informer>> {
         let key = InformerKey { gvr: resource.gvr.clone(), scope: scope.clone(), encoding };
-        let informer = self.holding(resource, &key).filter(|informer| informer.cache.is_ready())?;
-        informer.touch();
-        Some(informer)
+        let is_usable = |informer: &Arc<Informer>| {
+            let refused = informer.reflector.is_forbidden() || informer.reflector.is_unacceptable();
+            informer.cache.is_ready() && !refused
+        };
+        self.holding(resource, &key).filter(is_usable)
     }
 
     /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
@@ -141,18 +140,6 @@ impl Factory {
             .peekable();
         let any = ready.peek().is_some();
         if any && ready.all(|encoding| encoding == Encoding::Protobuf) { Encoding::Protobuf } else { Encoding::Json }
-    }
-
-    fn running_and_ready(
-        &self,
-        resource: &Resource,
-        scope: InformerScope,
-        encoding: Encoding,
-    ) -> Option<Arc<Informer>> {
-        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
-        let informer = self.running(&key).filter(|informer| informer.cache.is_ready())?;
-        informer.touch();
-        Some(informer)
     }
 }
 

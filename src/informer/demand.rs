@@ -25,7 +25,7 @@ pub struct Use {
     pub selected: bool,
     /// Rows of a page.
     pub limit: Option<usize>,
-    /// It is a watch: the apiserver would have to serve it for as long as it lasts. Or nobody but an informer can serve it.
+    /// It is a watch, or it cannot be forwarded.
     pub lasts: bool,
 }
 

@@ -232,7 +232,7 @@ impl Factory {
         self.ledger().lock().refuse(gvr, now + during, now);
     }
 
-    /// In whichever encoding.
+    /// Applies to JSON and protobuf.
     fn is_large(&self, key: &InformerKey, objects: usize) {
         let mut ledger = self.ledger().lock();
         for encoding in [Encoding::Json, Encoding::Protobuf] {
@@ -256,6 +256,9 @@ impl Factory {
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
             informer.touch();
+            if most == usize::MAX {
+                informer.reflector.read_at_most(most);
+            }
             return Coverage::By(informer.clone());
         }
         if informers.len() >= self.inner.config.max_informers {

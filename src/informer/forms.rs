@@ -26,7 +26,7 @@ const PARTS: usize = 32;
 enum Start {
     /// The first read.
     Now,
-    /// The first read, but it ends as soon as the apiserver has told that there are many objects.
+    /// The first read, unless the apiserver reports many objects.
     IfSmall,
     /// Reads that have cost as much.
     IfWorth,
@@ -42,13 +42,16 @@ impl Factory {
         }
         let Ok(coverage) = self.covered(resource, predicate, encoding, |scope| {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+            let running = self.holding(resource, &key);
+            if let Some(informer) = running.as_ref().filter(|informer| informer.cache.is_ready()) {
+                return Ok::<_, Infallible>(Coverage::By(informer.clone()));
+            }
             let start = self.start_of(resource, predicate, &key, read);
-            if let Some(informer) = self.holding(resource, &key) {
-                informer.touch();
+            if let Some(informer) = running {
                 if start == Start::Now {
                     informer.reflector.read_at_most(usize::MAX);
                 }
-                return Ok::<_, Infallible>(Coverage::By(informer));
+                return Ok(Coverage::By(informer));
             }
             if start == Start::IfWorth && !self.is_worth(resource, predicate, &key, read) {
                 return Ok(Coverage::None(NoCoverage::Seldom));
@@ -58,6 +61,9 @@ impl Factory {
             let most = if start == Start::IfSmall { REQUESTS } else { usize::MAX };
             Ok(self.get_or_start(resource, key.scope, encoding, most))
         });
+        if let Coverage::By(informer) = &coverage {
+            informer.touch();
+        }
         coverage.usable()
     }
 
@@ -111,8 +117,8 @@ impl Factory {
         let is_of_a_part = is_narrower(predicate, key) || !read.lasts && (read.selected || read.named);
         match self.ledger().lock().size(key, Instant::now()) {
             _ if !is_of_a_part => Start::Now,
-            // Nothing but one of its own would serve a watch from here, and the apiserver would have to for as long as it
-            // lasts. One of a namespace has a smaller one.
+            // It is started: otherwise the apiserver would serve this watch. A watch of one namespace gets a smaller
+            // informer.
             Some(_) if read.lasts && !is_narrower(predicate, key) => Start::Now,
             Some(_) => Start::IfWorth,
             None => Start::IfSmall,

@@ -73,11 +73,11 @@ pub enum NotFresh {
 const MOMENT: Duration = Duration::from_millis(20);
 /// The same, where a second question follows otherwise and the client is not to wait long for it.
 const SHORT_MOMENT: Duration = Duration::from_millis(5);
-/// How long events are waited for that a digest shows to be on their way. Beyond the first, forwarding is faster.
+/// How long to wait for events that a digest shows to be missing. Beyond the first, forwarding is faster.
 const IN_FLIGHT: Duration = Duration::from_millis(100);
 const IN_FLIGHT_AT_MOST: Duration = Duration::from_millis(500);
-/// How words of the store are asked for: any number of readers at once costs the apiserver some 60 small requests a second
-/// and resource. A client that reads in a loop is not slowed.
+/// How often the store's revision is asked for: any number of readers at once costs the apiserver some 60 small requests a
+/// second and resource. A client that reads in a loop is not slowed.
 const PACE: Pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
 /// The same for the beginnings of watches, which come in crowds and for which a moment means nothing.
 const WATCH_PACE: Pace = Pace { alone: Duration::from_millis(75), together: Duration::from_millis(75) };

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
-use crate::meta::{Encoding, Gvr, Resource, ResourceVersion};
+use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion};
 use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
@@ -45,8 +46,8 @@ pub struct Informer {
     pub(super) stop: CancellationToken,
     /// What the comparisons with the store suspect. Locked during a comparison.
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
-    /// The lineage of the state that the apiserver lists and its store does not hold; zero for none.
-    pub(super) detached: AtomicU64,
+    /// An object that the apiserver lists and its store does not hold, and the lineage of the state with it.
+    pub(super) detached: Mutex<Option<(u64, ObjectKey)>>,
     /// Reads answered from caches of this resource.
     served: Arc<AtomicU64>,
     /// How long proofs took, for all informers.
@@ -98,7 +99,7 @@ impl Informer {
             pinned,
             stop: CancellationToken::new(),
             suspects: tokio::sync::Mutex::default(),
-            detached: AtomicU64::new(0),
+            detached: Mutex::default(),
             served: Arc::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),

@@ -16,7 +16,7 @@ pub struct Ledger {
 pub struct Reservation {
     ledger: Ledger,
     bytes: usize,
-    /// For what can be done without.
+    /// For optional uses: sharing, compressing, keeping.
     spare: bool,
 }
 

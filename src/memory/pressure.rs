@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::purge::purge;
@@ -21,7 +22,7 @@ pub enum Level {
     /// Everything may grow.
     #[default]
     Calm,
-    /// What can be done without more memory is done without: nothing is shared, kept or cached anew.
+    /// Nothing is shared, kept or cached anew.
     Tight,
     /// The process gives back what it can, and refuses what it must.
     Short,
@@ -41,15 +42,17 @@ struct Inner {
     used: AtomicU64,
     level: AtomicU8,
     changes: watch::Sender<Level>,
+    /// Held during a look.
+    looking: Mutex<()>,
 }
 
 /// Percent of the limit from which memory is tight, and short. What is left then is for what no account knows.
 const TIGHT: u64 = 78;
 const SHORT: u64 = 86;
-/// A look is worth its while for this part of the limit.
+/// Memory is measured again after this part of the limit was taken in.
 const STEPS: u64 = 256;
 const LEAST_STEP: u64 = 256 << 10;
-/// No process takes in more bytes a second than this without being looked at for it.
+/// Assumed highest growth per second between two looks.
 const FASTEST: u64 = 1 << 30;
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -81,6 +84,7 @@ impl Pressure {
                 used: AtomicU64::new(0),
                 level: AtomicU8::new(Level::Calm as u8),
                 changes: watch::Sender::new(Level::Calm),
+                looking: Mutex::new(()),
             }),
         }
     }
@@ -113,10 +117,12 @@ impl Pressure {
         }
     }
 
-    /// Looks at the process. Where memory is not plenty, what was freed is given back to the system first.
+    /// Looks at the process, unless somebody else does at this moment. Where memory is not plenty, what was freed is given back
+    /// to the system first.
     pub fn look(&self) -> Level {
         let inner = &self.inner;
         let Some(limit) = inner.limit else { return Level::Calm };
+        let Some(_looking) = inner.looking.try_lock() else { return self.level() };
         inner.grown.store(0, Ordering::Relaxed);
         let kernel = inner.kernel.load(Ordering::Relaxed);
         let measure = || (inner.measure)().unwrap_or_default() + kernel;
@@ -179,10 +185,10 @@ fn private_bytes() -> Option<u64> {
 
 /// Total, resident and shared pages, and more.
 fn parse(statm: &str) -> Option<u64> {
-    const PAGE: u64 = 4096;
+    let page = rustix::param::page_size() as u64;
     let mut fields = statm.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
     let (resident, shared) = (fields.next()??, fields.next()??);
-    Some(resident.saturating_sub(shared) * PAGE)
+    Some(resident.saturating_sub(shared) * page)
 }
 
 #[cfg(test)]

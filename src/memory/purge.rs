@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tikv_jemalloc_ctl::{Access as _, AsName as _};
 
-/// Milliseconds for which freed pages are kept for the next who needs some. The allocator's own choice is ten seconds,
-/// in which a small limit is passed.
+/// Milliseconds for which freed pages are kept for later use. The allocator's own choice is ten seconds, which is too long
+/// under a small limit.
 const DECAY: isize = 500;
 
 /// Gives all freed pages back now. With `at_once`, those that are freed from now on are given back as they are freed,

@@ -310,7 +310,7 @@ impl Inner {
     /// Memory for one request and its answer.
     fn place(&self, info: &RequestInfo, body: &ReqBody) -> Result<Option<Reservation>, ForwardError> {
         self.pace.place(info.verb == Verb::Watch, body).map_err(|_| {
-            // For the next who comes.
+            // Frees memory for later requests.
             self.give_up();
             ForwardError::Memory { authority: self.upstream.authority().to_string() }
         })

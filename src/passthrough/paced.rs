@@ -1,5 +1,5 @@
-//! Answers on their way to clients that may be slow: each has a place in the memory that was reserved before it was asked
-//! for, and goes on only as what it has given away is gone. Where memory is short, who takes nothing gives way to others.
+//! Forwarded bodies that stop reading ahead while their client is slow. Each has memory that was reserved before it was asked
+//! for. While memory is short, bodies whose clients take nothing are given up.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,8 +24,8 @@ pub(super) struct Placed {
     _place: Reservation,
 }
 
-/// A body that waits while more than its window of it is neither written nor dropped. A library that writes it would take
-/// a megabyte of it ahead.
+/// A body that pauses while more than its window of it is unsent. Without that, the library that writes it would read a
+/// megabyte ahead.
 pub(super) struct Paced {
     inner: ForwardBody,
     window: usize,
@@ -42,7 +42,7 @@ struct Out {
     given_up: AtomicBool,
 }
 
-/// Where answers have their places, and who has one.
+/// Reserves memory for answers, and knows those under way.
 pub(super) struct Pace {
     ledger: Ledger,
     /// `None` where answers hold what they happen to hold.

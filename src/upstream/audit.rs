@@ -39,13 +39,16 @@ pub enum Finding {
     /// The apiserver tells of another past than ours.
     Contradicts(String),
     /// The apiserver's own cache is of another past than its store.
-    Detached(String),
+    Detached {
+        key: ObjectKey,
+        why: String,
+    },
 }
 
 /// Collections of more objects are compared by their revision alone: their metadata would cost the apiserver more than the
 /// question is worth.
 const MOST: usize = 500;
-/// Objects among which the newest is looked for.
+/// At most this many objects are searched for the newest.
 const MOST_LOOKS: usize = 20_000;
 /// The most bytes that the metadata of one object may have.
 const MOST_BYTES: usize = 2 << 20;
@@ -60,7 +63,7 @@ impl ProgressProbe {
     /// # Errors
     /// When the apiserver does not say what the store holds.
     pub async fn audit(&self, cache: &WatchCache, suspects: &mut Suspects) -> Result<Finding, UpstreamError> {
-        // In this order: the state has everything up to the revision that it is compared by.
+        // The revision is read first: the snapshot then contains everything up to it.
         let complete = cache.resource_version();
         let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(Finding::Agrees) };
         let now = Instant::now();
@@ -77,17 +80,17 @@ impl ProgressProbe {
         if let Some(why) = digest.and_then(|digest| suspects.compare(&digest, &snapshot, complete)) {
             return Ok(Finding::Contradicts(why));
         }
-        let undone = self.undone(&snapshot, suspects).await?;
-        if undone.is_none() {
-            let all = Scope::all();
-            let newest = snapshot.range(&all, None).take(MOST_LOOKS).max_by_key(|object| object.rv);
-            suspects.newest = newest.map(|object| (object.key.clone(), object.rv));
+        if let Some(detached) = self.undone(&snapshot, suspects).await? {
+            return Ok(detached);
         }
-        Ok(undone.map_or(Finding::Agrees, Finding::Detached))
+        let all = Scope::all();
+        let newest = snapshot.range(&all, None).take(MOST_LOOKS).max_by_key(|object| object.rv);
+        suspects.newest = newest.map(|object| (object.key.clone(), object.rv));
+        Ok(Finding::Agrees)
     }
 
     /// Whether the store does not hold what we hold and the apiserver lists.
-    async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<String>, UpstreamError> {
+    async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<Finding>, UpstreamError> {
         let Some((key, rv)) = &suspects.newest else { return Ok(None) };
         // Those that expire may be gone for a while before anybody is told.
         if self.source.expires() || ours.get(key).is_none_or(|held| held.rv != *rv) {
@@ -101,11 +104,14 @@ impl ProgressProbe {
             Err(error) if error.code() == Some(404) && error.is_refusal() => ResourceVersion::ZERO,
             Err(error) => return Err(error),
         };
-        let describe = || match there {
-            ResourceVersion::ZERO => format!("{key} is listed at resource version {rv}, and not there"),
-            there => format!("{key} is listed at resource version {rv}, and is at {there}"),
+        let detached = || {
+            let why = match there {
+                ResourceVersion::ZERO => format!("{key} is listed at resource version {rv}, and not there"),
+                there => format!("{key} is listed at resource version {rv}, and is at {there}"),
+            };
+            Finding::Detached { key: key.clone(), why }
         };
-        Ok((there < *rv).then(describe))
+        Ok((there < *rv).then(detached))
     }
 }
 

@@ -48,7 +48,7 @@ impl Backoff {
         jittered(step.max(self.asked(retry_after)))
     }
 
-    /// What of a server's Retry-After is followed.
+    /// The part of a server's Retry-After that is obeyed.
     pub(super) fn asked(&self, retry_after: Option<Duration>) -> Duration {
         retry_after.unwrap_or_default().min(self.config.max_retry_after)
     }

@@ -34,6 +34,8 @@ struct Movement {
 const WEIGHT: f32 = 0.5;
 /// How long ago the moves are from which the rate is told, about.
 const MEMORY: Duration = Duration::from_secs(30);
+/// No answer is later than this behind one that was asked for after it.
+const LATE: Duration = Duration::from_secs(20);
 
 // === impl Odds ===
 
@@ -87,7 +89,7 @@ impl Movement {
         }
     }
 
-    /// How likely it is by the rate alone that nothing is written for so long.
+    /// The probability, by the rate alone, of no write in this time.
     fn expected(&self, during: Duration) -> f64 {
         (-self.rate * during.as_secs_f64()).exp()
     }
@@ -98,6 +100,11 @@ impl Movement {
             self.last = Some((rv, at));
             return false;
         };
+        if rv < last && at.saturating_duration_since(before) > LATE {
+            // The store was set back. Nothing is known of it.
+            *self = Self { last: Some((rv, at)), ..Self::default() };
+            return true;
+        }
         let between = at.saturating_duration_since(before);
         let seconds = between.as_secs_f64();
         let half = f64::from(WEIGHT);
@@ -180,5 +187,8 @@ mod tests {
         assert!(!odds.heard(rv(6000), at(120_000)), "an old word is no move");
         assert!(odds.heard(rv(7000), at(60_000)), "a new one is, though others were asked for later");
         assert!(near(odds.get(rv(6999), at(120_000)), 0.0));
+        // A store that was restored from a backup.
+        assert!(odds.heard(rv(50), at(150_000)));
+        assert!(near(odds.get(rv(50), at(150_000)), 1.0));
     }
 }

@@ -22,10 +22,10 @@ pub(super) struct Retries {
     queues: Mutex<HashMap<Box<str>, Arc<Queue>>>,
 }
 
-/// Those who wait for one server.
+/// The reflectors that wait for one server.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Held by whoever is next.
+    /// Held by the reflector that tries next.
     turn: tokio::sync::Mutex<()>,
     trouble: Mutex<Option<Trouble>>,
     /// Moves when one that was refused follows again.
@@ -43,7 +43,7 @@ const FASTEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(4);
 const PART: u32 = 8;
 
-/// A trouble after so long a peace is a new one.
+/// After this long without trouble, the next trouble counts as new.
 const PEACE: Duration = Duration::from_secs(30);
 
 /// Between two signals that a server answers again, so that one which answers some and refuses others is not stormed.

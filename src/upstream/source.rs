@@ -29,7 +29,7 @@ pub struct ListerWatcher {
 /// All that a query value may hold unescaped.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path segment, as the apiserver wants of names, that no object is called by.
+/// A valid path segment that is not a valid object name.
 const NOBODY: &str = "-";
 
 // === impl ListerWatcher ===
@@ -103,8 +103,8 @@ impl ListerWatcher {
         })
     }
 
-    /// The same of an object that is not there. Its list tells the store's revision, and the apiserver need only look up one
-    /// key for it.
+    /// The same source, for an object that does not exist. Its list tells the store's revision, and the apiserver looks up
+    /// one key for it.
     pub(super) fn nothing(&self) -> Self {
         let namespace = if self.resource.namespaced { self.namespace.as_deref().unwrap_or("default") } else { "" };
         // A selector of a name may be joined to any other.

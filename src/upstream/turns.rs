@@ -1,9 +1,8 @@
 //! One question to the apiserver for all who ask it. Whoever comes while it is under way shares the next one, so that
 //! every answer is of a time after the question was wanted.
 //!
-//! Questions are paced: one is under way at a time, and two begin no closer together than the asker's pace, which is
-//! another one where many ask and each question less is an answer shared, than where one asks alone and waits for nobody. The
-//! apiserver holds a consistent read until its own cache has caught up, up to 100 ms where the store is busy and the
+//! Questions are paced: one is under way at a time, and two begin no closer together than the pace, which is slower while
+//! several readers share answers. The apiserver holds a consistent read until its own cache has caught up, up to 100 ms where the store is busy and the
 //! resource is not. Readers must not wait for two of these in a row, so a question that is held does not hold up the next.
 
 use std::time::Duration;

@@ -158,4 +158,17 @@ async fn grants_come_and_the_apiserver_goes() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(found, ["late", "one"], "the informer goes on");
+
+    // A right that goes is noticed when the watch begins anew, and what is held is not served any longer.
+    world.cluster.kubectl_ok(["delete", "rolebinding", "readers", "-n", "a"]).await;
+    world.cluster.stop_apiserver().await;
+    world.cluster.start_apiserver().await;
+    let path = format!("{}?resourceVersion=0", of("a"));
+    for _ in 0..150 {
+        if world.client.get(&path).await.status == 403 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    world.refused(Method::GET, &path, "").await;
 }

@@ -85,7 +85,7 @@ async fn pump(
             return;
         }
     }
-    // Not even an end is passed on.
+    // Does not even pass on the end of the stream.
     if dead {
         std::future::pending::<()>().await;
     }

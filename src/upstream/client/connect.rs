@@ -33,6 +33,8 @@ pub(super) struct Endpoint {
 /// Makes connections of one identity.
 pub(super) struct Connector {
     tcp: HttpConnector,
+    /// For sessions of users, which nobody begins anew for them.
+    patient_tcp: HttpConnector,
     tls: Option<Tls>,
     base: Uri,
     pub(super) authority: Arc<str>,
@@ -55,6 +57,16 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// HTTP/2 if the server speaks it.
+    Any,
+    Http1,
+    /// One session that outlives its request, over HTTP/1.1.
+    Session,
+}
+
 /// What was agreed on.
 pub(super) enum Protocol {
     Http2,
@@ -67,6 +79,9 @@ const KEEPALIVE: Duration = Duration::from_secs(4);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for sessions (`exec`, `port-forward`): they survive a network that is away for as long as this.
+const SESSION_KEEPALIVE: Duration = Duration::from_secs(30);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 
 // === impl Connector ===
 
@@ -81,16 +96,20 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_recv_buffer_size(config.recv_buffer);
+        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        let mut patient_tcp = tcp.clone();
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+        patient_tcp.set_keepalive(Some(SESSION_KEEPALIVE));
+        patient_tcp.set_tcp_user_timeout(Some(SESSION_TIMEOUT));
         let tls = match tls {
             Some(config) => Some(Tls::new(config, endpoint)?),
             None => None,
         };
         Ok(Self {
             tcp,
+            patient_tcp,
             tls,
             base: endpoint.base.clone(),
             authority: Arc::clone(&endpoint.authority),
@@ -104,9 +123,9 @@ impl Connector {
         self.tls.is_some()
     }
 
-    /// Connects, offering HTTP/2 or not, within the connect timeout.
-    pub(super) async fn connect(&self, offer_http2: bool) -> Result<(Io, Protocol), UpstreamError> {
-        let attempt = timeout(self.timeout, self.attempt(offer_http2)).await;
+    /// Connects within the connect timeout.
+    pub(super) async fn connect(&self, wanted: Wanted) -> Result<(Io, Protocol), UpstreamError> {
+        let attempt = timeout(self.timeout, self.attempt(wanted)).await;
         let result = attempt.unwrap_or_else(|_elapsed| {
             let what = "connecting to the apiserver";
             Err(UpstreamError::Timeout { what, after: self.timeout })
@@ -116,16 +135,17 @@ impl Connector {
         result
     }
 
-    async fn attempt(&self, offer_http2: bool) -> Result<(Io, Protocol), UpstreamError> {
+    async fn attempt(&self, wanted: Wanted) -> Result<(Io, Protocol), UpstreamError> {
         let authority = || Arc::clone(&self.authority);
-        let tcp = self.tcp.clone().oneshot(self.base.clone()).await;
+        let tcp = if wanted == Wanted::Session { &self.patient_tcp } else { &self.tcp };
+        let tcp = tcp.clone().oneshot(self.base.clone()).await;
         let tcp = tcp
             .map_err(|error| UpstreamError::Connect { authority: authority(), cause: Cause::new(error) })?
             .into_inner();
         let Some(tls) = &self.tls else {
             return Ok((TokioIo::new(Box::new(tcp)), Protocol::Http1));
         };
-        let connector = if offer_http2 { &tls.any } else { &tls.http1 };
+        let connector = if wanted == Wanted::Any { &tls.any } else { &tls.http1 };
         let stream = connector
             .connect(tls.server_name.clone(), tcp)
             .await

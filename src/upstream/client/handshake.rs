@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_util::io::InspectReader;
 
-use super::connect::{Io, Protocol};
+use super::connect::{Io, Protocol, Wanted};
 use super::pool::{ConnectionId, Http2, Idle, Pool};
 use crate::lifecycle;
 use crate::upstream::error::{Cause, UpstreamError};
@@ -34,7 +34,7 @@ const DEFAULT_STREAMS: usize = 100;
 /// A connection's window in stream windows: no number of unread streams can use it up.
 const WINDOW_STREAMS: u32 = 100;
 
-/// A connection that takes longer than this to come about.
+/// After this, connecting counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Attempts under way at once to make one connection.
@@ -50,9 +50,9 @@ impl Pool {
     ///
     /// # Errors
     /// The last attempt's, once none is under way.
-    pub(super) async fn dial(&self, offer_http2: bool) -> Result<Option<Connected>, UpstreamError> {
+    pub(super) async fn dial(&self, wanted: Wanted) -> Result<Option<Connected>, UpstreamError> {
         let mut found = self.keeper.found();
-        let attempt = || Box::pin(self.connect(offer_http2));
+        let attempt = || Box::pin(self.connect(wanted));
         let mut attempts = FuturesUnordered::from_iter([attempt()]);
         loop {
             tokio::select! {
@@ -73,9 +73,9 @@ impl Pool {
         }
     }
 
-    /// A connection that takes long to come about is not the only sign of trouble: the apiserver is looked for.
-    async fn connect(&self, offer_http2: bool) -> Result<Connected, UpstreamError> {
-        let mut connecting = pin!(self.establish(offer_http2));
+    /// Connects. If that takes longer than [`SLOW`], the apiserver is also looked for.
+    async fn connect(&self, wanted: Wanted) -> Result<Connected, UpstreamError> {
+        let mut connecting = pin!(self.establish(wanted));
         if let Ok(connected) = timeout(SLOW, &mut connecting).await {
             return connected;
         }
@@ -84,8 +84,8 @@ impl Pool {
     }
 
     /// Connects, and agrees on a protocol.
-    pub(super) async fn establish(&self, offer_http2: bool) -> Result<Connected, UpstreamError> {
-        let (io, protocol) = self.connector.connect(offer_http2).await?;
+    pub(super) async fn establish(&self, wanted: Wanted) -> Result<Connected, UpstreamError> {
+        let (io, protocol) = self.connector.connect(wanted).await?;
         match protocol {
             Protocol::Http1 => self.handshake1(io).await.map(Connected::Http1),
             Protocol::Http2 => self.handshake2(io).await.map(Connected::Http2),

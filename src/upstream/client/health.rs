@@ -27,7 +27,7 @@ pub(super) struct Keeper {
     recoveries: watch::Sender<u64>,
     /// Whether the apiserver is to be looked for: it does not answer, or a connection to it broke or does not come about.
     sought: watch::Sender<bool>,
-    /// Counts the times it was found. What hangs since before that is begun anew, also where the apiserver was only doubted.
+    /// Counts how often a sought apiserver answered. Dials that were waiting then are tried again.
     found: watch::Sender<u64>,
 }
 

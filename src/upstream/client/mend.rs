@@ -1,5 +1,5 @@
-//! What the client does by itself, so that the end of a trouble is noticed at once however long everybody backs off: it
-//! looks for an apiserver that does not answer, and for files of the configuration that have changed.
+//! Two background tasks of the client: one looks for an apiserver that does not answer, the other for changed configuration
+//! files. So the end of an outage is noticed at once, however long everybody backs off.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use crate::lifecycle;
 
 /// Between two attempts to reach the apiserver, of the whole process.
 const EVERY: Duration = Duration::from_secs(1);
-/// For connecting and an answer. A server that takes longer is found by the requests that wait for it.
+/// Time limit of one attempt. Ordinary requests wait longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Attempts under way at once: one that hangs does not hold up the next.
 const AT_ONCE: usize = 3;
@@ -25,10 +25,10 @@ const AFTER_PLUGIN: Duration = Duration::from_secs(10);
 /// After a configuration that could not be read.
 const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
 
-/// It may be asked by everybody, is answered by whatever speaks HTTP, and of the apiserver's work costs the least.
+/// Every identity may read it, and it costs the apiserver least.
 const PATH: &str = "/readyz";
 
-/// Starts both; they end with the client.
+/// Starts both tasks. They end when the client is dropped.
 pub(super) fn start(upstream: &Upstream) {
     let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
     lifecycle::spawn("upstream-seek", seek(inner, sought));
@@ -37,7 +37,7 @@ pub(super) fn start(upstream: &Upstream) {
     }
 }
 
-/// As long as the apiserver is sought: one attempt at a time on a new connection, which is everybody's once it is answered.
+/// While the apiserver is sought, begins one attempt a second, at most [`AT_ONCE`] at once.
 async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
     // The sender lives in the client.
     while sought.wait_for(|sought| *sought).await.is_ok() {
@@ -47,7 +47,11 @@ async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
         loop {
             let found = async { sought.wait_for(|sought| !*sought).await.is_ok() };
             tokio::select! {
-                found = found => if found { break } else { return },
+                found = found => {
+                    // They may still replace connections that are dead.
+                    while attempts.next().await.is_some() {}
+                    if found { break } else { return }
+                }
                 _ = tick.tick(), if attempts.len() < AT_ONCE => {
                     let Some(inner) = inner.upgrade() else { return };
                     attempts.push(attempt(Upstream { inner }));
@@ -58,16 +62,21 @@ async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
     }
 }
 
+/// Replaces the connections, and asks on the new ones.
 async fn attempt(upstream: Upstream) {
     upstream.inner.metrics.seeks.fetch_add(1, Ordering::Relaxed);
     upstream.check_files().await;
     let options = CallOptions::new(RequestVerb::Probe, "");
     let generation = upstream.inner.current.load_full();
     let asking = async {
+        generation.own.renew().await?;
+        if generation.bare.is_used() {
+            generation.bare.renew().await?;
+        }
         let request = Request::get(PATH).body(empty());
         let request = request.map_err(|error| UpstreamError::Request(super::Cause::new(error)))?;
         let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
-        generation.own.send_anew(request).await
+        generation.own.send(request, &options).await
     };
     let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
     let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);

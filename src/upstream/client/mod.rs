@@ -85,14 +85,14 @@ struct Inner {
 struct Reload {
     checked: Instant,
     reloaded: Option<Instant>,
-    /// Why it could not be read when it was tried last.
+    /// The last error that was logged.
     failed: Option<String>,
 }
 
 /// What the configuration is read from has changed, and cannot be read.
 struct Unreadable;
 
-/// A request of ours that the apiserver has not answered after this is sent anew, once the apiserver has answered others.
+/// A request of ours that the apiserver has not answered after this is sent anew, if its connection was replaced.
 const OVERTAKEN: Duration = Duration::from_secs(2);
 
 // === impl Upstream ===
@@ -279,11 +279,12 @@ impl Upstream {
                 generation = self.inner.current.load_full();
             }
             let prepared = self.prepare(&generation, identity, next, options).await?;
-            let sending = generation.pool(identity).send(prepared, options);
+            let pool = generation.pool(identity);
+            let overtaken = overtaken(pool.renewed());
             let result = tokio::select! {
-                result = sending => result,
-                // Its connection may be of the time before, and never bring the answer.
-                () = self.overtaken(), if copy.is_some() && options.verb != RequestVerb::Forward => {
+                result = pool.send(prepared, options) => result,
+                // Its connection is one of those that were replaced, and may never bring the answer.
+                () = overtaken, if copy.is_some() && options.verb != RequestVerb::Forward => {
                     Err(UpstreamError::Request(Cause::new("the apiserver has begun to answer others")))
                 }
             };
@@ -315,14 +316,6 @@ impl Upstream {
         }
         // The loop leaves only by return while it has a request.
         Err(UpstreamError::Busy)
-    }
-
-    /// Returns once the apiserver was found after it did not answer, but not before a request has had its time.
-    async fn overtaken(&self) {
-        let (asked, mut found) = (Instant::now(), self.inner.health.found());
-        // The sender lives in `self`.
-        found.changed().await.ok();
-        sleep_until(asked + OVERTAKEN).await;
     }
 
     async fn prepare(
@@ -432,6 +425,15 @@ impl Reload {
 }
 
 /// The request again, if sending it twice does no harm.
+/// Returns once connections were replaced, but not before a request has had its time.
+async fn overtaken(mut renewed: watch::Receiver<()>) {
+    let asked = Instant::now();
+    if renewed.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    sleep_until(asked + OVERTAKEN).await;
+}
+
 fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if !safe || !request.body().is_end_stream() {

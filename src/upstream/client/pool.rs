@@ -10,10 +10,10 @@ use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use super::connect::Connector;
+use super::connect::{Connector, Wanted};
 use super::handshake::Connected;
 use super::health::Keeper;
 use super::replay::{Replay, was_refused};
@@ -36,6 +36,7 @@ pub(super) struct Pool {
     forward: Arc<Semaphore>,
     pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) keeper: Arc<Keeper>,
+    renewed: watch::Sender<()>,
 }
 
 struct State {
@@ -111,6 +112,7 @@ impl Pool {
             forward: Arc::new(Semaphore::new((places - places / 8).max(1))),
             metrics: Arc::clone(metrics),
             keeper: Arc::clone(keeper),
+            renewed: watch::Sender::new(()),
         }
     }
 
@@ -185,7 +187,7 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<ReqBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let (io, _protocol) = self.connector.connect(false).await?;
+        let (io, _protocol) = self.connector.connect(Wanted::Session).await?;
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
@@ -196,30 +198,29 @@ impl Pool {
         Ok(respond(response, id, self.lease(Held::Own, None)))
     }
 
-    /// Sends a request on a new connection. Once it is answered, that takes the place of all there were: they may be dead
-    /// without anybody knowing. What is under way on them goes on.
-    pub(super) async fn send_anew(
-        self: &Arc<Self>,
-        mut request: Request<ReqBody>,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        match self.establish(true).await? {
-            Connected::Http1(Idle { id, mut sender, .. }) => {
-                self.to_origin_form(&mut request);
-                let response = sender.send_request(request).await.map_err(request_error)?;
-                let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), None);
-                self.state.lock().idle.clear();
-                Ok(respond(response, id, lease))
-            }
-            Connected::Http2(connection) => {
-                let connection = Arc::new(connection);
-                connection.in_flight.fetch_add(1, Ordering::Relaxed);
-                let lease = self.lease(Held::Http2(Arc::clone(&connection)), None);
-                let response = connection.sender.clone().send_request(request).await.map_err(request_error)?;
-                self.state.lock().http2 = vec![Arc::clone(&connection)];
-                Ok(respond(response, connection.id, lease))
-            }
+    /// Makes a connection that takes the place of all there are: they may be dead without anybody knowing. What is under way
+    /// on them goes on.
+    pub(super) async fn renew(&self) -> Result<(), UpstreamError> {
+        let connected = self.establish(Wanted::Any).await?;
+        let mut state = self.state.lock();
+        match connected {
+            Connected::Http1(idle) => state.idle = vec![idle],
+            Connected::Http2(connection) => state.http2 = vec![Arc::new(connection)],
         }
+        drop(state);
+        self.renewed.send_replace(());
+        Ok(())
+    }
+
+    /// Moves when the connections were replaced.
+    pub(super) fn renewed(&self) -> watch::Receiver<()> {
+        self.renewed.subscribe()
+    }
+
+    /// Whether there are connections.
+    pub(super) fn is_used(&self) -> bool {
+        let state = self.state.lock();
+        !(state.http2.is_empty() && state.idle.is_empty())
     }
 
     async fn permit(&self) -> Result<OwnedSemaphorePermit, UpstreamError> {
@@ -297,7 +298,7 @@ impl Pool {
 
     /// Adds a connection, if there is still none to use.
     async fn add(&self) -> Result<(), UpstreamError> {
-        match self.dial(true).await? {
+        match self.dial(Wanted::Any).await? {
             Some(Connected::Http1(idle)) => {
                 let mut state = self.state.lock();
                 state.http1_only = true;
@@ -314,7 +315,7 @@ impl Pool {
             if let Some(idle) = self.take_idle() {
                 return Ok((idle.id, idle.sender));
             }
-            if let Some(Connected::Http1(idle)) = self.dial(false).await? {
+            if let Some(Connected::Http1(idle)) = self.dial(Wanted::Http1).await? {
                 return Ok((idle.id, idle.sender));
             }
         }

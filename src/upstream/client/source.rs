@@ -53,7 +53,7 @@ pub(super) struct Loaded {
 pub(super) struct Files {
     /// Those that say where the apiserver is, and with which certificates to connect.
     connection: BTreeSet<PathBuf>,
-    /// That with a bearer token, which goes with requests and not with connections.
+    /// The file with the bearer token. Tokens belong to requests, not to connections.
     token: Option<PathBuf>,
 }
 
@@ -137,7 +137,7 @@ impl ConfigSource {
         }
     }
 
-    /// Those of a configuration that is no kubeconfig.
+    /// The files of a configuration that is not a kubeconfig.
     fn own_files(&self) -> Files {
         match self {
             Self::InCluster => {
@@ -277,7 +277,7 @@ impl Files {
         Fingerprint { connection: hash(&self.connection), token: hash(&self.token) }
     }
 
-    /// Costs no reading. A file that is replaced by another shows, also behind symbolic links.
+    /// Does not read the files. Follows symbolic links.
     pub(super) fn look(&self) -> Look {
         let look = |path: &Path| {
             let metadata = std::fs::metadata(path).ok()?;

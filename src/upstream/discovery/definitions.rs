@@ -59,6 +59,7 @@ impl Discovery {
         let mut recoveries = self.inner.upstream.recoveries();
         loop {
             let started = Instant::now();
+            recoveries.mark_unchanged();
             let result = match rv {
                 None => self.list(kind, &mut known).await.map(|listed| rv = Some(listed)),
                 Some(from) => self.stream(kind, from, &mut rv, known.get_or_insert_default()).await,
@@ -67,7 +68,6 @@ impl Discovery {
             let Err(error) = result else { continue };
             tracing::debug!(resource = kind.resource, %error, "cannot follow definitions");
             // The apiserver answers again, or there are new credentials: nothing is waited for any longer.
-            recoveries.mark_unchanged();
             match error.code() {
                 Some(410) => rv = None,
                 Some(401 | 403 | 404) => {

@@ -62,7 +62,7 @@ struct Shared {
     rv: AtomicU64,
     /// Objects of a first state that is worth reading.
     most: AtomicUsize,
-    /// Told that the state contradicts the store, and how.
+    /// Notified when a comparison contradicts the cache.
     doubted: Notify,
     doubt: Mutex<String>,
 }
@@ -193,8 +193,8 @@ impl Handle {
         self.wait_for(|status| status.too_large || matches!(status.failing, Some(403 | 406))).await;
     }
 
-    /// Has the reflector end, instead of reading its first state, where that has more than `objects`. The last bound counts
-    /// that is given before the apiserver has told the number.
+    /// Has the reflector end, instead of reading its first state, where that has more than `objects`. Only
+    /// the bound that is set before the first answer arrives has an effect.
     pub fn read_at_most(&self, objects: usize) {
         self.shared.most.store(objects, Ordering::Relaxed);
     }

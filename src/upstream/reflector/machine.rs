@@ -94,7 +94,7 @@ pub(super) enum Outcome {
     },
     /// Follow: nothing came for so long that the stream counts as dead, or it broke, or it was garbage.
     Broken,
-    /// WatchList: it broke off within the state, or said nothing more before its end.
+    /// WatchList: the stream broke after some objects, or fell silent; or it was refused without a reason.
     Unfinished,
     /// What came is older than what the store has, or contradicts it.
     WentBack,
@@ -234,7 +234,8 @@ impl Machine {
         if !matches!(outcome, Outcome::Failed(Failure::NotFound) | Outcome::Elapsed) {
             self.not_found = 0;
         }
-        if !matches!(outcome, Outcome::Failed(Failure::Forbidden) | Outcome::Elapsed) {
+        // A check may be allowed where the watch is not.
+        if matches!(outcome, Outcome::Opened | Outcome::Synced) {
             self.forbidden = 0;
         }
         let next = match (self.state, outcome) {
@@ -269,9 +270,9 @@ impl Machine {
                 self.wait(self.relist_later(), None, now)
             }
 
-            // That says nothing of what the server can do.
+            // This says nothing about whether the server supports watch-lists.
             (State::WatchList, Outcome::Broken | Outcome::Ended { heard: false }) => {
-                self.wait_for(self.relist_later(), None, Haste::Turn, now)
+                self.wait(self.relist_later(), None, now)
             }
 
             // A list is of a moment that a watch can go on from.
@@ -361,7 +362,7 @@ impl Machine {
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
             Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
-            // Whole lists are not for trying.
+            // Whole lists are never retried early.
             Failure::Unavailable { retry_after } if self.reads_all() => self.wait(then, retry_after, now),
             Failure::Unavailable { retry_after } => self.wait_for(then, retry_after, Haste::Answer, now),
             Failure::Unauthorized => self.wait_for(then, None, Haste::Answer, now),
@@ -382,7 +383,7 @@ impl Machine {
         }
     }
 
-    /// Whether the present step reads the whole state, perhaps for the greater part in vain.
+    /// Whether this step reads the whole state, so that a failed attempt is expensive.
     fn reads_all(&self) -> bool {
         matches!(self.state, State::WatchList | State::List | State::ListWhole)
     }

@@ -260,8 +260,12 @@ impl Reflector {
                 Err(error) => {
                     let failure = self.failed(&error);
                     // A server that does not know the parameters says that the request is wrong.
-                    let refused = error.is_refusal() && matches!(error.code(), Some(400 | 405 | 422 | 501));
-                    return if refused { Outcome::Failed(Failure::Refused) } else { failure };
+                    return match error.code() {
+                        Some(400 | 405 | 422 | 501) if error.is_refusal() => Outcome::Failed(Failure::Refused),
+                        // Without a reason, it may come from something before the server.
+                        Some(400 | 405 | 422 | 501) => Outcome::Unfinished,
+                        _ => failure,
+                    };
                 }
             };
         let mut objects: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();

@@ -277,6 +277,31 @@ async fn what_a_server_speaks_is_learnt_from_answers_that_make_sense() {
     }
 }
 
+/// Whoever says so, the state has to come from somewhere.
+#[tokio::test]
+async fn watch_lists_that_are_refused_without_a_reason_become_lists() {
+    let open = parking_lot::Mutex::new(Vec::new());
+    let server = FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default();
+        let response = if query.contains("sendInitialEvents") {
+            answer(400, "bad request")
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            open.lock().push(sender);
+            response
+        } else {
+            answer(200, list(10, "", &["a"]))
+        };
+        std::future::ready(response)
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    assert_eq!(names(&world.cache), ["a"]);
+    assert_eq!(server.uris().iter().filter(|uri| uri.contains("sendInitialEvents")).count(), 3);
+}
+
 /// What something before the apiserver says of rights is not believed either.
 #[tokio::test]
 async fn a_refusal_without_a_reason_is_not_the_apiservers() {

@@ -79,7 +79,7 @@ impl Reflector {
         self.config.watch_timeout.mul_f64(rand::rng().random_range(1.0..2.0))
     }
 
-    /// The store has another past than ours. The whole state is asked for, and settles it.
+    /// The store contradicts the cache. The reflector lists again to find out.
     pub(super) fn contradicted(&mut self, why: &str) -> Outcome {
         self.upstream.metrics().contradictions.fetch_add(1, Ordering::Relaxed);
         let resource = &self.lister.resource.gvr;
@@ -112,7 +112,7 @@ impl Reflector {
         }
         let failure = match code {
             401 => Failure::Unauthorized,
-            // Neither is over soon.
+            // Neither ends soon.
             403 | 406 => Failure::Forbidden,
             404 => Failure::NotFound,
             410 => Failure::Expired,
