@@ -218,7 +218,10 @@ impl WatchCache {
                     return Err(WatchError::TooOld { rv: after, oldest_minus_1 });
                 }
                 let (from, head) = (state.history.position_after(after), state.history.head());
-                (Phase::Replay(Box::new(Replay::new(from, head))), after, rv)
+                // Not `rv`: the store may have gone on since the last event, and that is news to this watcher, which is told it
+                // by a bookmark, as by the apiserver.
+                let last = state.history.newest().unwrap_or_default();
+                (Phase::Replay(Box::new(Replay::new(from, head))), after, after.max(last))
             }
         };
         let snapshot = (spec.start == WatchStart::State).then(|| newest.clone());

@@ -301,6 +301,24 @@ async fn bookmarks_come_once_a_minute_and_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_begins_before_the_stores_progress_is_told_of_it_by_a_bookmark() {
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    modify(&mut writer, "a", "x", 101).await;
+    writer.progress(ResourceVersion(120));
+    dispatch(&mut dispatcher);
+    dispatcher.step(1);
+    for (from, event) in [(100, Some("MODIFIED a/x@101")), (101, None), (110, None)] {
+        let mut watcher = cache.watch(spec(after(from))).unwrap();
+        assert_eq!(take(&mut watcher), event.into_iter().collect::<Vec<_>>(), "from {from}");
+        advance(Duration::from_secs(61)).await;
+        assert_eq!(take(&mut watcher), ["BOOKMARK 120"], "from {from}");
+    }
+    let mut newest = cache.watch(spec(after(120))).unwrap();
+    advance(Duration::from_secs(61)).await;
+    assert!(take(&mut newest).is_empty(), "it knows");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_bookmark_without_progress_or_without_asking() {
     let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
     let deadline = Instant::now() + Duration::from_secs(100);
