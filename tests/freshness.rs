@@ -6,9 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use informerd::sim::{Server, Verb};
+use informerd::sim::{Builder, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
-use support::Through;
+use support::{Through, eventually};
 use support::client::{Client, rv};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -257,4 +257,32 @@ async fn bounded_reads_ask_once_an_age() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(client.json(CONFIG_MAPS).await.to_string().contains("of-another"));
     drop(through);
+}
+
+/// One informer holds a namespace and another one everything, and each has a stream of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_informer_answers_with_a_past_that_another_has_left() {
+    const A: &str = "/api/v1/namespaces/a/configmaps";
+    let object = |namespace: &str, name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+    };
+    let objects = (0..300).map(|n| object(["a", "b", "c"][n % 3], &format!("object-{n}")));
+    let server = objects.fold(Server::builder(), Builder::object).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let list = client.json(&format!("{A}?resourceVersion=0")).await;
+    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    assert_eq!(through.daemon.factory.informers().len(), 2);
+    let mut watch = client.watch(&format!("{A}?watch=1&resourceVersion={}", rv(&list))).await;
+    // The stream of everything says nothing more.
+    let stalled = server.faults().add(Fault::once(Effect::Stall).verb(Verb::Watch).on("configmaps"));
+    server.create(object("b", "hidden")).unwrap();
+    eventually("the stream of everything stands still", || server.faults().hits(stalled) > 0).await;
+    server.create(object("a", "shown")).unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"], "shown");
+    for path in [CONFIG_MAPS, "/api/v1/configmaps?fieldSelector=metadata.name%3Dshown"] {
+        let version = if path.contains('?') { "&resourceVersion=0" } else { "?resourceVersion=0" };
+        let list = client.json(&format!("{path}{version}")).await;
+        assert!(list.to_string().contains("\"shown\""), "{path}");
+    }
 }

@@ -91,6 +91,19 @@ fn under_pressure_nothing_new_is_read() {
 }
 
 #[test]
+fn before_memory_is_short_a_state_that_is_held_may_be_read_anew() {
+    let pressure = Pressure::default();
+    let budget = Budget::under(1000, pressure.clone());
+    let (held, new) = (budget.account(false), budget.account(false));
+    held.settle(100);
+    pressure.set(Level::Tight);
+    held.load(100).unwrap();
+    assert_eq!(new.load(1).unwrap_err().room, 0, "nothing is held that would have to go");
+    pressure.set(Level::Short);
+    assert_eq!(held.load(101).unwrap_err().room, 0);
+}
+
+#[test]
 fn without_a_bound_everything_fits() {
     let budget = Budget::default();
     let account = budget.account(false);

@@ -127,3 +127,24 @@ async fn a_relist_takes_its_place() {
     assert_eq!(listed(&cache).0, 120);
     assert_eq!(take(&mut watcher), ["ADDED a/x@10", "BOOKMARK 110 initial", "ADDED a/y@115"]);
 }
+
+#[tokio::test]
+async fn what_was_shown_is_told_rather_too_new_than_too_old() {
+    let (mut writer, cache, _) = cache(|config| config.window_max_events = 1000);
+    let rv = ResourceVersion;
+    let shown = |cache: &WatchCache, since, namespace: &str| {
+        cache.shown_since(rv(since), &predicate(Scope::namespace(namespace), "", "")).map(|rv| rv.0)
+    };
+    writer.replace(vec![Arc::new(plain("a", "x", 5))], rv(10)).await.unwrap();
+    assert_eq!([shown(&cache, 9, "b"), shown(&cache, 10, "a")], [Some(10), None], "what a list shows is not known");
+    writer.apply(EventType::Modified, plain("a", "x", 20)).await.unwrap();
+    writer.apply(EventType::Added, plain("b", "y", 21)).await.unwrap();
+    writer.apply(EventType::Deleted, plain("a", "x", 22)).await.unwrap();
+    writer.progress(rv(30));
+    assert_eq!([shown(&cache, 10, "a"), shown(&cache, 10, "b"), shown(&cache, 10, "c")], [Some(22), Some(21), None]);
+    assert_eq!([shown(&cache, 21, "a"), shown(&cache, 21, "b"), shown(&cache, 22, "a")], [Some(22), None, None]);
+    for n in 0..300 {
+        writer.apply(EventType::Modified, plain("b", "y", 100 + n)).await.unwrap();
+    }
+    assert_eq!([shown(&cache, 30, "a"), shown(&cache, 150, "a")], [Some(143), None], "no more than some are looked at");
+}

@@ -82,6 +82,9 @@ pub(super) struct Passed;
 /// Where positions begin, with room before it for events that are filled in later.
 pub(super) const FIRST: u64 = 1 << 62;
 
+/// Events looked at under the lock for the sake of one read: some ten microseconds.
+const LOOKS: usize = 256;
+
 /// Rebuilt states kept; each pins the tree nodes in which it differs.
 const REBUILT: usize = 8;
 
@@ -219,6 +222,19 @@ impl History {
 
     pub(super) fn newest(&self) -> Option<ResourceVersion> {
         self.events.back().map(|entry| entry.event.rv)
+    }
+
+    /// The newest revision after `rv` of an event that concerns somebody. Events that are not known, before the window and
+    /// beyond [`LOOKS`], count as if they did.
+    pub(super) fn concerned_since(
+        &self,
+        rv: ResourceVersion,
+        concerns: impl Fn(&WatchCacheEvent) -> bool,
+    ) -> Option<ResourceVersion> {
+        let known = rv.max(self.floor);
+        let newer = self.events.iter().rev().map(|entry| &entry.event).take_while(|event| event.rv > known);
+        let found = newer.enumerate().find(|(looked, event)| *looked >= LOOKS || concerns(event));
+        found.map(|(_, event)| event.rv).or((self.floor > rv).then_some(self.floor))
     }
 
     pub(super) fn age(&self, now: Instant) -> Duration {

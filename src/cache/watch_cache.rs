@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::config::CacheConfig;
 use super::dispatcher::Dispatcher;
+use super::groups::view;
 use super::initial::Replay;
 use super::order::Order;
 use super::ready::Readiness;
@@ -18,6 +19,7 @@ use super::store::Snapshot;
 use super::watcher::{CacheWatcher, Membership, Phase, WatchSpec, WatchStart};
 use crate::codec::Form;
 use crate::meta::ResourceVersion;
+use crate::selector::Predicate;
 
 /// A cache as its readers see it. Cloning counts a reference.
 #[derive(Clone, Debug)]
@@ -119,6 +121,16 @@ impl WatchCache {
     /// `rv` is sent; but running watches get theirs, and no bookmark at `rv` before the events have come so far.
     pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
         self.shared.confirm(snapshot, rv, asked)
+    }
+
+    /// The newest revision after `rv` at which this cache may have shown a change of what `predicate` selects; `None` if it
+    /// has shown none. It is exact for the last few hundred events, and else too new rather than too old.
+    pub fn shown_since(&self, rv: ResourceVersion, predicate: &Predicate) -> Option<ResourceVersion> {
+        // Without the lock: caches of one resource are mostly at about the same revision.
+        if self.resource_version() <= rv {
+            return None;
+        }
+        self.shared.state.lock().history.concerned_since(rv, |event| view(predicate, event).is_some())
     }
 
     /// Two revisions of one moment: nothing happened after the first, up to and with the second, up to which this cache

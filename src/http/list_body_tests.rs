@@ -90,3 +90,17 @@ async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
     assert!(body.frame().await.unwrap().is_err());
     assert_eq!(metrics.lists_stalled.get(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn stalled_lists_are_given_up_however_often_the_level_changes() {
+    const TIMEOUT: Duration = Duration::from_secs(100);
+    let (mut body, leashes, metrics) = body(1000).await;
+    let pressure = Pressure::default();
+    crate::lifecycle::spawn("leashes", leashes.watch(TIMEOUT, pressure.clone(), Arc::clone(&metrics)));
+    for level in [Level::Tight, Level::Calm].into_iter().cycle().take(130) {
+        pressure.set(level);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(metrics.lists_stalled.get(), 1);
+    assert!(body.frame().await.unwrap().is_err());
+}

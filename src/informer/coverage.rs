@@ -144,7 +144,7 @@ impl Factory {
 }
 
 /// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
-fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
+pub(super) fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
     let labels = LabelSelector::parse(&scope.label_selector).ok()?;
     let table = selector::field_table(resource);
     let fields = FieldSelector::parse(&scope.field_selector).ok()?.compile(resource, &table).ok()?;

@@ -79,3 +79,15 @@ fn events_nobody_reads_end_it() {
     assert!(!is_too_dear(255, 3) && is_too_dear(256, 3));
     assert!(!is_too_dear(9_999, 10_000) && is_too_dear(10_000, 10_000));
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_sizes_the_oldest_is_forgotten() {
+    let mut ledger = Ledger::default();
+    for n in 0..=ENTRIES {
+        ledger.is_large(&key(&format!("r{n}")), 300, Instant::now());
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    let size = |n: usize| ledger.size(&key(&format!("r{n}")), Instant::now());
+    assert_eq!((size(0), size(1), size(ENTRIES)), (None, Some(300), Some(300)));
+    assert_eq!(ledger.sizes.len(), ENTRIES);
+}

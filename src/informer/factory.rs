@@ -384,9 +384,12 @@ impl Factory {
 
 /// Makes the informers of the same objects as this one's known to each other.
 fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
-    for informer in informers.values().filter(|informer| informer.key == *key || informer.is_sibling_of(key)) {
+    let is_concerned =
+        |informer: &Informer| informer.key == *key || informer.is_sibling_of(key) || informer.is_neighbour_of(key);
+    for informer in informers.values().filter(|informer| is_concerned(informer)) {
         let siblings = informers.values().filter(|other| other.is_sibling_of(&informer.key));
-        informer.set_siblings(siblings.map(Arc::downgrade).collect());
+        let neighbours = informers.values().filter(|other| other.is_neighbour_of(&informer.key));
+        informer.set_others(siblings.map(Arc::downgrade).collect(), neighbours.map(Arc::downgrade).collect());
     }
 }
 

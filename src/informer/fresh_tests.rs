@@ -70,7 +70,7 @@ fn list(predicate: &Predicate) -> Need<'_> {
 impl World {
     async fn new() -> Self {
         let script = Script::default();
-        let (informer, mut writer) = scripted(&script).await;
+        let (informer, mut writer) = scripted(&script, None).await;
         script.takes(TAKES);
         script.store(10, &OBJECTS);
         let objects = OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at)));
@@ -225,4 +225,42 @@ async fn a_store_that_was_restored_or_never_there_is_told() {
     assert_eq!(world.read(&shown).await.0, Err(NotFresh::Rewound { now: rv(10) }));
     world.script.store(9, &[]);
     assert_eq!(world.read(&list(&everything)).await.0, Err(NotFresh::Rewound { now: rv(9) }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_of_another_scope_has_shown_what_it_has_shown() {
+    let mut world = World::new().await;
+    let (part, mut part_writer) = scripted(&world.script, Some("a")).await;
+    part_writer.replace(vec![Arc::new(object("a", "x", 5))], rv(10)).await.unwrap();
+    let all = world.informer.clone();
+    all.set_others(Vec::new(), vec![Arc::downgrade(&part)]);
+    part.set_others(Vec::new(), vec![Arc::downgrade(&all)]);
+    let everything = everything();
+    let any = async |informer: &Arc<Informer>| {
+        let begun = Instant::now();
+        let need = Need { freshness: Freshness::Any, may_forward: false, ..list(&everything) };
+        (informer.fresh(&need).await.unwrap().snapshot.rv(), begun.elapsed().as_millis())
+    };
+    // What happens elsewhere, or does not happen, is none of the part's business.
+    world.writer.apply(EventType::Modified, object("b", "selected", 12)).await.unwrap();
+    world.writer.progress(rv(13));
+    assert_eq!(any(&part).await, (rv(10), 0));
+    part_writer.progress(rv(20));
+    assert_eq!(any(&all).await, (rv(13), 0));
+
+    for (ahead, behind) in [(21, &part), (23, &all)] {
+        let changed = || object("a", "x", ahead);
+        let (first, second) = match ahead {
+            21 => (&mut world.writer, &mut part_writer),
+            _ => (&mut part_writer, &mut world.writer),
+        };
+        first.apply(EventType::Modified, changed()).await.unwrap();
+        let arrives = async {
+            tokio::time::sleep(Duration::from_millis(7)).await;
+            second.apply(EventType::Modified, changed()).await.unwrap();
+        };
+        let (read, ()) = tokio::join!(any(behind), arrives);
+        assert_eq!(read, (rv(ahead), 7));
+    }
+    assert!(world.script.asked().is_empty());
 }

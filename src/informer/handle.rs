@@ -10,9 +10,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::coverage::scope_predicate;
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion};
+use crate::selector::Predicate;
 use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
@@ -54,6 +56,10 @@ pub struct Informer {
     pub(super) proofs: Arc<Proofs>,
     /// Those of the same objects, in another encoding or of another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
+    /// Those that hold some of the same objects: of another scope.
+    neighbours: ArcSwap<Vec<Weak<Self>>>,
+    /// What it holds.
+    selects: Predicate,
     pub(super) waits: Waits,
     /// A proof for nobody in particular is under way.
     advancing: AtomicBool,
@@ -89,6 +95,7 @@ impl Informer {
         backfiller: Backfiller,
         pinned: bool,
     ) -> Self {
+        let selects = scope_predicate(&source.resource, &key.scope).unwrap_or_else(Predicate::everything);
         Self {
             key,
             resource: source.resource,
@@ -103,6 +110,8 @@ impl Informer {
             served: Arc::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),
+            neighbours: ArcSwap::default(),
+            selects,
             waits: Waits::default(),
             advancing: AtomicBool::new(false),
             shown: AtomicU64::new(0),
@@ -206,16 +215,29 @@ impl Informer {
         gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope == other.scope && key != other
     }
 
-    pub(super) fn set_siblings(&self, siblings: Vec<Weak<Self>>) {
-        self.siblings.store(Arc::new(siblings));
+    /// Whether both hold objects of one resource, of scopes that are not equal and may have some in common.
+    pub(super) fn is_neighbour_of(&self, other: &InformerKey) -> bool {
+        let (key, gvr) = (&self.key, &self.key.gvr);
+        let is_apart = key.scope.namespace.is_some()
+            && other.scope.namespace.is_some()
+            && key.scope.namespace != other.scope.namespace;
+        gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope != other.scope && !is_apart
     }
 
-    /// The newest revision that the readers of these objects may have been shown by an informer of theirs in another
-    /// encoding. Zero without one.
+    pub(super) fn set_others(&self, siblings: Vec<Weak<Self>>, neighbours: Vec<Weak<Self>>) {
+        self.siblings.store(Arc::new(siblings));
+        self.neighbours.store(Arc::new(neighbours));
+    }
+
+    /// The newest revision that the readers of these objects may have been shown by another informer: one of another
+    /// encoding, or of another scope that has seen a change of them. Zero without one.
     pub(super) fn newest_elsewhere(&self) -> ResourceVersion {
-        let siblings = self.siblings.load();
-        let revisions = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
-        revisions.max().unwrap_or_default()
+        let (siblings, neighbours) = (self.siblings.load(), self.neighbours.load());
+        let newest = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
+        let ours = self.cache.newest();
+        let shown = neighbours.iter().filter_map(Weak::upgrade);
+        let shown = shown.filter_map(|neighbour| neighbour.cache.shown_since(ours, &self.selects));
+        newest.chain(shown).max().unwrap_or_default()
     }
 
     /// Where another informer of these objects knows that nothing has happened for a while, this one need not find it

@@ -4,8 +4,8 @@ use super::*;
 use crate::cache::Writer;
 use crate::upstream::script::Script;
 
-/// An informer of ConfigMaps before a store that a test writes. No reflector runs.
-pub(in crate::informer) async fn scripted(script: &Script) -> (Arc<Informer>, Writer) {
+/// An informer of ConfigMaps, of all or of one namespace, before a store that a test writes. No reflector runs.
+pub(in crate::informer) async fn scripted(script: &Script, namespace: Option<&str>) -> (Arc<Informer>, Writer) {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
     let resource = Resource {
         gvr: Gvr::new("", "v1", "configmaps"),
@@ -15,15 +15,16 @@ pub(in crate::informer) async fn scripted(script: &Script) -> (Arc<Informer>, Wr
         origin: crate::meta::Origin::BuiltIn,
     };
     let questions = Arc::new(Questions::scripted(script.clone()));
-    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, questions);
+    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions);
     (Arc::new(informer), writer)
 }
 
-/// An informer of all objects of a resource, in JSON.
+/// An informer of all objects of a resource, or of one namespace, in JSON.
 fn fed(
     upstream: &Upstream,
     config: &ReflectorConfig,
     resource: Resource,
+    namespace: Option<&str>,
     questions: Arc<Questions>,
 ) -> (Informer, Writer) {
     let resource = Arc::new(resource);
@@ -32,7 +33,7 @@ fn fed(
     let source = ListerWatcher {
         table: selector::field_table(&resource),
         resource,
-        namespace: None,
+        namespace: namespace.map(Into::into),
         field_selector: String::new(),
         label_selector: String::new(),
         encoding: Encoding::Json,
@@ -43,7 +44,8 @@ fn fed(
     let probe = ProgressProbe::new(upstream.clone(), source.clone(), reflector.progress_sender(), questions);
     let backfiller = Backfiller::new(upstream.clone(), source.clone(), config.clone());
     lifecycle::spawn("dispatcher", cache.run_dispatcher());
-    let key = InformerKey { gvr, scope: InformerScope::default(), encoding: Encoding::Json };
+    let scope = InformerScope { namespace: source.namespace.clone(), ..InformerScope::default() };
+    let key = InformerKey { gvr, scope, encoding: Encoding::Json };
     (Informer::new(key, source, cache, reflector.handle(), probe, backfiller, false), writer)
 }
 
@@ -52,7 +54,7 @@ impl Factory {
     /// runs.
     pub(crate) fn put(&self, resource: Resource) -> Writer {
         let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
-        let (informer, writer) = fed(upstream, config, resource, Arc::default());
+        let (informer, writer) = fed(upstream, config, resource, None, Arc::default());
         self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
         writer
     }

@@ -269,4 +269,19 @@ mod tests {
         assert!(stands.frame().await.unwrap().is_err());
         assert!(moves.frame().now_or_never().is_none());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_on_after_all_is_not_given_up_for_what_was() {
+        let parts = stream::iter((0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 64])))));
+        let pace = Pace::new(Ledger::default(), Some(64));
+        let mut body = pace.body(StreamBody::new(parts).boxed_unsync());
+        let first = body.frame().await.unwrap().unwrap();
+        assert!(body.frame().now_or_never().is_none());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(pace.give_up(Duration::from_secs(2)), 1);
+        // Before it heard of that, its client has taken what it had.
+        drop(first);
+        let _second = body.frame().await.unwrap().unwrap();
+        assert!(body.frame().now_or_never().is_none(), "it waits like any other");
+    }
 }

@@ -274,3 +274,69 @@ async fn read_keys(
     }
     Ok((meta, head.extensions().get().copied()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::{Gvr, Origin, Resource, Status, Verbs};
+    use crate::upstream::testing::{FakeServer, answer};
+
+    fn widgets() -> ListerWatcher {
+        let resource = Resource {
+            gvr: Gvr::new("example.com", "v1", "widgets"),
+            kind: "Widget".into(),
+            namespaced: true,
+            verbs: Verbs { get: true, list: true, watch: true },
+            origin: Origin::Unknown,
+        };
+        ListerWatcher {
+            resource: Arc::new(resource),
+            namespace: None,
+            field_selector: String::new(),
+            label_selector: String::new(),
+            table: FieldTable::default(),
+            encoding: Encoding::Json,
+            columns: Arc::default(),
+        }
+    }
+
+    /// What is learnt of the revision where the question for nothing is answered so, and after how many requests.
+    async fn asked(code: u16, body: &str) -> (Result<u64, UpstreamError>, usize) {
+        const LIST: &str = r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+        let body = body.to_owned();
+        let server = FakeServer::plain(move |request, _| {
+            let is_for_nothing = request.uri().query().unwrap_or_default().contains("fieldSelector");
+            let body = if is_for_nothing { answer(code, body.clone()) } else { answer(200, LIST) };
+            async move { body }
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let revision = revision(&upstream, &widgets()).await.map(|(rv, _)| rv.get());
+        (revision, server.requests().len())
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_tell_of_nothing_is_asked_by_a_plain_list() {
+        let failure = |code: u16, reason: &str| Status::failure(code, reason, "no").to_json();
+        for (code, reason) in [
+            (400, "BadRequest"),
+            (403, "Forbidden"),
+            (404, "NotFound"),
+            (422, "Invalid"),
+            (500, "InternalError"),
+            (501, "NotImplemented"),
+        ] {
+            let (revision, requests) = asked(code, &failure(code, reason)).await;
+            assert_eq!((revision.unwrap(), requests), (7, 2), "{code}");
+        }
+        for undecodable in ["nothing", r#"{"kind":"WidgetList","apiVersion":"v1","metadata":{},"items":[]}"#] {
+            let (revision, requests) = asked(200, undecodable).await;
+            assert_eq!((revision.unwrap(), requests), (7, 2), "{undecodable}");
+        }
+        // What would happen to a plain list as well.
+        for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+            let (revision, requests) = asked(code, &failure(code, reason)).await;
+            assert_eq!((revision.unwrap_err().code(), requests), (Some(code), 1));
+        }
+    }
+}

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use informerd::codec::{Format, Shape};
+use informerd::informer::{Coverage, Use};
+use informerd::meta::{self, Encoding, Gvr, ListOptions, Scope};
+use informerd::reads::{Fate, Outcome, ReadRequest, Wait};
+use informerd::selector::Predicate;
 use informerd::sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
@@ -174,4 +179,76 @@ async fn who_reads_everything_has_it_listed_however_much_it_is() {
     assert_eq!((names(&list).len(), informers(&through)), (300, vec!["v1/configmaps".to_owned()]));
     let part = client.json("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
     assert_eq!((names(&part).len(), informers(&through)), (100, vec!["v1/configmaps".to_owned()]));
+}
+
+/// One namespace after the other must not take all the places that informers have.
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_of_single_namespaces_leave_half_of_the_places() {
+    let object = |n: usize| config_map(&format!("n{}", n % 10), &format!("object-{n:03}"));
+    let server = (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap();
+    let through = Through::before(&server, "limits: { maxInformers: 4 }\n").await;
+    let client = Client::new(&through.url);
+    for namespace in 0..4 {
+        let list = client.json(&format!("/api/v1/namespaces/n{namespace}/configmaps?resourceVersion=0")).await;
+        assert_eq!(names(&list).len(), 30);
+    }
+    assert_eq!(informers(&through), ["v1/configmaps in n0", "v1/configmaps in n1"]);
+    client.json("/api/v1/pods?resourceVersion=0").await;
+    assert!(informers(&through).contains(&"v1/pods".to_owned()), "{:?}", informers(&through));
+}
+
+/// Its readers know its revisions. The informer of all namespaces began later.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_namespace_stay_with_its_informer() {
+    let server = large().await;
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    const A: &str = "/api/v1/namespaces/a/configmaps";
+    client.json(&format!("{A}?resourceVersion=0")).await;
+    let mut everything = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    next_event(&mut everything).await;
+    assert_eq!(informers(&through), ["v1/configmaps", "v1/configmaps in a"]);
+    let (factory, gvr) = (&through.daemon.factory, Gvr::new("", "v1", "configmaps"));
+    let resource = factory.resource(&gvr).await.unwrap().unwrap();
+    let covering = |namespace: &str| {
+        let predicate = Predicate::scoped(Scope { namespace: Some(namespace.into()), name: None });
+        match factory.covering(&resource, &predicate, Encoding::Json, Use::default()) {
+            Coverage::By(informer) => informer.key().to_string(),
+            other => format!("{other:?}"),
+        }
+    };
+    assert_eq!([covering("a"), covering("b")], ["v1/configmaps in a", "v1/configmaps"]);
+}
+
+/// What cannot be forwarded is worth an informer at once, however large, and that is foretold.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_be_forwarded_starts_an_informer() {
+    let server = large().await;
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let path = format!("{CONFIG_MAPS}?resourceVersion=0&labelSelector=none");
+    client.json(&path).await;
+    assert!(informers(&through).is_empty(), "{:?}", informers(&through));
+    let request = ReadRequest {
+        gvr: Gvr::new("", "v1", "configmaps"),
+        namespace: None,
+        name: None,
+        options: ListOptions {
+            label_selector: "none".into(),
+            resource_version: "0".into(),
+            ..ListOptions::default()
+        },
+        format: Format::json(Shape::Full),
+        legacy_watch: false,
+        own_credentials: false,
+        local: true,
+        stale: false,
+    };
+    let reads = &through.daemon.reads;
+    let forwarded = reads.explain(&ReadRequest { local: false, ..request.clone() }, meta::Verb::List).await.fate;
+    assert!(matches!(forwarded, Fate::Forwarded(_)), "{forwarded:?}");
+    assert_eq!(reads.explain(&request, meta::Verb::List).await.fate, Fate::Waits(Wait::Start));
+    assert!(informers(&through).is_empty(), "nothing is started for a forecast");
+    assert!(matches!(reads.list(&request).await, Outcome::Serve(_)));
+    assert_eq!(informers(&through), ["v1/configmaps"]);
 }

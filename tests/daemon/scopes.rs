@@ -2,13 +2,29 @@
 
 use std::time::Duration;
 
-use informerd::sim::{Server, Verb};
+use informerd::sim::{Effect, Fault, Server, Verb};
 
 use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, pod, reads};
 use crate::support::client::Client;
 use crate::support::{NODE_NAME, Through, eventually};
 
 const PODS: &str = "/api/v1/pods";
+
+/// Who may not read the scope that is configured is told so by the apiserver, and at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_scope_that_is_forbidden_is_left_to_the_apiserver() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let forbidden = Effect::Answer { code: 403, retry_after: None };
+    server.faults().add(Fault::always(forbidden).on("configmaps"));
+    let yaml = "resources: [{resource: configmaps, namespaces: [a]}]\nnotSynced: {wait: 30s, then: refuse}\n";
+    let through = Through::before(&server, yaml).await;
+    let client = Client::new(&through.url);
+    for _ in 0..2 {
+        let answer = client.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+        assert_eq!(answer.status, 403, "{}", answer.text());
+    }
+    assert_eq!(reads(&through, "forward", "forbidden"), 2);
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_agent_holds_the_pods_of_its_node() {
