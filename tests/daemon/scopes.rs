@@ -16,7 +16,7 @@ async fn a_configured_scope_that_is_forbidden_is_left_to_the_apiserver() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let forbidden = Effect::Answer { code: 403, retry_after: None };
     server.faults().add(Fault::always(forbidden).on("configmaps"));
-    let yaml = "resources: [{resource: configmaps, namespaces: [a]}]\nnotSynced: {wait: 30s, then: refuse}\n";
+    let yaml = "resources: [{resource: configmaps, namespaces: [a]}]\nnotSynced: {wait: 30s, then: '429'}\n";
     let through = Through::before(&server, yaml).await;
     let client = Client::new(&through.url);
     for _ in 0..2 {
