@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use informerd::sim::{Builder, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
-use support::{Through, eventually};
 use support::client::{Client, rv};
+use support::{Through, eventually};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
@@ -263,9 +263,7 @@ async fn bounded_reads_ask_once_an_age() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_informer_answers_with_a_past_that_another_has_left() {
     const A: &str = "/api/v1/namespaces/a/configmaps";
-    let object = |namespace: &str, name: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
-    };
+    let object = |namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
     let objects = (0..300).map(|n| object(["a", "b", "c"][n % 3], &format!("object-{n}")));
     let server = objects.fold(Server::builder(), Builder::object).start().await.unwrap();
     let through = Through::before(&server, "").await;
@@ -279,7 +277,8 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
     server.create(object("b", "hidden")).unwrap();
     eventually("the stream of everything stands still", || server.faults().hits(stalled) > 0).await;
     server.create(object("a", "shown")).unwrap();
-    assert_eq!(watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"], "shown");
+    let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await.expect("an event in 30 s");
+    assert_eq!(event.unwrap().unwrap()["object"]["metadata"]["name"], "shown");
     for path in [CONFIG_MAPS, "/api/v1/configmaps?fieldSelector=metadata.name%3Dshown"] {
         let version = if path.contains('?') { "&resourceVersion=0" } else { "?resourceVersion=0" };
         let list = client.json(&format!("{path}{version}")).await;

@@ -74,7 +74,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("workqueue", &["meta"]),
-    ("grpc", &["meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle", "telemetry::histogram"]),
+    (
+        "grpc",
+        &["memory", "meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle", "telemetry::histogram"],
+    ),
     // The command line as a client of a running daemon: the published API and nothing else.
     ("client", &["grpc::pb", "lifecycle"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),

@@ -8,9 +8,10 @@ mod support;
 
 use std::time::Duration;
 
+use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
 use informerd::sim::{Server, Verb};
-use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, stalled};
+use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, stalled, stalled_calls};
 use serde_json::json;
 use support::client::Client;
 use support::limited::Limited;
@@ -120,6 +121,26 @@ async fn everything_at_once_in_128_mib() {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_at_once_in_64_mib() {
     everything(64 * MIB, 300, 32).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_lists_that_nobody_takes_in_64_mib() {
+    let server = filled(2, 300).start().await.unwrap();
+    let limited = Limited::start(&server, 64 * MIB, &[]).await;
+    let open = stalled_calls(&limited.url, 2, 100).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    limited.lives(&format!("{} calls are open", open.len())).await;
+    assert!(open.len() >= 20, "{}: {}", open.len(), limited.said_of_memory().await);
+    // Who takes his list gets all of it, in whatever messages.
+    let mut last = open.into_iter().next().unwrap();
+    let mut objects = 0;
+    while let Some(message) = last.message().await.unwrap() {
+        if let Some(v1::list_response::Part::Chunk(chunk)) = message.part {
+            objects += chunk.objects.len();
+        }
+    }
+    assert_eq!(objects, 300);
+    limited.lives("afterwards").await;
 }
 
 fn pod(name: &str, bytes: usize) -> serde_json::Value {

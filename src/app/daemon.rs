@@ -156,6 +156,7 @@ impl Daemon {
             readiness: readiness.clone(),
             drain: drain.clone(),
             drain_spread: config.http.drain_spread,
+            ledger: memory.ledger().clone(),
             metrics: grpc_metrics.clone(),
         });
         let calls = Calls { grpc, access: access.clone(), audit: audit.clone() };

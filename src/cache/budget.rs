@@ -28,9 +28,10 @@ pub struct Account {
     recalled: watch::Receiver<bool>,
 }
 
-/// A state that its cache has given up, and that lives until the last of its readers has sent it.
+/// Bytes that are no cache's any more, or never were: a state that was given up and lives until the last of its readers has
+/// sent it, or keys that a state is compared with. Given back when dropped.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub struct Lent {
     budget: Budget,
     bytes: usize,
 }
@@ -59,7 +60,7 @@ struct Accounts {
     next: u64,
     /// Sum of all that are not recalled.
     used: usize,
-    /// Bytes of states that were given up while readers still send them.
+    /// Bytes of all [`Lent`].
     lent: usize,
     by_id: BTreeMap<u64, Entry>,
 }
@@ -116,6 +117,24 @@ impl Budget {
     pub fn used(&self) -> usize {
         let accounts = self.inner.accounts.lock();
         accounts.used + accounts.lent
+    }
+
+    /// Bytes for what is no state. They are asked for before they are read, and nobody is recalled for them.
+    ///
+    /// # Errors
+    /// They do not fit beside what the caches hold, less a tenth for that to grow, or memory is not plenty.
+    pub fn lend(&self, bytes: usize) -> Result<Lent, Full> {
+        let Inner { limit, pressure, .. } = &*self.inner;
+        let mut accounts = self.inner.accounts.lock();
+        let others = accounts.used + accounts.lent + accounts.leaving();
+        let room = if pressure.level() > Level::Calm { 0 } else { (limit - limit / 10).saturating_sub(others) };
+        if bytes > room {
+            return Err(Full { need: bytes, room, limit: *limit });
+        }
+        accounts.lent += bytes;
+        drop(accounts);
+        pressure.grow(bytes);
+        Ok(Lent { budget: self.clone(), bytes })
     }
 
     /// How often a cache was told to give up its state.

@@ -65,6 +65,22 @@ fn what_readers_still_send_is_counted() {
 }
 
 #[test]
+fn what_is_no_state_is_counted_and_recalls_nobody() {
+    let pressure = Pressure::default();
+    let budget = Budget::under(1000, pressure.clone());
+    let account = budget.account(false);
+    account.settle(600);
+    assert_eq!(budget.lend(301).unwrap_err(), Full { need: 301, room: 300, limit: 1000 });
+    let lent = budget.lend(300).unwrap();
+    assert_eq!((budget.used(), budget.recalls()), (900, 0));
+    assert!(budget.lend(1).is_err() && budget.account(false).load(1).is_err());
+    drop(lent);
+    pressure.set(Level::Tight);
+    assert_eq!(budget.lend(1).unwrap_err().room, 0);
+    assert_eq!(budget.used(), 600);
+}
+
+#[test]
 fn what_was_told_to_go_is_counted_until_it_has() {
     let budget = Budget::new(1000);
     let (first, second) = (budget.account(false), budget.account(false));

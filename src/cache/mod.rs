@@ -43,7 +43,7 @@ mod writer_memory;
 use std::sync::Arc;
 
 pub use backfill::{Backfill, BackfillError};
-pub use budget::{Account, Budget, Full};
+pub use budget::{Account, Budget, Full, Lent};
 pub use config::CacheConfig;
 pub use invariants::Invariant;
 pub use order::Order;

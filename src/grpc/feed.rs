@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::conflate::{Change, Conflator};
 use super::metrics::GrpcMetrics;
 use crate::lifecycle;
+use crate::memory::{Level, Pressure};
 use crate::meta::{Object, ObjectKey, ResourceVersion};
 use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
 
@@ -42,6 +43,7 @@ struct Shared {
     pending: Mutex<Pending>,
     /// Tells the task that something was taken.
     taken: Notify,
+    pressure: Pressure,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -66,14 +68,26 @@ struct Pending {
 /// Changes that one conflated watch may hold; beyond either, it is reset.
 const MAX_PENDING: usize = 100_000;
 const MAX_PENDING_BYTES: usize = 256 << 20;
+/// The same while memory is short: what waits may be the last that holds an object.
+const SHORT_PENDING_BYTES: usize = 1 << 20;
 /// Objects of a snapshot that are taken ahead of the consumer.
 const SNAPSHOT_AHEAD: usize = 4096;
 
 // === impl Feed ===
 
 impl Feed {
-    pub(super) fn new(watcher: CacheWatcher, conflate: bool, in_snapshot: bool, metrics: &Arc<GrpcMetrics>) -> Self {
-        if conflate { Self::Conflated(Conflated::start(watcher, in_snapshot, metrics)) } else { Self::Direct(watcher) }
+    pub(super) fn new(
+        watcher: CacheWatcher,
+        conflate: bool,
+        in_snapshot: bool,
+        pressure: &Pressure,
+        metrics: &Arc<GrpcMetrics>,
+    ) -> Self {
+        if conflate {
+            Self::Conflated(Conflated::start(watcher, in_snapshot, pressure, metrics))
+        } else {
+            Self::Direct(watcher)
+        }
     }
 
     /// The next item; the reason once there is none.
@@ -113,7 +127,7 @@ fn revision(event: &WatcherEvent) -> ResourceVersion {
 // === impl Conflated ===
 
 impl Conflated {
-    fn start(watcher: CacheWatcher, in_snapshot: bool, metrics: &Arc<GrpcMetrics>) -> Self {
+    fn start(watcher: CacheWatcher, in_snapshot: bool, pressure: &Pressure, metrics: &Arc<GrpcMetrics>) -> Self {
         let pending = Pending {
             conflator: Conflator::new(),
             snapshot: None,
@@ -124,8 +138,8 @@ impl Conflated {
             waker: None,
             counted: (0, 0),
         };
-        let shared =
-            Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), metrics: Arc::clone(metrics) });
+        let (pressure, metrics) = (pressure.clone(), Arc::clone(metrics));
+        let shared = Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), pressure, metrics });
         let task = lifecycle::spawn("conflate", Arc::clone(&shared).run(watcher));
         Self { shared, task }
     }
@@ -151,7 +165,7 @@ impl Shared {
             };
             let fits = self.with(|pending| {
                 pending.take(event, watcher.received());
-                pending.fits()
+                pending.fits(self.pressure.level())
             });
             if !fits {
                 return self.over(EndReason::TooSlow);
@@ -225,8 +239,11 @@ impl Pending {
         self.in_snapshot && self.unsent >= SNAPSHOT_AHEAD
     }
 
-    fn fits(&self) -> bool {
-        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= MAX_PENDING_BYTES
+    fn fits(&self, level: Level) -> bool {
+        // What waits of a snapshot is bounded by its number, and mostly in the cache as well.
+        let is_short = level == Level::Short && !self.in_snapshot && self.unsent == 0;
+        let most = if is_short { SHORT_PENDING_BYTES } else { MAX_PENDING_BYTES };
+        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= most
     }
 
     fn take(&mut self, event: WatcherEvent, received: Option<Instant>) {

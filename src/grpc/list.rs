@@ -14,11 +14,13 @@ use super::metrics::GrpcMetrics;
 use super::pb::v1::list_response::Part;
 use super::pb::v1::{ListChunk, ListHeader, ListResponse};
 use super::render::Rendering;
+use super::room::Room;
 use crate::codec::Form;
 use crate::meta::Object;
 use crate::reads::ListItems;
 
-/// A chunk ends before the object that would take it over this; a larger object is a chunk of its own.
+/// A chunk ends before the object that would take it over this, or over what there is room for; a larger object is a chunk of its
+/// own.
 const CHUNK: usize = 1 << 20;
 /// What a message around the objects may take.
 const HEADROOM: usize = 1 << 10;
@@ -35,6 +37,7 @@ pub(super) struct ListStream {
     waiting: VecDeque<Arc<Object>>,
     form: Arc<Form>,
     rendering: Rendering,
+    room: Room,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -47,6 +50,7 @@ impl ListStream {
         items: ListItems,
         form: Arc<Form>,
         rendering: Rendering,
+        room: Room,
         metrics: Arc<GrpcMetrics>,
     ) -> Self {
         Self {
@@ -57,6 +61,7 @@ impl ListStream {
             waiting: VecDeque::new(),
             form,
             rendering,
+            room,
             metrics,
         }
     }
@@ -64,7 +69,7 @@ impl ListStream {
     /// The next chunk; an empty one where nothing was found yet.
     fn chunk(&mut self) -> Option<ListChunk> {
         let mut chunk = ListChunk::default();
-        let mut size = 0;
+        let (mut size, most) = (0, self.room.next(CHUNK) - HEADROOM);
         loop {
             if self.waiting.is_empty() {
                 if !self.more {
@@ -81,14 +86,14 @@ impl ListStream {
             let Some(object) = self.waiting.front() else { continue };
             let rendered = self.rendering.object(&self.form, object);
             let length = rendered.encoded_len() + HEADROOM / BATCH;
-            if size > 0 && size + length > CHUNK - HEADROOM {
+            if size > 0 && size + length > most {
                 break;
             }
             self.waiting.pop_front();
             size += length;
             self.metrics.list_bytes.add(rendered.object.len() as u64);
             chunk.objects.push(rendered);
-            if size >= CHUNK - HEADROOM {
+            if size >= most {
                 break;
             }
         }

@@ -19,6 +19,7 @@ mod queue;
 mod reason;
 mod render;
 mod retiring;
+mod room;
 mod server;
 mod status;
 mod sync;

@@ -15,11 +15,13 @@ use super::pb::v1::objects_server::Objects as ObjectsService;
 use super::pb::v1::{Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, WatchRequest};
 use super::render;
 use super::retiring::Retiring;
+use super::room::Room;
 use super::status::Error;
 use super::sync::SyncStream;
 use super::token::TokenBase;
 use super::watch::Watch;
 use crate::lifecycle::drain::DrainWatch;
+use crate::memory::Ledger;
 use crate::reads::{At, Reads};
 
 /// Tells clusters apart, for resume tokens.
@@ -36,6 +38,8 @@ pub(super) struct Objects {
     pub(super) drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
     pub(super) drain_spread: Duration,
+    /// Of the messages that clients have not taken.
+    pub(super) ledger: Ledger,
     pub(super) metrics: Arc<GrpcMetrics>,
 }
 
@@ -88,6 +92,10 @@ impl ObjectsService for Objects {
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
         let grants = access::authorize(&caller, Verb::List, &selection).await?;
+        let room = match Room::of_list(&self.ledger) {
+            Ok(room) => room,
+            Err(error) => return Err(told(grants, error)),
+        };
         let state = match self.reads.state_of(&selection, at, stale).await {
             Ok(state) => state,
             Err(refusal) => return Err(told(grants, Error::refusal(&selection.gvr, refusal))),
@@ -101,7 +109,7 @@ impl ObjectsService for Objects {
         };
         let form = state.source.form.clone();
         let metrics = Arc::clone(&self.metrics);
-        Ok(Response::new(ListStream::new(header, grants.send(), state.into_items(), form, rendering, metrics)))
+        Ok(Response::new(ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics)))
     }
 
     type WatchStream = Watch;

@@ -26,6 +26,7 @@ use super::queue::{Groups, Queue};
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
+use crate::memory::Ledger;
 use crate::reads::Reads;
 
 /// Any service, whatever its type: a future that names all of them would not be `Send` for every lifetime.
@@ -41,6 +42,7 @@ pub struct GrpcParts {
     pub drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
     pub drain_spread: Duration,
+    pub ledger: Ledger,
     pub metrics: Arc<GrpcMetrics>,
 }
 
@@ -56,12 +58,13 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, metrics } = parts;
+        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, ledger, metrics } = parts;
         let objects = ObjectsServer::new(Objects {
             reads: reads.clone(),
             cluster,
             drain: drain.clone(),
             drain_spread,
+            ledger,
             metrics: Arc::clone(&metrics),
         })
         .accept_compressed(CompressionEncoding::Gzip)

@@ -103,6 +103,11 @@ impl Error {
         Self::new(Reason::TooMany, message).after(Duration::from_secs(10))
     }
 
+    /// Memory is short for what is asked.
+    pub(super) fn no_memory(message: impl Into<String>) -> Self {
+        Self::new(Reason::TooMany, message).after(Duration::from_secs(1))
+    }
+
     /// A work queue that is given up.
     pub(super) fn overflow(full: Full) -> Self {
         let message = format!("{full}; the queue begins anew with every object");

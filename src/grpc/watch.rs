@@ -21,9 +21,11 @@ use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
 use super::retiring::Retiring;
+use super::room::SMALL;
 use super::status::{Error, duration};
 use super::terms::Terms;
 use crate::lifecycle::drain::DrainWatch;
+use crate::memory::{Ledger, Reservation};
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
 use crate::reads::{
@@ -52,6 +54,9 @@ pub(super) struct Watch {
     kept: Option<Item>,
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
+    /// Of a large frame, until the next is asked for.
+    room: Option<Reservation>,
+    ledger: Ledger,
     drain: Draining,
     /// The end of the connection, for a watch that is a call of its own.
     retiring: Option<Boxed<()>>,
@@ -84,7 +89,7 @@ enum Draining {
     Asked,
 }
 
-/// A frame ends with the event that takes it over this.
+/// A frame ends with the event that takes it over this; while memory is not plenty, over [`SMALL`].
 const FRAME_BYTES: usize = 256 << 10;
 /// What an event takes besides its object, at most about.
 const EVENT_OVERHEAD: usize = 512;
@@ -136,6 +141,8 @@ impl Watch {
             kept: None,
             delay: None,
             batch: Batch::default(),
+            room: None,
+            ledger: objects.ledger.clone(),
             drain: Draining::Waiting(wait(draining), objects.drain_spread),
             retiring: None,
             metrics: Arc::clone(&objects.metrics),
@@ -209,7 +216,7 @@ impl Watch {
     /// Gathers events until there are enough, or no more for now.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, EndReason>> {
         loop {
-            if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= FRAME_BYTES {
+            if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most() {
                 return Poll::Ready(Ok(self.flush()));
             }
             let Phase::Open { feed, source } = &mut self.phase else { return Poll::Pending };
@@ -218,7 +225,10 @@ impl Watch {
                 None => feed.poll_next(cx),
             };
             match next {
-                Poll::Pending if self.batch.events.is_empty() => return Poll::Pending,
+                Poll::Pending if self.batch.events.is_empty() => {
+                    self.room = None;
+                    return Poll::Pending;
+                }
                 Poll::Pending => {
                     if self.terms.max_batch_delay.is_zero() {
                         return Poll::Ready(Ok(self.flush()));
@@ -271,6 +281,15 @@ impl Watch {
         }
     }
 
+    /// Bytes of the frame that is being gathered. Room is asked for only once it is not small; a large frame before it is gone
+    /// by now, since nothing more was asked for until it was.
+    fn most(&mut self) -> usize {
+        if self.batch.bytes >= SMALL && self.room.is_none() {
+            self.room = self.ledger.spare(FRAME_BYTES).ok();
+        }
+        if self.room.is_some() { FRAME_BYTES } else { SMALL }
+    }
+
     fn flush(&mut self) -> Frame {
         self.delay = None;
         let batch = std::mem::take(&mut self.batch);
@@ -289,7 +308,8 @@ impl Watch {
 
     fn begin(&mut self, opened: OpenWatch) {
         let OpenWatch { source, watcher } = opened;
-        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, &self.metrics);
+        let pressure = self.ledger.pressure();
+        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, pressure, &self.metrics);
         self.phase = Phase::Open { feed, source };
     }
 

@@ -253,7 +253,7 @@ impl Informer {
         let came = self.cache.resource_version() >= want;
         let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
         for part in [None, part.as_ref()] {
-            if let Some(snapshot) = self.probe.settled(&self.cache, part, want) {
+            if let Some(snapshot) = self.probe.settled(&self.cache, part, want).await {
                 learn(came);
                 return Ok(snapshot);
             }
@@ -299,7 +299,7 @@ impl Informer {
         let until = need.deadline.min(Instant::now() + bound);
         loop {
             let next = self.cache.newest().next();
-            if let Some(snapshot) = self.probe.settled(&self.cache, part, want) {
+            if let Some(snapshot) = self.probe.settled(&self.cache, part, want).await {
                 return Some(snapshot);
             }
             // An event may complete it.
@@ -311,7 +311,8 @@ impl Informer {
     pub(super) async fn catch_up(&self, want: ResourceVersion, deadline: Instant) {
         if self.cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST_AHEAD) {
             let digest = self.probe.digest(&self.cache, None, Instant::now(), PACE);
-            if timeout_at(deadline, digest).await.is_ok() && self.probe.settled(&self.cache, None, want).is_some() {
+            if timeout_at(deadline, digest).await.is_ok() && self.probe.settled(&self.cache, None, want).await.is_some()
+            {
                 return;
             }
         }

@@ -264,3 +264,17 @@ async fn an_informer_of_another_scope_has_shown_what_it_has_shown() {
     }
     assert!(world.script.asked().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_digest_for_which_there_is_no_memory_is_not_read() {
+    let world = World::quiet().await;
+    world.script.store(20, &OBJECTS);
+    let budget = &world.informer.cache.config().budget;
+    let rest = budget.limit() - budget.limit() / 10 - budget.used();
+    let everything = everything();
+    let others = budget.lend(rest - 1000).unwrap();
+    assert_eq!(world.read(&list(&everything)).await.0, Err(NotFresh::Late));
+    assert!(world.script.asked().is_empty());
+    drop(others);
+    assert_eq!(world.read(&list(&everything)).await.0, Ok(20));
+}

@@ -167,7 +167,8 @@ mod tests {
 
     fn compare(suspects: &mut Suspects, cache: &WatchCache, rv: u64, theirs: &[(&str, u64)]) -> Option<String> {
         let theirs = theirs.iter().map(|(name, rv)| (ObjectKey::new("a", name), ResourceVersion(*rv)));
-        let digest = Digest::new(ResourceVersion(rv), Order::now(), Some(theirs.collect()));
+        let room = Digest::room(&cache.config().budget, 2).unwrap();
+        let digest = Digest::new(ResourceVersion(rv), Order::now(), Some(theirs.collect()), room);
         suspects.compare(&digest, &cache.snapshot().unwrap(), cache.resource_version())
     }
 

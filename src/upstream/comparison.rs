@@ -11,7 +11,7 @@ use super::digest::Digest;
 use super::error::UpstreamError;
 use super::source::ListerWatcher;
 use super::turns::{Pace, Turns};
-use crate::cache::{Snapshot, WatchCache};
+use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
 
@@ -57,8 +57,9 @@ impl Part {
     }
 
     /// How many objects of a state are in it.
-    pub(super) fn count(&self, snapshot: &Snapshot) -> usize {
-        snapshot.range(&self.predicate.scope, None).filter(|object| self.predicate.matches(object)).count()
+    pub(super) async fn count(&self, snapshot: Snapshot) -> usize {
+        let count = Walk::new(snapshot, self.predicate.clone(), None).count().await;
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 
     /// Where it is read.
@@ -142,11 +143,11 @@ impl Compared {
     }
 
     /// The newest state, if it is at or past `rv`, or if the newest digest is of such a revision and the state holds
-    /// exactly its objects. Takes no time and asks nobody.
+    /// exactly its objects. Asks nobody.
     ///
     /// The state of a whole collection is then confirmed for all readers. That of a part is only given out, as of the
     /// digest's revision: it says nothing of the rest.
-    pub(super) fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
+    pub(super) async fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
         let newest = self.newest.lock().as_ref().map(|(digest, _)| digest.clone());
         let digest = newest.filter(|digest| digest.rv >= rv);
         loop {
@@ -155,7 +156,8 @@ impl Compared {
                 return Some(snapshot);
             }
             let digest = digest.as_ref()?;
-            if digest.asked < cache.began() || !digest.is_of(&snapshot, self.part.as_ref()) {
+            // Whether it is of the same past is asked last: that may have ended during the comparison.
+            if !digest.is_of(&snapshot, self.part.as_ref()).await || digest.asked < cache.began() {
                 return None;
             }
             if self.part.is_some() {

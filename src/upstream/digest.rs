@@ -3,10 +3,8 @@
 //! Revisions are the store's own count of changes, so an object that has the same revision is the same object, and a
 //! collection with the same keys at the same revisions is the same collection.
 
-use std::sync::Arc;
-
-use crate::cache::{Order, Snapshot};
-use crate::meta::{Object, ObjectKey, ResourceVersion, Scope};
+use crate::cache::{Budget, Full, Lent, Order, Snapshot, Walk};
+use crate::meta::{ObjectKey, ResourceVersion};
 use crate::selector::Predicate;
 
 #[derive(Debug)]
@@ -17,22 +15,36 @@ pub(super) struct Digest {
     pub(super) asked: Order,
     /// By key; `None` if there are more objects than were asked for.
     objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
+    /// The memory that it takes.
+    _room: Lent,
 }
+
+/// What a key and its revision take in memory: some hundred bytes of text, and its place.
+const ENTRY: usize = 160;
 
 // === impl Digest ===
 
 impl Digest {
+    /// Memory for a digest of up to so many objects, to be asked for before it is read.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn room(budget: &Budget, objects: usize) -> Result<Lent, Full> {
+        budget.lend(objects.saturating_mul(ENTRY))
+    }
+
     /// `objects` are all there are, in any order; `None` if there are more than were asked for.
     pub(super) fn new(
         rv: ResourceVersion,
         asked: Order,
         mut objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
+        room: Lent,
     ) -> Self {
         // As they are listed, but that is the server's affair.
         if let Some(objects) = &mut objects {
             objects.sort_unstable();
         }
-        Self { rv, asked, objects }
+        Self { rv, asked, objects, _room: room }
     }
 
     /// All there are, by key; `None` if they were more than asked for.
@@ -40,13 +52,25 @@ impl Digest {
         self.objects.as_deref()
     }
 
-    /// Whether the snapshot holds exactly these objects in the part that was read, and so is its state at [`Self::rv`].
-    pub(super) fn is_of(&self, snapshot: &Snapshot, part: Option<&Predicate>) -> bool {
+    /// Whether the snapshot holds exactly these objects in the part that was read, and so is its state at [`Self::rv`]. Others
+    /// get their turn between the steps of a large comparison.
+    pub(super) async fn is_of(&self, snapshot: &Snapshot, part: Option<&Predicate>) -> bool {
         let Some(objects) = &self.objects else { return false };
-        let scope = part.map_or_else(Scope::default, |part| part.scope.clone());
-        let selected = |object: &&Arc<Object>| part.is_none_or(|part| part.is_scope_only() || part.matches(object));
-        let ours = snapshot.range(&scope, None).filter(selected).map(|object| (&object.key, object.rv));
-        ours.eq(objects.iter().map(|(key, rv)| (key, *rv)))
+        if part.is_none() && snapshot.len() != objects.len() {
+            return false;
+        }
+        let part = part.cloned().unwrap_or_else(Predicate::everything);
+        let (mut walk, mut theirs) = (Walk::new(snapshot.clone(), part, None), objects.iter());
+        let mut is_same = true;
+        while walk.step(usize::MAX, |ours| {
+            is_same = is_same && theirs.next().is_some_and(|(key, rv)| *key == ours.key && *rv == ours.rv);
+        }) {
+            if !is_same {
+                return false;
+            }
+            tokio::task::yield_now().await;
+        }
+        is_same && theirs.next().is_none()
     }
 }
 
@@ -58,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::cache::{self, CacheConfig};
-    use crate::meta::{AttributesBuilder, Gvr, Object, Raw};
+    use crate::meta::{AttributesBuilder, Gvr, Object, Raw, Scope};
 
     fn object(namespace: &str, name: &str, rv: u64) -> Arc<Object> {
         let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
@@ -70,10 +94,14 @@ mod tests {
         ))
     }
 
+    fn room() -> Lent {
+        Digest::room(&Budget::default(), 1).unwrap()
+    }
+
     fn digest(objects: &[(&str, &str, u64)]) -> Digest {
         let objects =
             objects.iter().map(|(namespace, name, rv)| (ObjectKey::new(namespace, name), ResourceVersion(*rv)));
-        Digest::new(ResourceVersion(90), Order::now(), Some(objects.collect()))
+        Digest::new(ResourceVersion(90), Order::now(), Some(objects.collect()), room())
     }
 
     #[tokio::test]
@@ -84,7 +112,7 @@ mod tests {
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();
         let same = [("a", "x", 5), ("a-b", "y", 7)];
-        assert!(digest(&same).is_of(&snapshot, None));
+        assert!(digest(&same).is_of(&snapshot, None).await);
         for (what, other) in [
             ("fewer", &same[..1]),
             ("more", &[same[0], same[1], ("b", "z", 8)]),
@@ -93,14 +121,31 @@ mod tests {
             ("another namespace", &[("c", "x", 5), same[1]]),
             ("twice the same", &[same[0], same[0]]),
         ] {
-            assert!(!digest(other).is_of(&snapshot, None), "{what}");
+            assert!(!digest(other).is_of(&snapshot, None).await, "{what}");
         }
-        let part = Digest::new(ResourceVersion(90), Order::now(), None);
-        assert!(!part.is_of(&snapshot, None), "only a part of the collection");
+        let part = Digest::new(ResourceVersion(90), Order::now(), None, room());
+        assert!(!part.is_of(&snapshot, None).await, "only a part of the collection");
         let namespace = |name: &str| Predicate::scoped(Scope { namespace: Some(name.into()), name: None });
-        assert!(digest(&same[..1]).is_of(&snapshot, Some(&namespace("a"))));
-        assert!(!digest(&same[..1]).is_of(&snapshot, Some(&namespace("a-b"))));
-        assert!(!digest(&same).is_of(&snapshot, Some(&namespace("a"))));
-        assert!(digest(&[]).is_of(&snapshot, Some(&namespace("none"))));
+        assert!(digest(&same[..1]).is_of(&snapshot, Some(&namespace("a"))).await);
+        assert!(!digest(&same[..1]).is_of(&snapshot, Some(&namespace("a-b"))).await);
+        assert!(!digest(&same).is_of(&snapshot, Some(&namespace("a"))).await);
+        assert!(digest(&[]).is_of(&snapshot, Some(&namespace("none"))).await);
+    }
+
+    #[tokio::test]
+    async fn others_get_their_turn_during_a_large_comparison() {
+        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        let names: Vec<_> = (0..10_000).map(|n| format!("x{n}")).collect();
+        let objects: Vec<_> = names.iter().map(|name| ("a", &**name, 5)).collect();
+        writer.replace(names.iter().map(|name| object("a", name, 5)).collect(), ResourceVersion(10)).await.unwrap();
+        let (snapshot, digest) = (cache.snapshot().unwrap(), digest(&objects));
+        let mut comparison = std::pin::pin!(digest.is_of(&snapshot, None));
+        let mut turns = 0;
+        let is_of = std::future::poll_fn(|cx| {
+            turns += 1;
+            comparison.as_mut().poll(cx)
+        });
+        assert!(is_of.await);
+        assert!(turns >= 4, "{turns}");
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::Full;
 use crate::codec::table::Unprintable;
 use crate::meta::Status;
 
@@ -49,6 +50,9 @@ pub enum UpstreamError {
     /// A table whose cells cannot be printed anew here.
     #[error("tables: {0}")]
     Table(Unprintable),
+    /// There is no memory for the answer.
+    #[error("{0}")]
+    Memory(Full),
     /// The answer is not what the protocol says.
     #[error("unexpected answer: {0}")]
     Decode(Cause),
@@ -143,6 +147,7 @@ impl UpstreamError {
             Self::Busy => "busy",
             Self::Status(_) => "status",
             Self::Table(_) => "table",
+            Self::Memory(_) => "memory",
             Self::Decode(_) => "decode",
         }
     }

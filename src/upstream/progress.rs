@@ -166,9 +166,9 @@ impl ProgressProbe {
     }
 
     /// The newest state, if it is at or past `rv`, or if the newest digest of the part, or of everything, shows it to
-    /// be that of such a revision. The store must have reached `rv`. Takes no time and asks nobody.
-    pub fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {
-        self.questions.digests(part).settled(cache, rv)
+    /// be that of such a revision. The store must have reached `rv`. Asks nobody.
+    pub async fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {
+        self.questions.digests(part).settled(cache, rv).await
     }
 
     /// Whether the newest digest of the part, or of everything, is of a revision at or past `rv`.

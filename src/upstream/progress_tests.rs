@@ -153,10 +153,10 @@ async fn a_quiet_collection_is_proved_by_comparison() {
     create(&world, "Namespace", "other");
     let from = world.cache.resource_version();
     let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
-    assert!(world.probe.settled(&world.cache, None, revision).is_none(), "a revision alone proves nothing");
+    assert!(world.probe.settled(&world.cache, None, revision).await.is_none(), "a revision alone proves nothing");
     let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
     let compared = digest(&world, None).await;
-    assert_eq!(world.probe.settled(&world.cache, None, revision).map(|snapshot| snapshot.rv()), Some(compared));
+    assert_eq!(world.probe.settled(&world.cache, None, revision).await.map(|snapshot| snapshot.rv()), Some(compared));
     assert_eq!(world.cache.snapshot().unwrap().rv(), compared, "all readers see it");
     assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
     assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
@@ -172,12 +172,12 @@ async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     world.server.create(other).unwrap();
     let (default, system) = (Part::namespace("default".into()), Part::namespace("kube-system".into()));
     let compared = digest(&world, Some(&default)).await;
-    let proved = world.probe.settled(&world.cache, Some(&default), compared).unwrap();
+    let proved = world.probe.settled(&world.cache, Some(&default), compared).await.unwrap();
     assert_eq!((proved.rv(), proved.len()), (compared, 1));
     assert_eq!(world.cache.newest(), rv, "nothing is confirmed for other readers");
     let compared = digest(&world, Some(&system)).await;
-    assert!(world.probe.settled(&world.cache, Some(&system), compared).is_none(), "an object is missing there");
-    assert!(world.probe.settled(&world.cache, None, compared).is_none());
+    assert!(world.probe.settled(&world.cache, Some(&system), compared).await.is_none(), "an object is missing there");
+    assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
 }
 
 #[tokio::test]
@@ -187,9 +187,9 @@ async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
     create(&world, "Namespace", "other");
     let compared = digest(&world, None).await;
     assert!(compared > rv);
-    assert!(world.probe.settled(&world.cache, None, compared).is_none());
+    assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
     world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
-    assert_eq!(world.probe.settled(&world.cache, None, compared).map(|snapshot| snapshot.rv()), Some(compared));
+    assert_eq!(world.probe.settled(&world.cache, None, compared).await.map(|snapshot| snapshot.rv()), Some(compared));
 }
 
 #[tokio::test]
@@ -200,6 +200,6 @@ async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
     world.writer.not_ready("restored");
     let restored = ResourceVersion(compared.get() - 1);
     world.writer.replace(Vec::new(), restored).await.unwrap();
-    assert!(world.probe.settled(&world.cache, None, compared).is_none());
+    assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
     assert_eq!(world.cache.newest(), restored);
 }

@@ -171,10 +171,12 @@ impl Questions {
         part: Option<&Part>,
     ) -> Result<Digest, UpstreamError> {
         // As many as we have, and room for those that are on their way.
-        let ours = cache.snapshot().map_or(0, |snapshot| match part {
-            Some(part) => part.count(&snapshot),
-            None => snapshot.len(),
-        });
+        let ours = match (cache.snapshot(), part) {
+            (None, _) => 0,
+            (Some(snapshot), Some(part)) => part.count(snapshot).await,
+            (Some(snapshot), None) => snapshot.len(),
+        };
+        let room = Digest::room(&cache.config().budget, ours + ROOM as usize).map_err(UpstreamError::Memory)?;
         let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
         let asked = Order::now();
         let part = part.map(|part| part.of(source));
@@ -182,7 +184,7 @@ impl Questions {
         let source = part.as_ref().unwrap_or(source);
         let (meta, connection) = self.read_keys(upstream, source, limit, |key, rv| objects.push((key, rv))).await?;
         self.heard_by(connection);
-        Ok(Digest::new(meta.rv, asked, meta.continue_token.is_empty().then_some(objects)))
+        Ok(Digest::new(meta.rv, asked, meta.continue_token.is_empty().then_some(objects), room))
     }
 
     async fn read_revision(
@@ -302,7 +304,8 @@ mod tests {
 
     /// What is learnt of the revision where the question for nothing is answered so, and after how many requests.
     async fn asked(code: u16, body: &str) -> (Result<u64, UpstreamError>, usize) {
-        const LIST: &str = r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+        const LIST: &str =
+            r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
         let body = body.to_owned();
         let server = FakeServer::plain(move |request, _| {
             let is_for_nothing = request.uri().query().unwrap_or_default().contains("fieldSelector");

@@ -233,11 +233,7 @@ async fn who_cannot_be_forwarded_starts_an_informer() {
         gvr: Gvr::new("", "v1", "configmaps"),
         namespace: None,
         name: None,
-        options: ListOptions {
-            label_selector: "none".into(),
-            resource_version: "0".into(),
-            ..ListOptions::default()
-        },
+        options: ListOptions { label_selector: "none".into(), resource_version: "0".into(), ..ListOptions::default() },
         format: Format::json(Shape::Full),
         legacy_watch: false,
         own_credentials: false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
 use informerd::sim::{Builder, Server};
 use serde_json::{Value, json};
@@ -126,4 +127,27 @@ pub async fn follow(url: String, path: String) {
         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// gRPC calls for so many lists of a namespace, of which nothing is taken but what the windows let through; those that were refused
+/// are told so in the words of gRPC.
+pub async fn stalled_calls(url: &str, lists: usize, calls: usize) -> Vec<tonic::Streaming<v1::ListResponse>> {
+    let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
+    let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(1 << 20);
+    let mut open = Vec::new();
+    for call in 0..calls {
+        let channel = endpoint.connect().await.unwrap();
+        let mut client = v1::objects_client::ObjectsClient::new(channel).max_decoding_message_size(64 << 20);
+        let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
+        let filter = v1::Filter { namespace: format!("n{}", call % lists), ..Default::default() };
+        let selection = v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() };
+        match client.list(v1::ListRequest { selection: Some(selection), ..Default::default() }).await {
+            Ok(answer) => open.push(answer.into_inner()),
+            Err(status) => {
+                let codes = [tonic::Code::ResourceExhausted, tonic::Code::FailedPrecondition, tonic::Code::Unavailable];
+                assert!(codes.contains(&status.code()), "{status:?}");
+            }
+        }
+    }
+    open
 }

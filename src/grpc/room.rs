@@ -1,0 +1,59 @@
+//! How large a message may be. What a client does not take of it stays in memory for as long as the client likes.
+
+use super::status::Error;
+use crate::memory::{Ledger, Reservation};
+
+/// Room for the messages of one list. A small message has its place from the beginning to the end of the list, so that one that has
+/// begun can go on; a large one is made only while memory is plenty.
+#[derive(Debug)]
+pub(super) struct Room {
+    ledger: Ledger,
+    _small: Reservation,
+    large: Option<Reservation>,
+}
+
+/// Bytes of a message while memory is not plenty.
+pub(super) const SMALL: usize = 64 << 10;
+
+// === impl Room ===
+
+impl Room {
+    /// A quarter of what all answers may use is left to others: clients that take nothing of their lists are not cut off.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: memory is short.
+    pub(super) fn of_list(ledger: &Ledger) -> Result<Self, Error> {
+        let is_left = ledger.used().saturating_add(SMALL) <= ledger.limit() / 4 * 3;
+        let small = is_left.then(|| ledger.reserve(SMALL)).and_then(Result::ok);
+        let small = small.ok_or_else(|| Error::no_memory("there is no memory for one more list"))?;
+        Ok(Self { ledger: ledger.clone(), _small: small, large: None })
+    }
+
+    /// Bytes of the next message, of at most `large`. The one before is gone by now, or about to be.
+    pub(super) fn next(&mut self, large: usize) -> usize {
+        self.large = None;
+        self.large = self.ledger.spare(large).ok();
+        if self.large.is_some() { large } else { SMALL }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Pressure;
+
+    #[test]
+    fn lists_go_on_in_small_messages_and_leave_a_quarter() {
+        const MIB: usize = 1 << 20;
+        let ledger = Ledger::new(4 * MIB, Pressure::default());
+        let mut rooms: Vec<_> = std::iter::from_fn(|| Room::of_list(&ledger).ok()).collect();
+        assert_eq!((rooms.len(), ledger.used()), (48, 3 * MIB));
+        assert!(ledger.reserve(MIB).is_ok());
+        assert_eq!(rooms[0].next(MIB), SMALL);
+        rooms.truncate(2);
+        assert_eq!([rooms[0].next(MIB), rooms[1].next(MIB)], [MIB, SMALL], "half of the limit is for that");
+        assert_eq!([rooms[0].next(MIB), rooms[1].next(MIB)], [MIB, SMALL]);
+        drop(rooms);
+        assert_eq!(ledger.used(), 0);
+    }
+}
