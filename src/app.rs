@@ -1,5 +1,6 @@
 //! The one wiring file: builds every room from its configuration and returns the addresses it bound.
 
+mod authority;
 mod certificates;
 pub mod check;
 mod clock;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::introspect::spared;
 use crate::auth::{Access, AuthMetrics};
+use crate::authority::SignerMetrics;
 use crate::cache::CacheStats;
 use crate::grpc::GrpcMetrics;
 use crate::http::HttpMetrics;
@@ -32,6 +33,7 @@ pub(super) struct Rooms {
     pub(super) upstream: Upstream,
     pub(super) forward: Forward,
     pub(super) access: Access,
+    pub(super) signer: Arc<SignerMetrics>,
 }
 
 /// One family: its name, without the prefix where that is ours, its help, and where its number stands.
@@ -204,6 +206,11 @@ const AUTH_COUNTERS: &[PerProcess<AuthMetrics>] = &[
     ("auth_streams_revoked", "Open streams ended because the right was gone", |m| load(&m.streams_revoked)),
 ];
 
+const SIGNER_COUNTERS: &[PerProcess<SignerMetrics>] = &[
+    ("certificates_signed", "Requests of node agents for certificates that were signed", |m| load(&m.signed)),
+    ("certificates_denied", "Requests for certificates that were denied", |m| load(&m.denied)),
+];
+
 const FORWARD_COUNTERS: &[PerProcess<ForwardMetrics>] = &[
     ("forward_shared_reads", "Forwarded reads that answered more than one client", |m| load(&m.shared_reads)),
     ("forward_shared_followers", "Clients answered by the read of another", |m| load(&m.shared_followers)),
@@ -307,6 +314,7 @@ impl Collector for Rooms {
         ] {
             family(encoder, kind, help, MetricType::Gauge, [(Labels::new(), count)].into_iter())?;
         }
+        process(encoder, SIGNER_COUNTERS, MetricType::Counter, &*self.signer)?;
         process(encoder, UPSTREAM_STATE, MetricType::Gauge, &self.upstream)?;
         process(encoder, UPSTREAM_GAUGES, MetricType::Gauge, &**self.upstream.metrics())?;
         process(encoder, UPSTREAM_COUNTERS, MetricType::Counter, &**self.upstream.metrics())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+
 use super::certificates::Validity;
 use super::clock;
 use super::collect::Rooms;
@@ -23,7 +24,6 @@ use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
 use crate::auth::audit::Audit;
 use crate::auth::{Access, Mode};
-use crate::authority::{Give, Keeper};
 use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
@@ -105,13 +105,7 @@ impl Daemon {
             None => AccessLog::off(),
         };
 
-        if let (Some(authority), Some(certificates)) = (&config.authority, server.certificates()) {
-            let names = certificates.names_to_give().unwrap_or_default().to_vec();
-            let give: Give =
-                Box::new(move |chain, key| certificates.give(chain, key).map_err(|error| error.to_string()));
-            let keeper = Keeper::new(authority.clone(), upstream.clone(), source, names, give);
-            lifecycle::spawn_supervised("authority", keeper.run(readiness.latch("certificate")), fatal);
-        }
+        let signer_metrics = super::authority::start(config, &upstream, source, server.certificates(), context);
         if let (Some(directory), Some(ca)) = (&config.drop_in_dir, &ca_file) {
             let drop_in = DropIn::new(directory.clone(), ca.clone());
             lifecycle::spawn_supervised("drop-in", drop_in.run(readiness.latch("drop-in")), fatal);
@@ -128,6 +122,7 @@ impl Daemon {
             upstream: upstream.clone(),
             forward: forward.clone(),
             access: access.clone(),
+            signer: signer_metrics,
         });
         metrics.register(Distributions {
             factory: factory.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -54,17 +54,30 @@ impl Ca {
     }
 
     pub(super) fn issue(&self, names: &[String], now: Timestamp, lasts: Duration) -> Result<Leaf, rcgen::Error> {
-        let mut params = CertificateParams::new(names.to_vec())?;
+        let key = KeyPair::generate()?;
+        let names = CertificateParams::new(names.to_vec())?.subject_alt_names;
+        Ok(Leaf { chain: self.certify(&key, names, now, lasts)?, key: key.serialize_pem() })
+    }
+
+    /// The certificate of a server that has this key, and its chain, in PEM.
+    pub(super) fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        names: Vec<SanType>,
+        now: Timestamp,
+        lasts: Duration,
+    ) -> Result<String, rcgen::Error> {
+        let mut params = CertificateParams::default();
         set_validity(&mut params, now, lasts);
+        params.subject_alt_names = names;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "informerd");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
         let issuer = Issuer::new(Self::params(self.made), KeyPair::from_pem(&self.key)?);
-        let certificate = params.signed_by(&key, &issuer)?;
-        Ok(Leaf { chain: format!("{}{}", certificate.pem(), self.certificate), key: key.serialize_pem() })
+        let certificate = params.signed_by(key, &issuer)?;
+        Ok(format!("{}{}", certificate.pem(), self.certificate))
     }
 
     /// Whether certificate and key are what they should be.

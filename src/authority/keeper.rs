@@ -1,29 +1,36 @@
-//! Keeps the shared CA, what is published of it, and the serving certificate of this process.
+//! Keeps the shared CA, what is published of it, and the serving certificate of this process if it has one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::bundle::Bundle;
-use super::{AuthorityConfig, AuthorityError, ObjectName, objects};
+use super::ca::Ca;
+use super::signer::{Signer, SignerMetrics};
+use super::{AuthorityConfig, AuthorityError, Give, ObjectName, objects};
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::{ConfigSource, Upstream};
-
-/// Puts a certificate chain and its key, both PEM, into use.
-pub type Give = Box<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
 
 pub struct Keeper {
     config: AuthorityConfig,
     upstream: Upstream,
     /// Tells the cluster's own CA, which is published beside ours.
     source: ConfigSource,
-    /// What the serving certificate is for.
-    names: Vec<String>,
-    give: Give,
+    serving: Option<Serving>,
     issued: Option<Issued>,
+    /// The one that signs; published before.
+    current: watch::Sender<Option<Ca>>,
+}
+
+/// A certificate of this process's own.
+pub struct Serving {
+    pub names: Vec<String>,
+    pub give: Give,
 }
 
 /// Where clients find what they are to trust.
@@ -58,13 +65,19 @@ impl Keeper {
         config: AuthorityConfig,
         upstream: Upstream,
         source: ConfigSource,
-        names: Vec<String>,
-        give: Give,
+        serving: Option<Serving>,
     ) -> Self {
-        Self { config, upstream, source, names, give, issued: None }
+        Self { config, upstream, source, serving, issued: None, current: watch::Sender::new(None) }
     }
 
-    /// For ever. The latch is released with the first certificate.
+    /// What signs for others with this CA, if the configuration asks for it.
+    pub fn signer(&self, metrics: Arc<SignerMetrics>) -> Option<Signer> {
+        let config = self.config.signer.clone()?;
+        let longest = self.config.lifetimes.leaf;
+        Some(Signer::new(config, longest, self.upstream.clone(), self.current.subscribe(), metrics))
+    }
+
+    /// For ever. The latch is released when the CA is there, and the first certificate of it.
     pub async fn run(mut self, latch: Latch) {
         let mut latch = Some(latch);
         let (mut retry, mut missing) = (RETRY, MISSING);
@@ -77,7 +90,7 @@ impl Keeper {
                 tokio::time::sleep(Duration::from_millis(rand::random_range(10..200))).await;
                 result = self.pass().await;
             }
-            if self.issued.is_some()
+            if self.current.borrow().is_some()
                 && let Some(latch) = latch.take()
             {
                 latch.release();
@@ -104,7 +117,7 @@ impl Keeper {
     }
 
     async fn pass(&mut self) -> Result<Published, AuthorityError> {
-        let mut secret = objects::get(&self.upstream, "secrets", &self.config.secret).await?;
+        let mut secret: Value = objects::get(&self.upstream, "secrets", &self.config.secret).await?;
         let held = self.held(&secret)?;
         let mut maps = Vec::new();
         let mut failed = None;
@@ -154,13 +167,26 @@ impl Keeper {
     }
 
     fn sign(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {
+        self.sign_own(bundle, now)?;
+        self.current.send_if_modified(|current| {
+            let changed = current.as_ref() != Some(&bundle.current);
+            if changed {
+                *current = Some(bundle.current.clone());
+            }
+            changed
+        });
+        Ok(())
+    }
+
+    fn sign_own(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {
+        let Some(Serving { names, give }) = &self.serving else { return Ok(()) };
         let lifetimes = &self.config.lifetimes;
         let old = |issued: &Issued| now.duration_since(issued.at).unsigned_abs() >= lifetimes.leaf * 2 / 3;
         if self.issued.as_ref().is_some_and(|issued| issued.by == bundle.current.made && !old(issued)) {
             return Ok(());
         }
-        let leaf = bundle.current.issue(&self.names, now, lifetimes.leaf)?;
-        (self.give)(&leaf.chain, &leaf.key).map_err(|error| content(&self.config.secret, &error))?;
+        let leaf = bundle.current.issue(names, now, lifetimes.leaf)?;
+        give(&leaf.chain, &leaf.key).map_err(|error| content(&self.config.secret, &error))?;
         self.issued = Some(Issued { at: now, by: bundle.current.made });
         tracing::info!(ca = %bundle.current.made, "serving certificate issued");
         Ok(())

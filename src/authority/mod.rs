@@ -3,18 +3,33 @@
 //!
 //! Nobody leads. A change of the Secret names the revision it was made from, so of two that are made at once one is
 //! refused and begins anew from what the other has written. Private keys of serving certificates never leave the process.
+//!
+//! Agents of nodes do not share a CA: each requests a certificate for its node's addresses, and the replicas of another
+//! deployment sign it, which alone have the CA.
 
 mod bundle;
 mod ca;
+mod decision;
 mod keeper;
 mod objects;
+mod requester;
+mod signer;
 
+#[cfg(test)]
+mod decision_tests;
 #[cfg(test)]
 mod tests;
 
-pub use keeper::{Give, Keeper};
+pub use keeper::{Keeper, Serving};
+pub use requester::{RequestConfig, Requester};
+pub use signer::{Signer, SignerConfig, SignerMetrics};
 
 use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Puts a certificate chain and its key, both PEM, into use. Returns until when the certificate is valid.
+pub type Give = Box<dyn Fn(&str, &str) -> Result<Timestamp, String> + Send + Sync>;
 
 /// Where the CA is kept and published, and how long things last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +39,8 @@ pub struct AuthorityConfig {
     /// Must exist. What they say under `ca.crt` is replaced.
     pub config_maps: Vec<ObjectName>,
     pub lifetimes: Lifetimes,
+    /// Whose requests are signed, if anybody's.
+    pub signer: Option<SignerConfig>,
 }
 
 /// An object's namespace and name.

@@ -1,22 +1,44 @@
-//! Secrets and ConfigMaps of the apiserver: read, and replaced if nobody else has.
+//! Objects of the apiserver: read, listed, created, and replaced if nobody else has replaced them.
 
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{AuthorityError, ObjectName};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty, full};
 
-const MOST: usize = 4 << 20;
+/// Of one answer, in bytes. A page of [`PAGE`] objects fits, each as large as the apiserver takes one.
+const MOST: usize = 32 << 20;
+/// Objects of one page of a list.
+const PAGE: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one watch lasts before it is opened anew, in seconds.
+const WATCHED: u64 = 240;
+
+/// One page of a list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page<T> {
+    pub(super) metadata: PageMeta,
+    pub(super) items: Vec<T>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PageMeta {
+    pub(super) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(super) next: String,
+}
 
 /// `secrets` or `configmaps`.
 pub(super) async fn get(upstream: &Upstream, kind: &'static str, name: &ObjectName) -> Result<Value, AuthorityError> {
-    send(upstream, Method::GET, kind, name, None).await
+    at(upstream, Method::GET, kind, &path_of(kind, name), None).await
 }
 
 /// The object as it was read, changed; refused if somebody else has changed it since.
@@ -26,24 +48,67 @@ pub(super) async fn put(
     name: &ObjectName,
     object: &Value,
 ) -> Result<(), AuthorityError> {
-    send(upstream, Method::PUT, kind, name, Some(object)).await.map(drop)
+    at::<Value>(upstream, Method::PUT, kind, &path_of(kind, name), Some(object)).await.map(drop)
 }
 
-async fn send(
+fn path_of(kind: &str, name: &ObjectName) -> String {
+    format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name)
+}
+
+/// One page of a collection: the first, or the one after another's `next`.
+pub(super) async fn page<T: DeserializeOwned>(
+    upstream: &Upstream,
+    kind: &'static str,
+    collection: &str,
+    selector: &str,
+    next: &str,
+) -> Result<Page<T>, AuthorityError> {
+    let path = format!("{collection}?limit={PAGE}&fieldSelector={selector}&continue={next}");
+    at(upstream, Method::GET, kind, &path, None).await
+}
+
+/// Until something changes in a collection after this revision, or nothing has for some minutes.
+pub(super) async fn changed(
+    upstream: &Upstream,
+    kind: &'static str,
+    collection: &str,
+    selector: &str,
+    after: &str,
+) -> Result<(), AuthorityError> {
+    let path = format!(
+        "{collection}?watch=1&fieldSelector={selector}&resourceVersion={after}&timeoutSeconds={WATCHED}"
+    );
+    let failed = |message: String| AuthorityError::Content { what: path.clone(), message };
+    let mut request = Request::new(empty());
+    *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| failed(error.to_string()))?;
+    let options = CallOptions::new(RequestVerb::Watch, kind).header_timeout(TIMEOUT);
+    let response = upstream.send_with(Identity::Own, request, &options).await?;
+    if !response.status().is_success() {
+        let status = response.status().as_u16();
+        return Err(AuthorityError::Refused { what: path, status, message: "no watch".to_owned() });
+    }
+    let mut body = response.into_body();
+    let frame = tokio::time::timeout(Duration::from_secs(WATCHED) + TIMEOUT, body.frame()).await;
+    match frame {
+        Ok(Some(Err(error))) => Err(failed(error.to_string())),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// What the apiserver answers at a path.
+pub(super) async fn at<T: DeserializeOwned>(
     upstream: &Upstream,
     method: Method,
     kind: &'static str,
-    name: &ObjectName,
+    path: &str,
     body: Option<&Value>,
-) -> Result<Value, AuthorityError> {
-    let what = format!("{kind} {name}");
+) -> Result<T, AuthorityError> {
+    let what = path.split('?').next().unwrap_or_default().to_owned();
     let content = |message: String| AuthorityError::Content { what: what.clone(), message };
     let body = body.map(|body| full(body.to_string()));
     let mut request = Request::new(body.unwrap_or_else(empty));
     *request.method_mut() = method;
-    *request.uri_mut() = format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name)
-        .parse()
-        .map_err(|error: http::uri::InvalidUri| content(error.to_string()))?;
+    *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| content(error.to_string()))?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let options = CallOptions::new(RequestVerb::Get, kind).header_timeout(TIMEOUT);
     let response = upstream.send_with(Identity::Own, request, &options).await?;
@@ -54,10 +119,10 @@ async fn send(
     if status == StatusCode::CONFLICT {
         return Err(AuthorityError::Conflict { what });
     }
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     if !status.is_success() {
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = answer["message"].as_str().unwrap_or_default().to_owned();
         return Err(AuthorityError::Refused { what, status: status.as_u16(), message });
     }
-    Ok(answer)
+    serde_json::from_slice(&body).map_err(|error| content(error.to_string()))
 }

@@ -11,7 +11,7 @@ use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
-    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, positive_count, positive_duration,
+    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_signer, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
 use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
@@ -19,7 +19,7 @@ use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::{AuthConfig, Mode};
-use crate::authority::{AuthorityConfig, Lifetimes};
+use crate::authority::{AuthorityConfig, Lifetimes, RequestConfig, SignerConfig};
 use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
@@ -86,8 +86,9 @@ impl Loader<'_> {
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
         let auth = self.auth();
-        let authority = self.authority(http.as_ref());
-        let drop_in_dir = self.drop_in_dir(http.as_ref(), authority.is_some(), kubeconfig.is_some());
+        let (authority, certificate_request) = self.authority(http.as_ref());
+        let given = authority.is_some() || certificate_request.is_some();
+        let drop_in_dir = self.drop_in_dir(http.as_ref(), given, kubeconfig.is_some());
         let audit = self.audit();
         let access_log = self.lines(["access.log", "access.maxSize", "access.maxFiles"]);
         let admin = self.admin();
@@ -123,11 +124,12 @@ impl Loader<'_> {
         Some(Config {
             upstream: UpstreamConfig { kubeconfig, context },
             http: http.map(|mut http| {
-                http.tls.given = authority.is_some();
+                http.tls.given = given;
                 http.tls.client_certificates = auth.as_ref().is_some_and(|auth| auth.client_ca.is_some());
                 http
             })?,
             authority,
+            certificate_request,
             auth: auth?,
             audit,
             access_log,
@@ -232,19 +234,38 @@ impl Loader<'_> {
         })
     }
 
-    fn authority(&mut self, http: Option<&HttpConfig>) -> Option<AuthorityConfig> {
+    fn authority(&mut self, http: Option<&HttpConfig>) -> (Option<AuthorityConfig>, Option<RequestConfig>) {
         let config_maps = self.many("tls.caConfigMaps", str::parse);
         let (ca, overlap) = (self.duration("tls.caLifetime"), self.duration("tls.caOverlap"));
         let leaf = self.parse("tls.certLifetime", positive_duration);
-        let secret = self.optional("tls.caSecret", str::parse)?;
-        if http.is_some_and(|http| http.tls.files.is_some()) {
+        let secret = self.optional("tls.caSecret", str::parse);
+        let signer = self.optional("tls.signer", parse_signer);
+        let account = self.optional("tls.signerAccount", str::parse);
+        if account.is_some() && (secret.is_none() || signer.is_none()) {
+            self.wrong("tls.signerAccount", "needs tls.caSecret and tls.signer");
+        }
+        let (Some(ca), Some(overlap), Some(leaf)) = (ca, overlap, leaf) else { return (None, None) };
+        let has_files = http.is_some_and(|http| http.tls.files.is_some());
+        let Some(secret) = secret else {
+            let names = http.map(|http| http.tls.names.clone()).unwrap_or_default();
+            if signer.is_some() && (has_files || names.is_empty()) {
+                let why = if has_files { "cannot be together with tls.certFile" } else { "needs tls.names" };
+                self.wrong("tls.signer", why);
+            }
+            return (None, signer.map(|signer| RequestConfig { signer, names, lasts: leaf }));
+        };
+        if has_files {
             self.wrong("tls.caSecret", "cannot be together with tls.certFile");
         }
-        let lifetimes = Lifetimes { ca: ca?, overlap: overlap?, leaf: leaf? };
+        let lifetimes = Lifetimes { ca, overlap, leaf };
         if lifetimes.overlap >= lifetimes.ca {
             self.wrong("tls.caOverlap", "must be shorter than tls.caLifetime");
         }
-        Some(AuthorityConfig { secret, config_maps, lifetimes })
+        if signer.is_some() && account.is_none() {
+            self.wrong("tls.signer", "needs tls.signerAccount beside tls.caSecret");
+        }
+        let signer = signer.zip(account).map(|(name, account)| SignerConfig { name, account });
+        (Some(AuthorityConfig { secret, config_maps, lifetimes, signer }), None)
     }
 
     fn audit(&mut self) -> Option<AuditConfig> {

@@ -74,6 +74,17 @@ pub(super) fn parse_host(text: &str) -> Result<String, String> {
 }
 
 /// Whether answers are compressed.
+/// The name of a signer, as in `spec.signerName`.
+pub(super) fn parse_signer(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+    };
+    match text.split_once('/') {
+        Some((domain, name)) if domain.contains('.') && is_name(domain) && is_name(name) => Ok(text.to_owned()),
+        _ => Err(format!("{text:?} is no signer: want DOMAIN/NAME")),
+    }
+}
+
 pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
     choice(text, &[("gzip", true), ("off", false)])
 }

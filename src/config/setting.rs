@@ -94,6 +94,18 @@ pub const SETTINGS: &[Setting] = &[
     one("tls.caLifetime", "duration", "4320h", "how long the CA of tls.caSecret signs before there is another"),
     one("tls.caOverlap", "duration", "24h", "how long the next CA of tls.caSecret is published before it signs"),
     one("tls.certLifetime", "duration", "720h", "how long a serving certificate by the CA of tls.caSecret is valid"),
+    one(
+        "tls.signer",
+        "domain/name",
+        "",
+        "signerName of CertificateSigningRequests: with tls.caSecret those of tls.signerAccount are signed, without it the certificate of the https listeners is requested, for tls.names",
+    ),
+    one(
+        "tls.signerAccount",
+        "namespace/name",
+        "",
+        "ServiceAccount whose pods get certificates for the addresses of their nodes, signed by the CA of tls.caSecret",
+    ),
     one("tls.minVersion", "1.2|1.3", "1.2", "the oldest version of TLS that listeners speak"),
     many("tls.names", "name", "", "DNS names and addresses in a self-issued certificate besides the listen addresses"),
     many("allowedHosts", "name", "", "names a Host header may carry besides localhost and loopback addresses"),

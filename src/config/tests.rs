@@ -293,3 +293,29 @@ fn every_setting_is_read() {
         assert!(found[0].starts_with(&setting.variable()), "{}: {found:?}", setting.key);
     }
 }
+
+#[test]
+fn a_signer_is_asked_or_is_this_one() {
+    let https = "listen: ['delegated+https://0.0.0.0:1']\n";
+    let tls = |settings: &str| from_file(&format!("{https}tls: {{{settings}}}\n"));
+    let asks = tls("signer: example.com/s, names: [10.0.0.1]").unwrap().config;
+    assert!(asks.authority.is_none() && asks.http.tls.given);
+    let request = asks.certificate_request.unwrap();
+    assert_eq!((request.signer.as_str(), request.names), ("example.com/s", vec!["10.0.0.1".to_owned()]));
+    let signs = tls("signer: example.com/s, signerAccount: a/b, caSecret: c/d").unwrap().config;
+    assert!(signs.certificate_request.is_none());
+    let signer = signs.authority.unwrap().signer.unwrap();
+    assert_eq!((signer.name.as_str(), signer.account.to_string().as_str()), ("example.com/s", "a/b"));
+    for (wrong, key) in [
+        ("signer: example.com/s", "tls.signer"),
+        ("signer: cluster, names: [a]", "tls.signer"),
+        ("signer: example.com/s, names: [a], certFile: /a, keyFile: /b", "tls.signer"),
+        ("signer: example.com/s, caSecret: a/b", "tls.signer"),
+        ("signerAccount: a/b", "tls.signerAccount"),
+        ("signerAccount: a/b, caSecret: c/d", "tls.signerAccount"),
+        ("signerAccount: a/b, names: [a], signer: example.com/s", "tls.signerAccount"),
+    ] {
+        let found = mistakes(tls(wrong));
+        assert!(found.len() == 1 && found[0].contains(&format!(": {key}: ")), "{wrong}: {found:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! A serving certificate by the cluster's CertificateSigningRequests, whose key never leaves the process.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use jiff::Timestamp;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::signer::{KIND, REQUESTS, of};
+use super::{AuthorityError, Give, objects};
+use crate::lifecycle::readiness::Latch;
+use crate::upstream::client::Upstream;
+
+/// How long a signer may take before it is asked anew.
+const PATIENCE: Duration = Duration::from_secs(300);
+const POLL: Duration = Duration::from_millis(500);
+const POLL_MOST: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(5);
+const RETRY_MOST: Duration = Duration::from_secs(600);
+/// The apiserver takes no shorter lifetime, in seconds.
+const SHORTEST: u64 = 600;
+
+/// Of whom a certificate is requested, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestConfig {
+    /// `spec.signerName`.
+    pub signer: String,
+    /// DNS names and addresses.
+    pub names: Vec<String>,
+    /// What is asked for; the signer may give less.
+    pub lasts: Duration,
+}
+
+pub struct Requester {
+    config: RequestConfig,
+    upstream: Upstream,
+    give: Give,
+}
+
+// === impl Requester ===
+
+impl Requester {
+    pub fn new(config: RequestConfig, upstream: Upstream, give: Give) -> Self {
+        Self { config, upstream, give }
+    }
+
+    /// For ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
+    pub async fn run(self, latch: Latch) {
+        let mut latch = Some(latch);
+        let mut retry = RETRY;
+        loop {
+            let wait = match self.obtain().await {
+                Ok(until) => {
+                    if let Some(latch) = latch.take() {
+                        latch.release();
+                    }
+                    retry = RETRY;
+                    tracing::info!(signer = self.config.signer, %until, "serving certificate received");
+                    let left = until.duration_since(Timestamp::now()).unsigned_abs();
+                    (left * 2 / 3).mul_f64(rand::random_range(0.9..1.0))
+                }
+                Err(error) => {
+                    tracing::warn!(signer = self.config.signer, %error, "no serving certificate, asking again");
+                    let wait = retry;
+                    retry = (retry * 2).min(RETRY_MOST);
+                    wait.mul_f64(rand::random_range(0.8..1.2))
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Makes a key, asks for its certificate and puts both into use. Returns until when it is valid.
+    async fn obtain(&self) -> Result<Timestamp, AuthorityError> {
+        let key = KeyPair::generate()?;
+        let request = self.create(&request(&self.config.names, &key)?).await?;
+        let name = request["metadata"]["name"].as_str().unwrap_or_default();
+        let chain = self.answer(name).await?;
+        (self.give)(&chain, &key.serialize_pem()).map_err(|message| content(name, message))
+    }
+
+    async fn create(&self, pem: &str) -> Result<Value, AuthorityError> {
+        let lasts = self.config.lasts.as_secs().clamp(SHORTEST, i32::MAX.unsigned_abs().into());
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"generateName": "informerd-"},
+            "spec": {
+                "signerName": self.config.signer,
+                "request": STANDARD.encode(pem),
+                "usages": ["digital signature", "server auth"],
+                "expirationSeconds": lasts,
+            },
+        });
+        objects::at(&self.upstream, Method::POST, KIND, REQUESTS, Some(&request)).await
+    }
+
+    /// The chain in PEM, once somebody has signed it.
+    async fn answer(&self, name: &str) -> Result<String, AuthorityError> {
+        let (until, mut poll) = (Instant::now() + PATIENCE, POLL);
+        while Instant::now() < until {
+            tokio::time::sleep(poll).await;
+            poll = (poll * 2).min(POLL_MOST);
+            let path = format!("{REQUESTS}/{name}");
+            let request: Value = objects::at(&self.upstream, Method::GET, KIND, &path, None).await?;
+            for kind in ["Denied", "Failed"] {
+                if let Some(message) = of(&request, kind) {
+                    return Err(content(name, format!("{kind}: {message}")));
+                }
+            }
+            if let Some(text) = request["status"]["certificate"].as_str().filter(|text| !text.is_empty()) {
+                let chain = STANDARD.decode(text).map_err(|error| content(name, error.to_string()))?;
+                return String::from_utf8(chain).map_err(|error| content(name, error.to_string()));
+            }
+        }
+        Err(content(name, "nobody has signed it in time".to_owned()))
+    }
+}
+
+/// A request for these names, PEM.
+pub(super) fn request(names: &[String], key: &KeyPair) -> Result<String, rcgen::Error> {
+    let mut params = CertificateParams::new(names.to_vec())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "informerd");
+    params.serialize_request(key)?.pem()
+}
+
+fn content(name: &str, message: String) -> AuthorityError {
+    AuthorityError::Content { what: format!("CertificateSigningRequest {name}"), message }
+}

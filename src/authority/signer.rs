@@ -1,0 +1,203 @@
+//! Signs the requests of node agents with the shared CA.
+//!
+//! Replicas do not know of each other. Each writes what it decides under the revision it has read, so of two that decide the
+//! same request one is refused by the apiserver, and leaves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec as Spec;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::ca::Ca;
+use super::decision::{Accepted, Addresses, Denial, Node, decide};
+use super::{AuthorityError, ObjectName, objects};
+use crate::upstream::client::Upstream;
+
+pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const KIND: &str = "certificatesigningrequests.certificates.k8s.io";
+const NODES: &str = "/api/v1/nodes";
+/// Requests that come together, as in a rollout, are decided together: the nodes are listed once for all of them.
+const GATHER: Duration = Duration::from_millis(200);
+const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MOST: Duration = Duration::from_secs(60);
+
+/// Whose requests are signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerConfig {
+    /// `spec.signerName` of the requests.
+    pub name: String,
+    /// The ServiceAccount of the agents.
+    pub account: ObjectName,
+}
+
+/// How requests were decided, counted since the start.
+#[derive(Debug, Default)]
+pub struct SignerMetrics {
+    pub signed: AtomicU64,
+    pub denied: AtomicU64,
+}
+
+pub struct Signer {
+    config: SignerConfig,
+    /// What a certificate may last.
+    longest: Duration,
+    upstream: Upstream,
+    /// `None` until there is one.
+    ca: watch::Receiver<Option<Ca>>,
+    metrics: Arc<SignerMetrics>,
+}
+
+// === impl Signer ===
+
+impl Signer {
+    pub(super) fn new(
+        config: SignerConfig,
+        longest: Duration,
+        upstream: Upstream,
+        ca: watch::Receiver<Option<Ca>>,
+        metrics: Arc<SignerMetrics>,
+    ) -> Self {
+        Self { config, longest, upstream, ca, metrics }
+    }
+
+    /// For ever.
+    pub async fn run(mut self) {
+        let mut retry = RETRY;
+        loop {
+            if self.ca.wait_for(Option::is_some).await.is_err() {
+                return;
+            }
+            match self.round().await {
+                Ok(()) => {
+                    retry = RETRY;
+                    tokio::time::sleep(GATHER).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "requests for certificates cannot be looked after, trying again");
+                    tokio::time::sleep(retry.mul_f64(rand::random_range(0.8..1.2))).await;
+                    retry = (retry * 2).min(RETRY_MOST);
+                }
+            }
+        }
+    }
+
+    /// Decides what waits, and waits for more.
+    async fn round(&self) -> Result<(), AuthorityError> {
+        let selector = format!("spec.signerName%3D{}", self.config.name);
+        let (mut nodes, mut revision, mut next) = (None, None, String::new());
+        let mut failed = None;
+        loop {
+            let page = objects::page(&self.upstream, KIND, REQUESTS, &selector, &next).await?;
+            revision = revision.or(Some(page.metadata.resource_version));
+            for request in page.items.into_iter().filter(waits) {
+                let nodes = match &mut nodes {
+                    Some(nodes) => nodes,
+                    None => nodes.insert(self.nodes().await?),
+                };
+                match self.settle(request, nodes).await {
+                    // The other replica was first, or the request was taken away.
+                    Err(AuthorityError::Conflict { .. } | AuthorityError::Refused { status: 404, .. }) | Ok(()) => {}
+                    Err(error @ AuthorityError::Upstream(_)) => return Err(error),
+                    // One that nothing can be done about must not keep the others from their certificates.
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if page.metadata.next.is_empty() {
+                break;
+            }
+            next = page.metadata.next;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let revision = revision.unwrap_or_default();
+        objects::changed(&self.upstream, KIND, REQUESTS, &selector, &revision).await
+    }
+
+    /// All nodes, since an address is only a node's own if no other one claims it.
+    async fn nodes(&self) -> Result<Addresses, AuthorityError> {
+        let (mut addresses, mut next) = (Addresses::default(), String::new());
+        loop {
+            let page = objects::page::<Node>(&self.upstream, "nodes", NODES, "", &next).await?;
+            page.items.into_iter().for_each(|node| addresses.add(node));
+            if page.metadata.next.is_empty() {
+                return Ok(addresses);
+            }
+            next = page.metadata.next;
+        }
+    }
+
+    async fn settle(&self, mut request: Value, nodes: &Addresses) -> Result<(), AuthorityError> {
+        let name = request["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let approved = has(&request, "Approved");
+        let decision = Spec::deserialize(&request["spec"])
+            .map_err(|error| Denial(format!("the request cannot be read: {error}")))
+            .and_then(|spec| decide(&spec, &self.config.account, nodes, self.longest));
+        match decision {
+            Ok(accepted) => {
+                if !approved {
+                    let message = format!("a server at addresses of node {}", accepted.node);
+                    condition(&mut request, "Approved", "OwnNode", &message);
+                    request = self.put(&name, "approval", &request).await?;
+                }
+                request["status"]["certificate"] = json!(STANDARD.encode(self.certify(&accepted)?));
+                self.put(&name, "status", &request).await?;
+                self.metrics.signed.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(request = name, node = accepted.node, "certificate signed");
+            }
+            Err(Denial(message)) => {
+                // What somebody else has approved cannot be denied any more.
+                let (kind, part) = if approved { ("Failed", "status") } else { ("Denied", "approval") };
+                condition(&mut request, kind, "NotAllowed", &message);
+                self.put(&name, part, &request).await?;
+                self.metrics.denied.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(request = name, message, "certificate denied");
+            }
+        }
+        Ok(())
+    }
+
+    fn certify(&self, accepted: &Accepted) -> Result<String, AuthorityError> {
+        let missing = || AuthorityError::Content { what: "the shared CA".to_owned(), message: "is gone".to_owned() };
+        let ca = self.ca.borrow().clone().ok_or_else(missing)?;
+        Ok(ca.certify(&accepted.key, accepted.addresses.clone(), Timestamp::now(), accepted.lasts)?)
+    }
+
+    async fn put(&self, name: &str, part: &str, request: &Value) -> Result<Value, AuthorityError> {
+        objects::at(&self.upstream, Method::PUT, KIND, &format!("{REQUESTS}/{name}/{part}"), Some(request)).await
+    }
+}
+
+fn waits(request: &Value) -> bool {
+    request["status"]["certificate"].as_str().is_none_or(str::is_empty)
+        && !has(request, "Denied")
+        && !has(request, "Failed")
+}
+
+/// Whether a request has a condition.
+pub(super) fn has(request: &Value, kind: &str) -> bool {
+    of(request, kind).is_some()
+}
+
+/// What a condition of a request says.
+pub(super) fn of<'a>(request: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = request["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == kind)?;
+    Some(found["message"].as_str().unwrap_or_default())
+}
+
+fn condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
+    let condition = json!({"type": kind, "status": "True", "reason": reason, "message": message});
+    match request["status"]["conditions"].as_array_mut() {
+        Some(conditions) => conditions.push(condition),
+        None => request["status"]["conditions"] = json!([condition]),
+    }
+}
