@@ -2,13 +2,14 @@
 
 use super::cluster::Cluster;
 use super::pod::{Pod, Process};
-use super::sidecar::{create_pod, stands_alone, until};
+use super::sidecar::{create_pod, create_pod_as, stands_alone, until};
+use super::support::NODE_NAME;
 use super::support::client::Client;
-use super::{image, objects, programs};
+use super::{image, isolated, objects, programs};
 
 const CLIENTS: &str = "informerd-client";
-const SERVED: &str = "https://localhost:8443";
 const PROBES: &str = "http://127.0.0.1:8003";
+const SIGNER: &str = "http://127.0.0.1:8004";
 const ADMIN: &str = "http://127.0.0.1:8002";
 const PINNED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "nodes"), ("", "pods"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
@@ -18,6 +19,8 @@ struct World {
     cluster: Cluster,
     overlay: &'static str,
     daemon: Process,
+    /// Who signs the agent's certificates.
+    _signer: Option<Process>,
     clients: Pod,
 }
 
@@ -35,13 +38,25 @@ pub async fn a_node_agent_serves_its_node() {
     assert_eq!(pods_cache().await["fieldSelector"], "spec.nodeName=node-1");
     world.authorizes().await;
     let account = world.clients.volume("account");
-    let client = Client::tls(SERVED, &account.join("ca.crt"), &world.token());
+    let client = Client::tls(world.served(), &account.join("ca.crt"), &world.token());
     // What runs on the node is answered here, and what does not by the apiserver.
     let pods = format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0");
     for (selector, cached) in [("&fieldSelector=spec.nodeName%3Dnode-1", true), ("", false)] {
         let before = programs::served(PROBES).await;
         assert_eq!(client.get(&format!("{pods}{selector}")).await.status, 200);
         assert_eq!(programs::served(PROBES).await > before, cached, "{selector:?}");
+    }
+    // A token that was made elsewhere, or is bound to no pod, is worth nothing here.
+    for node in ["", "node-2"] {
+        let mut args = vec!["create", "token", "client", "--namespace", CLIENTS];
+        if !node.is_empty() {
+            create_pod_as(&world.cluster, CLIENTS, "elsewhere", "client", node).await;
+            args.extend(["--bound-object-kind=Pod", "--bound-object-name=elsewhere"]);
+        }
+        let stolen = world.cluster.kubectl_ok(args).await;
+        for path in [format!("{pods}&fieldSelector=spec.nodeName%3Dnode-1"), "/version".to_owned()] {
+            assert_eq!(client.with_token(stolen.trim()).get(&path).await.status, 401, "{node:?} {path}");
+        }
     }
     let _service = programs::Service::start(world.cluster.dir()).await;
     programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, false).await;
@@ -61,6 +76,17 @@ pub async fn a_node_agent_serves_its_node() {
     programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }
 
+/// One replica of the signer, by its manifest but for the time that a certificate lasts.
+async fn signer(cluster: &Cluster) -> Process {
+    let pod = Pod::placed(cluster, "deployment", "informerd-node-agent", "informerd-signer").await;
+    let mut container = pod.container("informerd");
+    container.env.insert("INFORMERD_TLS_CERT_LIFETIME".to_owned(), "30s".to_owned());
+    let mut signer = container.start_in(&image::binary().await).await;
+    until(&mut signer, &Client::new(SIGNER), "/readyz", 200).await;
+    stands_alone(&signer);
+    signer
+}
+
 async fn pods_cache() -> serde_json::Value {
     let caches = Client::new(ADMIN).json("/debug/caches").await;
     caches["caches"].as_array().unwrap().iter().find(|cache| cache["resource"] == "pods").unwrap().clone()
@@ -71,16 +97,23 @@ async fn pods_cache() -> serde_json::Value {
 impl World {
     async fn start(overlay: &'static str) -> Self {
         let cluster = Cluster::start().await;
+        objects::create_node(&cluster, NODE_NAME, isolated::HOST_IP).await;
         objects::apply(&cluster, overlay).await;
         objects::apply_example(&cluster, if overlay == "tier" { "drop-in" } else { "drop-in-node" }).await;
         let namespace = format!("informerd-{overlay}");
         let kind = if overlay == "tier" { "deployment" } else { "daemonset" };
-        let pod = Pod::of(&cluster, kind, &namespace, "informerd").await;
+        let pod = Pod::placed(&cluster, kind, &namespace, "informerd").await;
         let mut daemon = pod.container("informerd").start_in(&image::binary().await).await;
+        let signer = if overlay == "node-agent" {
+            until(&mut daemon, &Client::new(PROBES), "/livez", 200).await;
+            Some(signer(&cluster).await)
+        } else {
+            None
+        };
         until(&mut daemon, &Client::new(PROBES), "/readyz", 200).await;
         create_pod(&cluster, CLIENTS, "one").await;
-        let clients = Pod::of(&cluster, "deployment", CLIENTS, "client").await;
-        Self { cluster, overlay, daemon, clients }
+        let clients = Pod::placed(&cluster, "deployment", CLIENTS, "client").await;
+        Self { cluster, overlay, daemon, _signer: signer, clients }
     }
 
     /// Everything pinned is cached with no rights but the manifest's, and there are none that it does not need.
@@ -116,7 +149,7 @@ impl World {
     /// A client reads what it may and nothing else, whatever is cached.
     async fn authorizes(&self) {
         let account = self.clients.volume("account");
-        let client = Client::tls(SERVED, &account.join("ca.crt"), &self.token());
+        let client = Client::tls(self.served(), &account.join("ca.crt"), &self.token());
         for (path, status) in [
             (format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0"), 200),
             (format!("/api/v1/namespaces/{CLIENTS}/pods/one?resourceVersion=0"), 200),
@@ -127,8 +160,13 @@ impl World {
             let answer = client.get(&path).await;
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
         }
-        let anonymous = Client::tls_anonymous(SERVED, &account.join("ca.crt"));
+        let anonymous = Client::tls_anonymous(self.served(), &account.join("ca.crt"));
         assert_eq!(anonymous.get(&format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0")).await.status, 401);
+    }
+
+    /// Where clients find it, but for the port.
+    fn served(&self) -> &'static str {
+        if self.overlay == "tier" { "https://localhost:8443" } else { "https://10.0.0.7:8443" }
     }
 
     fn token(&self) -> String {

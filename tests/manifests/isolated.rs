@@ -5,11 +5,15 @@ use std::future::Future;
 use std::process::Command;
 
 const INSIDE: &str = "ISOLATED_TEST";
-/// Brings loopback up (there need be no `ip`): SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP.
+/// An address of the node, besides loopback.
+pub const HOST_IP: &str = "10.0.0.7";
+/// Brings loopback up (there need be no `ip`), and gives it the address of the node: SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP,
+/// SIOCSIFADDR.
 const LOOPBACK: &str = "import fcntl, socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 r = fcntl.ioctl(s, 0x8913, struct.pack('16sh14x', b'lo', 0))
-fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', struct.unpack('16sh14x', r)[1] | 1))";
+fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', struct.unpack('16sh14x', r)[1] | 1))
+fcntl.ioctl(s, 0x8916, struct.pack('16sHH4s8x', b'lo:0', socket.AF_INET, 0, socket.inet_aton('10.0.0.7')))";
 const SETUP: &str = r#"python3 -c "$LOOPBACK" && mount -t tmpfs tmpfs /run && exec "$0" "$@""#;
 
 /// Runs `body` inside, for the test of this name; `before` outside, where there still is a network, with the variables

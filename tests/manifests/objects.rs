@@ -18,8 +18,9 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("tier", &["cert-manager"]),
     ("tier", &["cert-manager", "pod-monitor", "prometheus-rule", "dashboard"]),
     ("node-agent", &["all-pods"]),
-    ("node-agent", &["cert-manager"]),
-    ("node-agent", &["all-pods", "cert-manager", "pod-monitor", "prometheus-rule", "dashboard"]),
+    ("node-agent", &["audience"]),
+    ("tier", &["audience"]),
+    ("node-agent", &["all-pods", "audience", "pod-monitor", "prometheus-rule", "dashboard"]),
     ("sidecar", &["pod-monitor", "prometheus-rule", "dashboard"]),
 ];
 
@@ -65,6 +66,13 @@ fn accepted(what: &str, output: &Output) -> String {
 pub async fn get(cluster: &Cluster, what: &[&str]) -> Value {
     let text = cluster.kubectl_ok([&["get", "--output=json"], what].concat()).await;
     serde_json::from_str(&text).expect("JSON")
+}
+
+/// As a kubelet registers it.
+pub async fn create_node(cluster: &Cluster, name: &str, address: &str) {
+    cluster.apply(&format!(r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "{name}"}}}}"#)).await;
+    let patch = format!(r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "{address}"}}]}}}}"#);
+    cluster.kubectl_ok(["patch", "node", name, "--subresource=status", "--type=merge", "--patch", &patch]).await;
 }
 
 /// What a workload's identity is allowed is what its configuration pins, and nothing else.

@@ -18,6 +18,7 @@ pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// One pod: its volumes are made once and shared by its containers.
 pub struct Pod {
     namespace: String,
+    name: String,
     spec: Value,
     /// What `fieldRef` finds.
     fields: BTreeMap<&'static str, String>,
@@ -53,6 +54,20 @@ impl Pod {
         Self::try_of(cluster, kind, namespace, name).await.unwrap_or_else(|missing| panic!("{missing} is not there"))
     }
 
+    /// The same, of a pod that the apiserver knows and that was placed on a node, so that tokens are bound to it.
+    pub async fn placed(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Self {
+        Self::place(cluster, kind, namespace, name, super::support::NODE_NAME).await;
+        Self::of(cluster, kind, namespace, name).await
+    }
+
+    /// What the controllers and the scheduler do for the first pod of a workload.
+    pub async fn place(cluster: &Cluster, kind: &str, namespace: &str, name: &str, node: &str) {
+        let path = "--output=jsonpath={.spec.template.spec.serviceAccountName}";
+        let account = cluster.kubectl_ok(["get", kind, name, "--namespace", namespace, path]).await;
+        let account = if account.is_empty() { "default" } else { &account };
+        super::sidecar::create_pod_as(cluster, namespace, &format!("{name}-0"), account, node).await;
+    }
+
     /// Or what the kubelet would wait for before it starts any container.
     pub async fn try_of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
         let text = cluster.kubectl_ok(["get", kind, name, "--namespace", namespace, "--output=json"]).await;
@@ -63,12 +78,13 @@ impl Pod {
             ("metadata.name", format!("{name}-0")),
             ("spec.nodeName", super::support::NODE_NAME.to_owned()),
             ("status.podIP", "127.0.0.1".to_owned()),
-            ("status.hostIP", "127.0.0.1".to_owned()),
+            ("status.hostIP", isolated::HOST_IP.to_owned()),
         ]);
         let port = cluster.info.server.rsplit_once(':').expect("a port").1.to_owned();
         let dir = tempfile::Builder::new().prefix("pod-").tempdir().expect("a directory");
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
-        let mut pod = Self { namespace: namespace.to_owned(), spec, fields, volumes: BTreeMap::new(), port, dir };
+        let (namespace, name) = (namespace.to_owned(), format!("{name}-0"));
+        let mut pod = Self { namespace, name, spec, fields, volumes: BTreeMap::new(), port, dir };
         pod.make_volumes(cluster).await?;
         Ok(pod)
     }
@@ -162,6 +178,13 @@ impl Pod {
         let account = self.spec["serviceAccountName"].as_str().unwrap_or("default").to_owned();
         let mut args = vec!["create".to_owned(), "token".to_owned(), account, "--namespace".to_owned()];
         args.push(self.namespace.clone());
+        // Bound to the pod, if the apiserver knows of it.
+        let known = cluster
+            .kubectl_ok(["get", "pod", &self.name, "--namespace", &self.namespace, "--ignore-not-found", "--output=name"])
+            .await;
+        if !known.is_empty() {
+            args.extend(["--bound-object-kind=Pod".to_owned(), format!("--bound-object-name={}", self.name)]);
+        }
         args.extend(audience.map(|audience| format!("--audience={audience}")));
         cluster.kubectl_ok(args).await.trim().to_owned()
     }

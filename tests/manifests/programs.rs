@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{ChildStdout, Command};
 
 use super::cluster::Cluster;
+use super::isolated;
 use super::pod::{Container, Pod, Process};
 use super::sidecar::create_pod;
 use super::support::client::Client;
@@ -26,9 +27,9 @@ pub struct Program {
     seen: BTreeMap<(u64, String), u64>,
 }
 
-/// Services' cluster addresses: loopback, with names in `/etc/hosts`.
+/// The tier's address in the cluster: loopback, with a name in `/etc/hosts`. And the port of a node that its agent has.
 pub struct Service {
-    task: tokio::task::JoinHandle<()>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// Each of them, unmodified, sees a pod come; all of it is answered by the cache behind `probes` if `cached`.
@@ -129,29 +130,35 @@ impl Program {
 // === impl Service ===
 
 impl Service {
-    /// What kube-proxy and the cluster's DNS make of the Services `informerd`; one deployment runs at a time.
+    /// What kube-proxy and the cluster's DNS make of the Service `informerd`, and the container runtime of a `hostPort`; one
+    /// deployment runs at a time.
     pub async fn start(dir: &Path) -> Self {
         let hosts = dir.join("hosts");
-        let names = "127.0.0.1 localhost informerd.informerd-tier.svc informerd.informerd-node-agent.svc\n";
+        let names = "127.0.0.1 localhost informerd.informerd-tier.svc\n";
         std::fs::write(&hosts, names).expect("written");
         let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
         assert!(mounted.expect("mount runs").success());
-        let listener = TcpListener::bind("127.0.0.1:443").await.expect("the port of the Service");
-        let task = informerd::lifecycle::spawn("service", async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                informerd::lifecycle::spawn("connection of the service", async move {
-                    if let Ok(mut pod) = TcpStream::connect("127.0.0.1:8443").await {
-                        tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
-                    }
-                });
-            }
-        });
-        Self { task }
+        let node = format!("{}:8643", isolated::HOST_IP);
+        Self { tasks: vec![forward("127.0.0.1:443").await, forward(&node).await] }
     }
+}
+
+/// To the port on which all pods listen.
+async fn forward(address: &str) -> tokio::task::JoinHandle<()> {
+    let listener = TcpListener::bind(address).await.expect("a free port");
+    informerd::lifecycle::spawn("service", async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            informerd::lifecycle::spawn("connection of the service", async move {
+                if let Ok(mut pod) = TcpStream::connect("127.0.0.1:8443").await {
+                    tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
+                }
+            });
+        }
+    })
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }

@@ -11,10 +11,10 @@ use tokio::process::ChildStdout;
 
 use super::cluster::Cluster;
 use super::pod::{Pod, Process};
-use super::sidecar::{create_pod_on, until};
+use super::sidecar::until;
 use super::support::NODE_NAME;
 use super::support::client::Client;
-use super::{image, objects, process, programs};
+use super::{image, isolated, objects, process, programs};
 
 type Running = (Process, Lines<BufReader<ChildStdout>>);
 
@@ -36,10 +36,11 @@ pub async fn is_walked() {
     let _service = programs::Service::start(hosts.path()).await;
     for (heading, informerd, steps) in [
         ("### Sidecar", "informerd-example/deployment/app", 6),
-        ("### Node agent", "informerd-node-agent/daemonset/informerd", 8),
+        ("### Node agent", "informerd-node-agent/daemonset/informerd", 9),
         ("### Tier", "informerd-tier/deployment/informerd", 8),
     ] {
         let cluster = Cluster::start().await;
+        objects::create_node(&cluster, NODE_NAME, isolated::HOST_IP).await;
         let mut reader = Reader { cluster, running: BTreeMap::new(), pods: Vec::new(), forwarded: Vec::new() };
         let commands = commands(&page, heading);
         assert_eq!(commands.len(), steps, "{heading}: {commands:?}");
@@ -124,8 +125,8 @@ impl Reader {
     /// What the controllers and the kubelet do until a rollout is complete.
     async fn roll_out(&mut self, namespace: &str, workload: &str) {
         let (kind, name) = workload.split_once('/').expect("KIND/NAME");
+        Pod::place(&self.cluster, kind, namespace, name, NODE_NAME).await;
         let pod = self.mounted(kind, namespace, name).await;
-        create_pod_on(&self.cluster, namespace, &format!("{name}-0"), NODE_NAME).await;
         for container_name in pod.names() {
             let container = pod.container(&container_name);
             let mut process = if container.image.starts_with("informerd:") {

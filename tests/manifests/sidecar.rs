@@ -125,15 +125,15 @@ async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
 }
 
 pub async fn create_pod(cluster: &Cluster, namespace: &str, name: &str) {
-    create_pod_on(cluster, namespace, name, "").await;
+    create_pod_as(cluster, namespace, name, "default", "").await;
 }
 
-/// Placed already, as by the scheduler.
-pub async fn create_pod_on(cluster: &Cluster, namespace: &str, name: &str, node: &str) {
+/// Of an account, and placed already, as by the scheduler.
+pub async fn create_pod_as(cluster: &Cluster, namespace: &str, name: &str, account: &str, node: &str) {
     let security = r#"{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}"#;
     cluster
         .apply(&format!(
-            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"nodeName":"{node}","containers":[{{"name":"a","image":"a","securityContext":{security}}}]}}}}"#
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"serviceAccountName":"{account}","nodeName":"{node}","containers":[{{"name":"a","image":"a","securityContext":{security}}}]}}}}"#
         ))
         .await;
 }
