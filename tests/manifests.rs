@@ -17,6 +17,8 @@ mod isolated;
 mod limits;
 #[path = "manifests/native.rs"]
 mod native;
+#[path = "manifests/node.rs"]
+mod node;
 #[path = "manifests/objects.rs"]
 mod objects;
 #[path = "manifests/pod.rs"]
@@ -76,6 +78,18 @@ fn a_sidecar_lives_with_the_memory_of_its_manifest() {
 #[test]
 fn a_node_agent_serves_its_node_or_all() {
     isolated("a_node_agent_serves_its_node_or_all", all_built(), delegated::a_node_agent_serves_its_node());
+}
+
+#[test]
+fn each_node_agent_has_a_certificate_for_its_node_alone() {
+    let test = "each_node_agent_has_a_certificate_for_its_node_alone";
+    isolated(test, built(), node::each_has_a_certificate_for_its_node_alone());
+}
+
+#[test]
+fn an_audience_of_its_own_is_enough_for_informers() {
+    let test = "an_audience_of_its_own_is_enough_for_informers";
+    isolated(test, all_built(), delegated::an_audience_of_its_own_is_enough_for_informers());
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-
 use super::certificates::Validity;
 use super::clock;
 use super::collect::Rooms;

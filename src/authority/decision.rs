@@ -128,9 +128,8 @@ fn parse(pem: &[u8]) -> Result<CertificateSigningRequestParams, Denial> {
     if params.is_ca != IsCa::NoCa {
         return deny("the request is for a CA");
     }
-    let plain = |usage: &KeyUsagePurpose| {
-        matches!(usage, KeyUsagePurpose::DigitalSignature | KeyUsagePurpose::KeyEncipherment)
-    };
+    let plain =
+        |usage: &KeyUsagePurpose| matches!(usage, KeyUsagePurpose::DigitalSignature | KeyUsagePurpose::KeyEncipherment);
     let server = |usage: &ExtendedKeyUsagePurpose| *usage == ExtendedKeyUsagePurpose::ServerAuth;
     if !params.key_usages.iter().all(plain) || !params.extended_key_usages.iter().all(server) {
         return deny("the request is for other usages than those of a server");

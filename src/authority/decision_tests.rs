@@ -26,11 +26,17 @@ fn account() -> ObjectName {
 fn nodes() -> Addresses {
     let mut addresses = Addresses::default();
     for (name, of) in [
-        ("one", json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "fd00::1"},
-            {"type": "Hostname", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": "one.example"}])),
+        (
+            "one",
+            json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "fd00::1"},
+            {"type": "Hostname", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": "one.example"}]),
+        ),
         ("two", json!([{"type": "InternalIP", "address": "10.0.0.2"}, {"type": "ExternalIP", "address": "127.0.0.1"}])),
         ("three", json!([{"type": "InternalIP", "address": "10.0.0.3"}])),
-        ("thief", json!([{"type": "InternalIP", "address": "10.0.0.4"}, {"type": "ExternalIP", "address": "10.0.0.3"}])),
+        (
+            "thief",
+            json!([{"type": "InternalIP", "address": "10.0.0.4"}, {"type": "ExternalIP", "address": "10.0.0.3"}]),
+        ),
     ] {
         let node = json!({"metadata": {"name": name}, "status": {"addresses": of}});
         addresses.add(serde_json::from_value(node).unwrap());

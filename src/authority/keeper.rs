@@ -61,12 +61,7 @@ const MISSING_MOST: Duration = Duration::from_secs(300);
 // === impl Keeper ===
 
 impl Keeper {
-    pub fn new(
-        config: AuthorityConfig,
-        upstream: Upstream,
-        source: ConfigSource,
-        serving: Option<Serving>,
-    ) -> Self {
+    pub fn new(config: AuthorityConfig, upstream: Upstream, source: ConfigSource, serving: Option<Serving>) -> Self {
         Self { config, upstream, source, serving, issued: None, current: watch::Sender::new(None) }
     }
 

@@ -75,9 +75,8 @@ pub(super) async fn changed(
     selector: &str,
     after: &str,
 ) -> Result<(), AuthorityError> {
-    let path = format!(
-        "{collection}?watch=1&fieldSelector={selector}&resourceVersion={after}&timeoutSeconds={WATCHED}"
-    );
+    let path =
+        format!("{collection}?watch=1&fieldSelector={selector}&resourceVersion={after}&timeoutSeconds={WATCHED}");
     let failed = |message: String| AuthorityError::Content { what: path.clone(), message };
     let mut request = Request::new(empty());
     *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| failed(error.to_string()))?;

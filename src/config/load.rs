@@ -11,7 +11,8 @@ use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
-    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_signer, positive_count, positive_duration,
+    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_signer, positive_count,
+    positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
 use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};

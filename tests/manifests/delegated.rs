@@ -1,5 +1,7 @@
 //! The overlays `tier` and `node-agent`, and programs that are led to the tier by their in-cluster configuration.
 
+use std::path::Path;
+
 use super::cluster::Cluster;
 use super::pod::{Pod, Process};
 use super::sidecar::{create_pod, create_pod_as, stands_alone, until};
@@ -9,19 +11,20 @@ use super::{image, isolated, objects, programs};
 
 const CLIENTS: &str = "informerd-client";
 const PROBES: &str = "http://127.0.0.1:8003";
-const SIGNER: &str = "http://127.0.0.1:8004";
 const ADMIN: &str = "http://127.0.0.1:8002";
 const PINNED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "nodes"), ("", "pods"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
 
 /// An overlay that runs, and the namespace of its clients.
-struct World {
-    cluster: Cluster,
+pub struct World {
+    pub cluster: Cluster,
     overlay: &'static str,
-    daemon: Process,
-    /// Who signs the agent's certificates.
-    _signer: Option<Process>,
-    clients: Pod,
+    pub daemon: Process,
+    /// Who sign the agent's certificates.
+    pub signers: Vec<(Pod, Process)>,
+    /// What keeps its files.
+    _pod: Pod,
+    pub clients: Pod,
 }
 
 pub async fn the_tier_serves_unmodified_programs() {
@@ -76,15 +79,43 @@ pub async fn a_node_agent_serves_its_node() {
     programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }
 
-/// One replica of the signer, by its manifest but for the time that a certificate lasts.
-async fn signer(cluster: &Cluster) -> Process {
+/// One replica of the signer, by its manifest but for the time that a certificate lasts, and for the port.
+pub async fn signer(cluster: &Cluster, port: u16) -> (Pod, Process) {
     let pod = Pod::placed(cluster, "deployment", "informerd-node-agent", "informerd-signer").await;
     let mut container = pod.container("informerd");
+    container.env.insert("INFORMERD_PROBES".to_owned(), format!("127.0.0.1:{port}"));
     container.env.insert("INFORMERD_TLS_CERT_LIFETIME".to_owned(), "30s".to_owned());
     let mut signer = container.start_in(&image::binary().await).await;
-    until(&mut signer, &Client::new(SIGNER), "/readyz", 200).await;
+    until(&mut signer, &Client::new(&format!("http://127.0.0.1:{port}")), "/readyz", 200).await;
     stands_alone(&signer);
-    signer
+    (pod, signer)
+}
+
+/// Programs that were not changed, with a token that the apiserver does not take.
+pub async fn an_audience_of_its_own_is_enough_for_informers() {
+    let component = objects::combination("tier", &["audience"]);
+    let world = World::with("tier", component.path(), "drop-in-audience").await;
+    world.authorizes_reads().await;
+    let account = world.clients.volume("account");
+    let client = Client::tls(world.served(), &account.join("ca.crt"), &world.token());
+    let pods = format!("/api/v1/namespaces/{CLIENTS}/pods");
+    // Also what must be the newest, since nothing has to be forwarded for it.
+    for path in [&pods, &format!("{pods}/one"), &format!("{pods}?limit=1"), &format!("{pods}?watch=1&timeoutSeconds=1")]
+    {
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    }
+    // What is not cached, what is written and the API's documents are the apiserver's, to whom the token is worth nothing.
+    for path in ["/version", "/api/v1"] {
+        assert_eq!(client.get(path).await.status, 401, "{path}");
+    }
+    assert_eq!(client.request(http::Method::DELETE, &format!("{pods}/one"), &[], "").await.status, 401);
+    let direct = Client::tls(&world.cluster.info.server, &world.cluster.info.ca, &world.token());
+    assert_eq!(direct.get(&pods).await.status, 401);
+    let apiservers = world.cluster.kubectl_ok(["create", "token", "client", "--namespace", CLIENTS]).await;
+    assert_eq!(client.with_token(apiservers.trim()).get(&pods).await.status, 401, "a token for the apiserver");
+    let _service = programs::Service::start(world.cluster.dir()).await;
+    programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }
 
 async fn pods_cache() -> serde_json::Value {
@@ -95,25 +126,31 @@ async fn pods_cache() -> serde_json::Value {
 // === impl World ===
 
 impl World {
-    async fn start(overlay: &'static str) -> Self {
+    pub async fn start(overlay: &'static str) -> Self {
+        let example = if overlay == "tier" { "drop-in" } else { "drop-in-node" };
+        Self::with(overlay, &objects::manifests().join("overlays").join(overlay), example).await
+    }
+
+    /// Of an overlay as a kustomization has it, with the clients of an example.
+    async fn with(overlay: &'static str, directory: &Path, example: &str) -> Self {
         let cluster = Cluster::start().await;
         objects::create_node(&cluster, NODE_NAME, isolated::HOST_IP).await;
-        objects::apply(&cluster, overlay).await;
-        objects::apply_example(&cluster, if overlay == "tier" { "drop-in" } else { "drop-in-node" }).await;
+        objects::apply_directory(&cluster, directory).await;
+        objects::apply_example(&cluster, example).await;
         let namespace = format!("informerd-{overlay}");
         let kind = if overlay == "tier" { "deployment" } else { "daemonset" };
         let pod = Pod::placed(&cluster, kind, &namespace, "informerd").await;
         let mut daemon = pod.container("informerd").start_in(&image::binary().await).await;
-        let signer = if overlay == "node-agent" {
+        let mut signers = Vec::new();
+        if overlay == "node-agent" {
             until(&mut daemon, &Client::new(PROBES), "/livez", 200).await;
-            Some(signer(&cluster).await)
-        } else {
-            None
-        };
+            assert_eq!(Client::new(PROBES).get("/readyz").await.status, 503, "nobody has signed its certificate");
+            signers.push(signer(&cluster, 8004).await);
+        }
         until(&mut daemon, &Client::new(PROBES), "/readyz", 200).await;
         create_pod(&cluster, CLIENTS, "one").await;
         let clients = Pod::placed(&cluster, "deployment", CLIENTS, "client").await;
-        Self { cluster, overlay, daemon, _signer: signer, clients }
+        Self { cluster, overlay, daemon, signers, _pod: pod, clients }
     }
 
     /// Everything pinned is cached with no rights but the manifest's, and there are none that it does not need.
@@ -148,6 +185,13 @@ impl World {
 
     /// A client reads what it may and nothing else, whatever is cached.
     async fn authorizes(&self) {
+        self.authorizes_reads().await;
+        let account = self.clients.volume("account");
+        let client = Client::tls(self.served(), &account.join("ca.crt"), &self.token());
+        assert_eq!(client.get(&format!("/api/v1/namespaces/{CLIENTS}/secrets")).await.status, 403);
+    }
+
+    async fn authorizes_reads(&self) {
         let account = self.clients.volume("account");
         let client = Client::tls(self.served(), &account.join("ca.crt"), &self.token());
         for (path, status) in [
@@ -155,7 +199,6 @@ impl World {
             (format!("/api/v1/namespaces/{CLIENTS}/pods/one?resourceVersion=0"), 200),
             ("/api/v1/pods?resourceVersion=0".to_owned(), 403),
             ("/api/v1/nodes?resourceVersion=0".to_owned(), 403),
-            (format!("/api/v1/namespaces/{CLIENTS}/secrets"), 403),
         ] {
             let answer = client.get(&path).await;
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
@@ -165,11 +208,11 @@ impl World {
     }
 
     /// Where clients find it, but for the port.
-    fn served(&self) -> &'static str {
+    pub fn served(&self) -> &'static str {
         if self.overlay == "tier" { "https://localhost:8443" } else { "https://10.0.0.7:8443" }
     }
 
-    fn token(&self) -> String {
+    pub fn token(&self) -> String {
         std::fs::read_to_string(self.clients.volume("account").join("token")).unwrap()
     }
 }

@@ -180,7 +180,15 @@ impl Pod {
         args.push(self.namespace.clone());
         // Bound to the pod, if the apiserver knows of it.
         let known = cluster
-            .kubectl_ok(["get", "pod", &self.name, "--namespace", &self.namespace, "--ignore-not-found", "--output=name"])
+            .kubectl_ok([
+                "get",
+                "pod",
+                &self.name,
+                "--namespace",
+                &self.namespace,
+                "--ignore-not-found",
+                "--output=name",
+            ])
             .await;
         if !known.is_empty() {
             args.extend(["--bound-object-kind=Pod".to_owned(), format!("--bound-object-name={}", self.name)]);
