@@ -52,7 +52,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "upstream::RequestVerb",
         ],
     ),
-    // A client of the apiserver's for two objects, and a latch; the certificates go out by a closure of the wiring.
+    // A client of the apiserver's for a few objects, and a latch; the certificates go out by a closure of the wiring.
     ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
     (
         "passthrough",

@@ -82,7 +82,8 @@ impl Pages {
         }
     }
 
-    /// The pages for the network: nothing of what is cached, and no names of clients.
+    /// The pages for the network: numbers, and names of types, namespaces and selectors that are cached. No objects; of
+    /// clients only the names of their work queues, and of the users these belong to.
     pub(super) fn answer_network(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         match uri.path() {
             "/livez" | "/readyz" | "/metrics" => self.answer(method, uri),
