@@ -21,6 +21,8 @@ const POLL: Duration = Duration::from_millis(500);
 const POLL_MOST: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 const RETRY_MOST: Duration = Duration::from_secs(600);
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_secs(60);
 /// The apiserver takes no shorter lifetime, in seconds.
 const SHORTEST: u64 = 600;
 
@@ -53,24 +55,21 @@ impl Requester {
         let mut latch = Some(latch);
         let mut retry = RETRY;
         loop {
-            let wait = match self.obtain().await {
+            match self.obtain().await {
                 Ok(until) => {
                     if let Some(latch) = latch.take() {
                         latch.release();
                     }
                     retry = RETRY;
                     tracing::info!(signer = self.config.signer, %until, "serving certificate received");
-                    let left = until.duration_since(Timestamp::now()).unsigned_abs();
-                    (left * 2 / 3).mul_f64(rand::random_range(0.9..1.0))
+                    use_up(until).await;
                 }
                 Err(error) => {
                     tracing::warn!(signer = self.config.signer, %error, "no serving certificate, asking again");
-                    let wait = retry;
+                    tokio::time::sleep(retry.mul_f64(rand::random_range(0.8..1.2))).await;
                     retry = (retry * 2).min(RETRY_MOST);
-                    wait.mul_f64(rand::random_range(0.8..1.2))
                 }
-            };
-            tokio::time::sleep(wait).await;
+            }
         }
     }
 
@@ -118,6 +117,21 @@ impl Requester {
             }
         }
         Err(content(name, "nobody has signed it in time".to_owned()))
+    }
+}
+
+/// Two thirds of the time until then, by the clock of the machine: certificates go by it, and it may be set, or the machine
+/// may sleep.
+async fn use_up(until: Timestamp) {
+    let received = Timestamp::now();
+    let lasts = until.duration_since(received).unsigned_abs() * 2 / 3;
+    let due = received + lasts.mul_f64(rand::random_range(0.9..1.0)).max(RETRY);
+    loop {
+        let now = Timestamp::now();
+        if !(received..due).contains(&now) {
+            return;
+        }
+        tokio::time::sleep(due.duration_since(now).unsigned_abs().min(LOOK)).await;
     }
 }
 

@@ -73,7 +73,6 @@ pub(super) fn parse_host(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{text:?} is no host name: want a name or an address, without a port"))
 }
 
-/// Whether answers are compressed.
 /// The name of a signer, as in `spec.signerName`.
 pub(super) fn parse_signer(text: &str) -> Result<String, String> {
     let is_name = |part: &str| {
@@ -85,6 +84,7 @@ pub(super) fn parse_signer(text: &str) -> Result<String, String> {
     }
 }
 
+/// Whether answers are compressed.
 pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
     choice(text, &[("gzip", true), ("off", false)])
 }
