@@ -143,8 +143,10 @@ impl Cluster for KubeSystem {
         Box::pin(async move {
             let mut known = self.known.lock().await;
             let now = Instant::now();
-            // A list that the cache answers waits for no apiserver that does not answer anyway.
-            let asks = self.upstream.is_reachable() && known.again.is_none_or(|again| again <= now);
+            // A list that the cache answers does not wait for an apiserver that does not answer anyway. Before the first
+            // request, nobody knows that.
+            let is_away = self.upstream.health().error.is_some();
+            let asks = !is_away && known.again.is_none_or(|again| again <= now);
             if known.uid.is_none() && asks {
                 known.uid = self.read().await;
                 known.again = Some(now + RETRY);
