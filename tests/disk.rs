@@ -1,5 +1,5 @@
-//! A disk that is full when the binary starts, and gets room while it runs. The disk is a tmpfs of one page that only the
-//! binary sees.
+//! A disk that is full when the binary starts, and gets room while it runs, or that can only be read. The disk is a tmpfs that only
+//! the binary sees. Where the system lets nobody mount one, these tests fail.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -31,20 +31,33 @@ fn free_port() -> SocketAddr {
 }
 
 impl Daemon {
-    /// `log` is where the shell sends what the binary says; nothing for standard error.
+    /// On a full disk. `log` is where the shell sends what the binary says; nothing for standard error.
     fn start(server: &Server, directory: &Path, log: &str) -> Self {
+        Self::on(
+            server,
+            directory,
+            "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/zero > DISK/filler",
+            "DISK/access.log",
+            log,
+        )
+    }
+
+    /// `mount` makes the disk.
+    fn on(server: &Server, directory: &Path, mount: &str, access_log: &str, log: &str) -> Self {
         let kubeconfig = directory.join("kubeconfig");
         std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
         let disk = directory.join("disk");
         std::fs::create_dir(&disk).unwrap();
         let [http, https, admin] = [free_port(), free_port(), free_port()];
         let script = format!(
-            "cd / && mount -t tmpfs -o size=4k tmpfs {disk} && head -c 4096 /dev/zero > {disk}/filler && exec {binary} run \
+            "cd / && {mount} && exec {binary} run \
              --kubeconfig {kubeconfig} --listen http://{http} --listen https://{https} --admin {admin} \
-             --state-dir {disk}/state --access-log {disk}/access.log {log}",
+             --state-dir {disk}/state --access-log {access_log} {log}",
             disk = disk.display(),
             binary = env!("CARGO_BIN_EXE_informerd"),
             kubeconfig = kubeconfig.display(),
+            mount = mount.replace("DISK", &disk.display().to_string()),
+            access_log = access_log.replace("DISK", &disk.display().to_string()),
             log = log.replace("DISK", &disk.display().to_string()),
         );
         let mut command = Command::new("unshare");
@@ -101,6 +114,21 @@ async fn a_full_disk_is_told_and_reads_are_served() {
     std::fs::remove_file(filler).unwrap();
     daemon.serves().await;
     daemon.says("the log is written again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_can_only_be_read_is_told_and_reads_are_served() {
+    let (server, directory) = scene().await;
+    let mount = "mount -t tmpfs tmpfs DISK && mount -o remount,ro tmpfs DISK";
+    let access_log = directory.path().join("access.log");
+    let mut daemon = Daemon::on(&server, directory.path(), mount, access_log.to_str().unwrap(), "");
+    daemon.serves().await;
+    daemon.says("cannot be written to stateDir").await;
+    daemon.says("Read-only file system").await;
+    // What is needed of the directory is in memory: HTTPS has its certificate.
+    daemon.serves().await;
+    server.faults().reset_connections();
+    daemon.serves().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
