@@ -1,10 +1,16 @@
 # Two commands matter: `make demo` (or `cargo run --release -- demo`) and `make test`.
 
-.PHONY: test demo build fmt advisories clean-cache
+.PHONY: test check demo build fmt advisories clean-cache
 
 # Everything that must hold: formatting, lints, the judge, every test. What it needs and lacks, it fetches.
 test:
 	@tests/run
+
+# What needs Rust alone and is fast: formatting, lints, library tests, and the rules for imports, dependencies and docs.
+check:
+	cargo fmt --all -- --check
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo test --locked --lib --test layering --test deps --test docs
 
 build:
 	cargo build --release

@@ -15,10 +15,10 @@ use serde::Deserialize;
 
 use super::ObjectName;
 
-/// Of a token that is bound to a pod: the pod's node, as the apiserver has it (KEP-4193).
+/// The node of the pod that a token is bound to, as the apiserver says it (KEP-4193).
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// Of a request in PEM, in bytes. One for an agent has some 500.
+/// The most bytes of a request in PEM. An agent's request has some 500.
 const MOST_BYTES: usize = 8 << 10;
 /// A node has few addresses.
 const MOST_NAMES: usize = 16;
@@ -74,7 +74,7 @@ struct NodeAddress {
 /// `longest`: what a certificate may last.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the denial.
 pub(super) fn decide(
     spec: &Spec,
     account: &ObjectName,

@@ -13,7 +13,7 @@ use super::{AuthorityError, ObjectName};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty, full};
 
-/// Of one answer, in bytes. A page of [`PAGE`] objects fits, each as large as the apiserver takes one.
+/// The most bytes of one answer. A page of [`PAGE`] objects fits, each as large as the apiserver takes one.
 const MOST: usize = 32 << 20;
 /// Objects of one page of a list.
 const PAGE: usize = 20;

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The apiserver takes no shorter lifetime, in seconds.
 const SHORTEST: u64 = 600;
 
-/// Of whom a certificate is requested, and for what.
+/// Which signer is asked for a certificate, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
     /// `spec.signerName`.
@@ -50,7 +50,7 @@ impl Requester {
         Self { config, upstream, give }
     }
 
-    /// For ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
+    /// Runs for ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
     pub async fn run(self, latch: Latch) {
         let mut latch = Some(latch);
         let mut retry = RETRY;

@@ -68,7 +68,7 @@ impl Signer {
         Self { config, longest, upstream, ca, metrics }
     }
 
-    /// For ever.
+    /// Runs for ever.
     pub async fn run(mut self) {
         let mut retry = RETRY;
         loop {

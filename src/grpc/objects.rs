@@ -38,7 +38,7 @@ pub(super) struct Objects {
     pub(super) drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
     pub(super) drain_spread: Duration,
-    /// Of the messages that clients have not taken.
+    /// Accounts for the messages that clients have not taken.
     pub(super) ledger: Ledger,
     pub(super) metrics: Arc<GrpcMetrics>,
 }
