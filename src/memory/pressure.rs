@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::purge::purge;
@@ -111,18 +111,25 @@ impl Pressure {
     /// Says that so many bytes are about to be taken in. Now and then that is worth a look.
     pub fn grow(&self, bytes: usize) {
         let inner = &self.inner;
-        if inner.limit.is_some() && inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) >= inner.step
-        {
-            self.look();
+        let is_due = |grown: usize| inner.limit.is_some() && grown >= inner.step;
+        if is_due(inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)) {
+            // Whoever takes in more waits for a look that is under way, which may free memory, and needs no other.
+            let looking = inner.looking.lock();
+            if is_due(inner.grown.load(Ordering::Relaxed)) {
+                self.measure(&looking);
+            }
         }
     }
 
-    /// Looks at the process, unless somebody else does at this moment. Where memory is not plenty, what was freed is given back
-    /// to the system first.
+    /// Looks at the process. Where memory is not plenty, what was freed is given back to the system first.
     pub fn look(&self) -> Level {
+        self.measure(&self.inner.looking.lock())
+    }
+
+    /// One at a time, so that the level and what is told of it agree.
+    fn measure(&self, _looking: &MutexGuard<'_, ()>) -> Level {
         let inner = &self.inner;
         let Some(limit) = inner.limit else { return Level::Calm };
-        let Some(_looking) = inner.looking.try_lock() else { return self.level() };
         inner.grown.store(0, Ordering::Relaxed);
         let kernel = inner.kernel.load(Ordering::Relaxed);
         let measure = || (inner.measure)().unwrap_or_default() + kernel;
