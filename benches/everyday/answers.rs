@@ -1,6 +1,6 @@
 //! Whether both servers said the same, apart from what time alone changes: the ages in tables, and the revision of a list.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -28,34 +28,57 @@ pub(crate) struct Answers {
 struct Noted {
     question: Question,
     digests: BTreeSet<u64>,
-    /// The last answer: most are byte for byte like the one before, and digests take time.
-    last: (StatusCode, Bytes),
+    /// The last answers: most are byte for byte like one of these. Unpacking and comparing the others takes time that the
+    /// servers would have.
+    recent: VecDeque<Answer>,
 }
+
+/// An answer, as it came and unpacked.
+#[derive(Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) sent: Bytes,
+    pub(crate) body: Bytes,
+}
+
+/// Answers of one question that are kept: the pages of a list count as one.
+const RECENT: usize = 4;
 
 /// Columns of tables that tell how long ago something was.
 const AGES: [&str; 3] = ["Age", "Last Seen", "First Seen"];
 
+// === impl Question ===
+
+impl Question {
+    fn key(&self) -> String {
+        // A token differs from run to run.
+        let page = self.path.split("&continue=").next().unwrap_or_default();
+        let pages = if page.len() == self.path.len() { "first page" } else { "further page" };
+        format!("{page} {} {pages}", self.accept)
+    }
+}
+
 // === impl Answers ===
 
 impl Answers {
-    pub(crate) fn note(&self, question: Question, status: StatusCode, body: &Bytes) {
-        // A token differs from run to run.
-        let page = question.path.split("&continue=").next().unwrap_or_default();
-        let pages = if page.len() == question.path.len() { "first page" } else { "further page" };
-        let key = format!("{page} {} {pages}", question.accept);
+    /// The body of an answer that is already noted.
+    pub(crate) fn again(&self, question: &Question, status: StatusCode, sent: &Bytes) -> Option<Bytes> {
+        let noted = self.noted.lock();
+        let mut recent = noted.get(&question.key())?.recent.iter();
+        recent.find(|answer| answer.status == status && answer.sent == *sent).map(|answer| answer.body.clone())
+    }
+
+    pub(crate) fn note(&self, question: Question, answer: Answer) {
+        let digest = digest(answer.status, &answer.body);
         let mut noted = self.noted.lock();
-        let last = (status, body.clone());
-        match noted.get_mut(&key) {
-            Some(noted) if noted.last == last => {}
-            Some(noted) => {
-                noted.digests.insert(digest(status, body));
-                noted.last = last;
-            }
-            None => {
-                let digests = BTreeSet::from([digest(status, body)]);
-                noted.insert(key, Noted { question, digests, last });
-            }
-        }
+        let noted = noted.entry(question.key()).or_insert_with(|| Noted {
+            question,
+            digests: BTreeSet::new(),
+            recent: VecDeque::new(),
+        });
+        noted.digests.insert(digest);
+        noted.recent.truncate(RECENT - 1);
+        noted.recent.push_front(answer);
     }
 
     /// What was answered here and never there.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
+use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::answers::{Answers, Question};
+use super::answers::{Answer, Answers, Question};
 use super::client::{Connection, Protocol, Target};
 
 /// A program: how it speaks, and what it says of itself in every request.
@@ -93,16 +94,20 @@ impl Session {
 
     /// A read that may find nothing.
     pub(crate) async fn ask(&mut self, path: &str, accept: &'static str) -> anyhow::Result<(StatusCode, Bytes)> {
-        let (status, body) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
+        let (head, sent) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
         let question = Question { program: self.program, path: path.to_owned(), accept };
-        self.side.answers.note(question, status, &body);
-        Ok((status, body))
+        if let Some(body) = self.side.answers.again(&question, head.status, &sent) {
+            return Ok((head.status, body));
+        }
+        let body = unpacked(&head, sent.clone())?;
+        self.side.answers.note(question, Answer { status: head.status, sent, body: body.clone() });
+        Ok((head.status, body))
     }
 
     /// A read that has to succeed, and that nobody compares.
     pub(crate) async fn read(&mut self, path: &str, accept: &'static str) -> anyhow::Result<()> {
-        let (status, body) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
-        ensure!(status.is_success(), "{path}: {status}: {}", String::from_utf8_lossy(&body));
+        let (head, sent) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
+        ensure!(head.status.is_success(), "{path}: {}: {}", head.status, String::from_utf8_lossy(&sent));
         Ok(())
     }
 
@@ -126,8 +131,8 @@ impl Session {
     }
 
     async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: String) -> anyhow::Result<()> {
-        let (status, body) = self.exchange(method.clone(), path, headers, body).await?;
-        ensure!(status.is_success(), "{method} {path}: {status}: {}", String::from_utf8_lossy(&body));
+        let (head, sent) = self.exchange(method.clone(), path, headers, body).await?;
+        ensure!(head.status.is_success(), "{method} {path}: {}: {}", head.status, String::from_utf8_lossy(&sent));
         Ok(())
     }
 
@@ -137,17 +142,11 @@ impl Session {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
+    ) -> anyhow::Result<(Parts, Bytes)> {
         let headers = [self.program.headers, headers].concat();
         let response = self.connection.request(method, path, &headers, body).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
-        if head.headers.get("content-encoding").is_none() {
-            return Ok((head.status, body));
-        }
-        let mut inflated = Vec::new();
-        MultiGzDecoder::new(&*body).read_to_end(&mut inflated)?;
-        Ok((head.status, inflated.into()))
+        Ok((head, body.collect().await?.to_bytes()))
     }
 
     /// An informer: everything there is, and then every change. Its stream has come to the end of the first part.
@@ -164,6 +163,16 @@ impl Session {
         stream.until(b"k8s.io/initial-events-end").await?;
         Ok(stream)
     }
+}
+
+/// A body as it was before it was compressed.
+fn unpacked(head: &Parts, sent: Bytes) -> anyhow::Result<Bytes> {
+    if head.headers.get("content-encoding").is_none() {
+        return Ok(sent);
+    }
+    let mut inflated = Vec::new();
+    MultiGzDecoder::new(&*sent).read_to_end(&mut inflated)?;
+    Ok(inflated.into())
 }
 
 /// The bytes of a watch.
