@@ -39,7 +39,7 @@ pub struct AuthorityConfig {
     /// Must exist. What they say under `ca.crt` is replaced.
     pub config_maps: Vec<ObjectName>,
     pub lifetimes: Lifetimes,
-    /// Whose requests are signed, if anybody's.
+    /// Makes this a signer of certificate requests. `None`: no requests are signed.
     pub signer: Option<SignerConfig>,
 }
 

@@ -29,7 +29,7 @@ const GATHER: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
-/// Whose requests are signed.
+/// Which requests the signer signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerConfig {
     /// `spec.signerName` of the requests.

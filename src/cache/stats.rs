@@ -41,7 +41,7 @@ pub struct CacheStats {
     pub watchers_total: u64,
     /// Watchers ended although neither they nor the shutdown asked for it: too slow, a relist, or not ready.
     pub terminated_total: u64,
-    /// Those of them that fell behind the window.
+    /// Watchers that were terminated because they fell behind the window.
     pub too_slow_total: u64,
     pub bookmarks_total: u64,
     /// Attempts to fill the window backwards.

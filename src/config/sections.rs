@@ -16,7 +16,7 @@ pub struct Config {
     pub http: HttpConfig,
     /// The CA that replicas share; `None`: each has its own, or files.
     pub authority: Option<crate::authority::AuthorityConfig>,
-    /// Of whom the serving certificate is requested instead.
+    /// The signer that issues the serving certificate, if neither files nor a CA of informerd do.
     pub certificate_request: Option<crate::authority::RequestConfig>,
     /// How delegated listeners tell their clients apart.
     pub auth: crate::auth::AuthConfig,

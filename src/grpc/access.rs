@@ -19,7 +19,7 @@ use crate::reads::Selection;
 /// A filter with more names is authorized as one of its whole scope.
 const MAX_NAMES: usize = 16;
 
-/// Whoever calls. The wiring puts it into a request's extensions.
+/// The client of a call. The wiring puts it into a request's extensions.
 #[derive(Clone, Debug)]
 pub struct Caller {
     access: Access,
@@ -192,7 +192,7 @@ impl Caller {
 // === impl Grants ===
 
 impl Grants {
-    /// Whose they are; of a trusted client nothing is known.
+    /// The user that the grants belong to. `None` for a client of a trusted listener.
     pub(super) fn username(&self) -> Option<&str> {
         self.grants.first().and_then(Grant::user).map(|user| user.username.as_str())
     }
@@ -220,7 +220,7 @@ impl Grants {
         Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _told: Vec::new() }
     }
 
-    /// Those of several selections that are read together.
+    /// Joins the grants of several selections that are read together.
     pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
         let (grants, told): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one.grants, one.told)).unzip();
         Self { grants: grants.into_iter().flatten().collect(), told: told.into_iter().flatten().collect() }

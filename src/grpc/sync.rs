@@ -34,7 +34,7 @@ pub(super) struct SyncStream {
     /// `None` once the client has said all.
     inbound: Option<Inbound>,
     watches: HashMap<u64, Entry>,
-    /// Those that may have a frame and have credit, the one that was sent the least first.
+    /// Watches that may have a frame and have credit. The watch that was sent the least comes first.
     ready: BTreeSet<(u64, u64)>,
     /// What the last one served had been sent: one that begins now owes and is owed nothing.
     clock: u64,
@@ -207,7 +207,7 @@ impl SyncStream {
         Some(entry)
     }
 
-    /// Those that were woken may have a frame now.
+    /// Marks the watches that were woken: each may have a frame now.
     fn take_woken(&mut self) {
         loop {
             let Some(id) = self.signals.woken.lock().pop_front() else { return };

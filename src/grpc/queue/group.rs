@@ -41,7 +41,7 @@ pub(super) struct Feed {
     rendering: Rendering,
     identity: Vec<u8>,
     level: Mutex<Level>,
-    /// Whose objects these are; a relist may come from another informer.
+    /// The informer that the objects come from. A relist may come from another one.
     source: Mutex<Source>,
 }
 

@@ -17,7 +17,8 @@ const MAX_CAPACITY: u32 = 10_000;
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) group: String,
-    /// Whose group it is: nobody else's workers take keys from it, or learn of it. Empty on a listener that trusts.
+    /// The user that owns the group. Workers of other users neither take keys from it nor learn of it. Empty on a trusted
+    /// listener.
     pub(super) owner: String,
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
