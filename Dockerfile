@@ -21,6 +21,7 @@ COPY Cargo.toml Cargo.lock build.rs ./
 COPY build build
 COPY benches benches
 COPY proto proto
+COPY sim sim
 COPY src src
 # The caches outlive this layer: a change of the sources compiles informerd alone.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -9,8 +9,8 @@ test:
 # What needs Rust alone and is fast: formatting, lints, library tests, and the rules for imports, dependencies and docs.
 check:
 	cargo fmt --all -- --check
-	cargo clippy --locked --all-targets -- -D warnings
-	cargo test --locked --lib --test layering --test deps --test docs
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked --workspace --lib --test layering --test deps --test docs
 
 build:
 	cargo build --release

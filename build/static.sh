@@ -64,7 +64,8 @@ export RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,--build-id=none"
 REMAPPED=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
 export REMAPPED RUSTC_WRAPPER=$root/build/rustc.sh
 
-cargo build --locked --profile "$profile" --target "$target" --bin informerd >&2
+# Without default features: an image has no use for the simulated cluster of the demo.
+cargo build --locked --no-default-features --profile "$profile" --target "$target" --bin informerd >&2
 
 built=$build/$target/$directory/informerd
 # A program that asks for an interpreter is not static, whatever the target is called.

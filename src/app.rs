@@ -7,13 +7,15 @@ mod clock;
 mod collect;
 mod convert;
 pub mod daemon;
+#[cfg(feature = "demo")]
 mod demo;
 mod distributions;
 mod drop_in;
 mod explain;
 mod introspect;
 pub mod kubeconfig;
-pub mod live;
+#[cfg(feature = "demo")]
+mod live;
 mod memory;
 pub mod process;
 mod queues;
@@ -196,6 +198,15 @@ fn run(loaded: &Loaded) -> Result<(), Failed> {
     finished(end)
 }
 
+#[cfg(not(feature = "demo"))]
+fn run_demo(_: &Loaded, _: &DemoArgs) -> Result<(), Failed> {
+    Err(Failed {
+        code: EXIT_USAGE,
+        message: "this build has no demo: run `cargo run --release -- demo` in the sources".into(),
+    })
+}
+
+#[cfg(feature = "demo")]
 fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
     let mut config = loaded.config.clone();
     if !loaded.effective.iter().any(|effective| effective.key == "log.level") {

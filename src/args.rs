@@ -139,6 +139,7 @@ pub fn clap() -> Clap {
         .subcommand(Clap::new("run").about("Serve clients (what happens without a command, too)").args(flags(&[])))
         .subcommand(
             Clap::new("demo")
+                .hide(!cfg!(feature = "demo"))
                 .about("Serve a simulated cluster: everything to try, no cluster needed")
                 .args(DEMO_NUMBERS.iter().map(|(name, default, least, most, help)| {
                     let bounds = if *most == u64::MAX { String::new() } else { format!(", {least} to {most}") };

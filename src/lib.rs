@@ -22,7 +22,6 @@ pub mod meta;
 pub mod passthrough;
 pub mod reads;
 pub mod selector;
-pub mod sim;
 pub mod telemetry;
 pub mod upstream;
 pub mod workqueue;

@@ -120,7 +120,7 @@ impl Scene {
     /// A kubeconfig for the daemon.
     fn kubeconfig(&self) -> PathBuf {
         let path = self.cluster.dir().join("through.kubeconfig");
-        std::fs::write(&path, informerd::sim::kubeconfig("through", &self.daemon.url)).unwrap();
+        std::fs::write(&path, informerd_sim::kubeconfig("through", &self.daemon.url)).unwrap();
         path
     }
 }

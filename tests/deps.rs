@@ -137,7 +137,7 @@ fn parse_crate(line: &str) -> Crate {
     let mut parts = package.splitn(3, ' ');
     let (name, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let source = parts.next().unwrap_or_default().split(['(', ')']).map(str::trim).find(|part| {
-        !part.is_empty() && *part != "proc-macro" && Path::new(part) != Path::new(env!("CARGO_MANIFEST_DIR"))
+        !part.is_empty() && *part != "proc-macro" && !Path::new(part).starts_with(env!("CARGO_MANIFEST_DIR"))
     });
     dependency(name, version.trim_start_matches('v'), license.trim(), source)
 }

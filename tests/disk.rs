@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use informerd::sim::{self, Server};
+use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::json;
 use support::client::Client;

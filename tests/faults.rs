@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use informerd::lifecycle;
-use informerd::sim::{Cut, Effect, Fault, Server, Verb};
+use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 use support::client::{Client, rv};
 use support::informer::Informer;
@@ -41,7 +41,7 @@ impl Churn {
                 n += 1;
                 let step = n.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17) ^ n;
                 let (namespace, name) = (["a", "b", "a-b"][(step % 3) as usize], format!("cm-{}", (step >> 8) % 20));
-                let key = informerd::meta::ObjectKey::new(namespace, &name);
+                let key = informerd_sim::ObjectKey::new(namespace, &name);
                 let object = config_map(namespace, &name, ["x", "y"][(step >> 16) as usize % 2], n);
                 // Whatever fails does so because the object is there already, or is not.
                 match (step >> 24) % 5 {
@@ -70,7 +70,7 @@ struct World {
 }
 
 /// A daemon under churn, with informers on everything, a namespace and a label.
-async fn world(builder: informerd::sim::Builder) -> World {
+async fn world(builder: informerd_sim::Builder) -> World {
     let server = builder.start().await.unwrap();
     for n in 0..10 {
         server.create(config_map("a", &format!("cm-{n}"), "x", 0)).unwrap();

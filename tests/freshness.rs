@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use informerd::sim::{Builder, Effect, Fault, Server, Verb};
+use informerd_sim::{Builder, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 use support::client::{Client, rv};
 use support::{Through, eventually};
@@ -153,7 +153,7 @@ async fn a_list_costs_one_small_request() {
     // The first read after the store began to go on learns that a revision is not enough any more.
     assert!((10..=12).contains(&lists), "{lists}");
     assert_eq!([gets, watches], [0, 0]);
-    let whole = |record: &&informerd::sim::RequestRecord| record.target == CONFIG_MAPS;
+    let whole = |record: &&informerd_sim::RequestRecord| record.target == CONFIG_MAPS;
     assert_eq!(asked.server.requests().iter().filter(whole).count(), 0, "none is forwarded");
 }
 

@@ -7,7 +7,7 @@ mod support;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{ChildStdout, Command};

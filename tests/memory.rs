@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
-use informerd::sim::{Server, Verb};
+use informerd_sim::{Server, Verb};
 use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, stalled, stalled_calls};
 use serde_json::json;
 use support::client::Client;

@@ -22,7 +22,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;

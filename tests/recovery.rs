@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use http::Method;
-use informerd::sim::{Effect, Fault, Server, Verb};
 use informerd::upstream::client::ConfigSource;
+use informerd_sim::{Effect, Fault, Server, Verb};
 use relay::{Loss, Relay};
 use serde_json::json;
 use support::Through;

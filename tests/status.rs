@@ -8,7 +8,7 @@ mod support;
 
 use informerd::app::status;
 use informerd::reads::ForwardReason;
-use informerd::sim;
+use informerd_sim as sim;
 use serde_json::json;
 
 use browser::Browser;

@@ -12,9 +12,9 @@ use crate::args::DemoArgs;
 use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
 use crate::lifecycle::signals::Signals;
 use crate::passthrough::LendIdentity;
-use crate::sim::{Cluster, DemoConfig};
 use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
+use informerd_sim::{Cluster, DemoConfig};
 
 /// The simulated cluster, the daemon in front of it, and a kubeconfig that is removed at the end.
 struct Demo {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
-use crate::sim::Server;
+use informerd_sim::Server;
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
 
@@ -111,7 +111,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
 
 #[tokio::test]
 async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
-    use crate::sim::{Effect, Fault};
+    use informerd_sim::{Effect, Fault};
     let world = world().await;
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});

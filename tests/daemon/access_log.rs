@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::Value;
 use tokio::process::Command;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::Server;
+use informerd_sim::Server;
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, pod};
 use crate::support::client::Client;
@@ -38,7 +38,7 @@ async fn requests_saved_are_told_by_resource() {
     let deployment =
         serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "a", "name": "d"}});
     let objects = [config_map("a", "one"), pod("a", "p", "n"), deployment];
-    let builder = objects.into_iter().fold(Server::builder(), informerd::sim::Builder::object);
+    let builder = objects.into_iter().fold(Server::builder(), informerd_sim::Builder::object);
     let server = builder.start().await.unwrap();
     let through = Through::before(&server, "idleTimeout: 1s\n").await;
     let client = Client::new(&through.url);

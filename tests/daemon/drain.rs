@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use informerd::lifecycle::drain::DrainEnd;
-use informerd::sim::{self, Server};
+use informerd_sim::{self as sim, Server};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};

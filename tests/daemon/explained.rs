@@ -3,7 +3,7 @@
 use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::pod;

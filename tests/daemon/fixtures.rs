@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -66,7 +66,7 @@ pub fn reads(through: &Through, plan: &str, reason: &str) -> u64 {
 /// A kubeconfig for a simulated server, with a token.
 pub fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> PathBuf {
     let text =
-        informerd::sim::kubeconfig("sim", &server.url()).replace("user: {}", &format!("user: {{token: {token}}}"));
+        informerd_sim::kubeconfig("sim", &server.url()).replace("user: {}", &format!("user: {{token: {token}}}"));
     let path = directory.join("kubeconfig");
     std::fs::write(&path, text).unwrap();
     path

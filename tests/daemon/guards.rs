@@ -1,8 +1,8 @@
 //! Who may ask, and in whose name it is asked further.
 
 use http::Method;
-use informerd::sim::{RequestRecord, Server};
 use informerd::upstream::client::ConfigSource;
+use informerd_sim::{RequestRecord, Server};
 
 use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map, kubeconfig};
 use crate::support::Through;

@@ -1,6 +1,6 @@
 //! Memory that is not enough: what does not fit is forwarded, and the process lives.
 
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, names, next_event, pod, reads};

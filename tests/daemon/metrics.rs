@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use informerd::http::ListenAddr;
-use informerd::sim::{Effect, Fault, Server};
 use informerd::telemetry;
+use informerd_sim::{Effect, Fault, Server};
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, reads};

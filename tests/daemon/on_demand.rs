@@ -7,7 +7,7 @@ use informerd::informer::{Coverage, Use};
 use informerd::meta::{self, Encoding, Gvr, ListOptions, Scope};
 use informerd::reads::{Fate, Outcome, ReadRequest, Wait};
 use informerd::selector::Predicate;
-use informerd::sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
 use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, reads};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use informerd::sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Effect, Fault, Server, Verb};
 
 use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, pod, reads};
 use crate::support::client::Client;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
-use informerd::sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
 use super::fixtures::{CONFIG_MAPS, config_map, next_event, pod};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, RawConnection, config_map, next_event};

@@ -88,7 +88,7 @@ async fn sessions_in_pods_that_run_nowhere() {
     assert_eq!(world.client.request(Method::POST, pods, &[JSON], &pod).await.status, 201);
     // The refusals of kubectl exec, attach, port-forward and cp, through kubectl itself.
     let local = world.cluster.dir().join("through.kubeconfig");
-    std::fs::write(&local, informerd::sim::kubeconfig("through", &world.through.url)).unwrap();
+    std::fs::write(&local, informerd_sim::kubeconfig("through", &world.through.url)).unwrap();
     for args in [
         vec!["exec", "p", "--", "true"],
         vec!["attach", "p"],

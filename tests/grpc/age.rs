@@ -8,7 +8,7 @@ use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame as WorkFrame;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use tonic::Status;
 use tonic::transport::Endpoint;
 

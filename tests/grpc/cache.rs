@@ -3,7 +3,7 @@
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::cache_client::CacheClient;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use tonic::Code;
 
 use super::fixtures::{all, channel, config_map, list, resource};

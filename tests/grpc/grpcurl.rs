@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::Value;
 use tokio::process::Command;
 

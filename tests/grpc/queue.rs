@@ -8,7 +8,7 @@ use informerd::grpc::pb::v1::queue_client::QueueClient;
 use informerd::grpc::pb::v1::work_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame;
 use informerd::lifecycle::drain::DrainEnd;
-use informerd::sim::{Effect, Fault, Server};
+use informerd_sim::{Effect, Fault, Server};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -1,7 +1,7 @@
 //! Get and List.
 
 use informerd::grpc::pb::v1;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::lifecycle;
-use informerd::sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
 use super::fixtures::{

@@ -2,7 +2,7 @@
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
-use informerd::sim::Server;
+use informerd_sim::Server;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

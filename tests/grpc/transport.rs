@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::sim::{Effect, Fault, Server};
+use informerd_sim::{Effect, Fault, Server};
 use prost::Message;
 use tonic::transport::{Endpoint, Uri};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
-use informerd::sim::{Effect, Fault, Server};
+use informerd_sim::{Effect, Fault, Server};
 use serde_json::{Value, json};
 use tonic::Code;
 

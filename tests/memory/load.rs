@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
-use informerd::sim::{Builder, Server};
+use informerd_sim::{Builder, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

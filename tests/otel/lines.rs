@@ -12,7 +12,7 @@ async fn lines_of_text_name_their_trace() {
     let (server, collector) = (some().await, Collector::start().await);
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, informerd::sim::kubeconfig("sim", &server.url())).unwrap();
+    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("sim", &server.url())).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_informerd"))
         .args([
             "run",

@@ -17,8 +17,8 @@ use informerd::app::process::Context;
 use informerd::config::{self, Flags, Source};
 use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
-use informerd::sim;
 use informerd::upstream::client::ConfigSource;
+use informerd_sim as sim;
 
 /// A daemon on free ports in front of a server.
 pub struct Through {

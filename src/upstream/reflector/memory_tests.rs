@@ -1,8 +1,8 @@
 use super::tests::{World, client, config, config_map, reflect_into, resource};
 use super::*;
 use crate::cache::{Budget, CacheConfig, EndReason, WatcherEvent};
-use crate::sim::{Effect, Fault, Server, Verb};
 use crate::upstream::backoff::BackoffConfig;
+use informerd_sim::{Effect, Fault, Server, Verb};
 
 const MIB: usize = 1 << 20;
 

@@ -7,8 +7,8 @@ use crate::cache::{self, CacheConfig, CacheWatcher, Readiness, WatchCache, Watch
 use crate::lifecycle::spawn;
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
 use crate::selector::{FieldSelector, LabelSelector, Predicate};
-use crate::sim::{Cut, Effect, Fault, Server, Verb};
 use crate::upstream::backoff::BackoffConfig;
+use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 

@@ -2,7 +2,7 @@
 
 use super::registry::Kind;
 use super::stored::Stored;
-use crate::meta::{ObjectKey, Scope};
+use crate::types::{ObjectKey, Scope};
 
 /// What a list or watch selects.
 #[derive(Clone, Debug, Default)]
@@ -167,7 +167,7 @@ mod tests {
         let pod = kinds.iter().find(|kind| &*kind.id == "pods").unwrap();
         let json = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1","labels":{"app":"x","tier":""}},"spec":{"nodeName":"n1"}}"#;
         let stored = Stored::parse(pod, json.as_bytes().to_vec().into()).unwrap();
-        Ok(Selection::parse(pod, Scope::all(), labels, fields)?.matches(&stored))
+        Ok(Selection::parse(pod, Scope::default(), labels, fields)?.matches(&stored))
     }
 
     #[test]

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::controllers::{Controllers, Step};
 use super::render;
-use crate::meta::ObjectKey;
-use crate::sim::write::now;
+use crate::types::ObjectKey;
+use crate::write::now;
 
 // === impl Controllers ===
 

@@ -23,7 +23,7 @@ use super::store::{Change, PastError, View};
 use super::stored::Stored;
 use super::table;
 use super::write::{mix, not_found};
-use crate::meta::{EventType, Status};
+use crate::types::{EventType, Status};
 
 /// Frames are sent together up to about this size.
 const PIECE: usize = 64 * 1024;

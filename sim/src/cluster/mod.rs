@@ -19,7 +19,7 @@ use self::render::{APPS, Placed, Pod};
 use super::server::Server;
 use super::store::Store;
 use super::write::{mix, suffix};
-use crate::meta::Status;
+use crate::types::Status;
 
 /// The most pods a demo's cluster may have.
 pub const MAX_PODS: usize = 50_000;
@@ -190,7 +190,7 @@ fn deploy(
     let owner = format!("{app}-{hash}");
     let set = store.create(render::replica_set(&deployment, &owner, &hash, replicas))?;
     let service = store.create(render::service(namespace, app, first as u64, &created))?;
-    let mut slice = render::endpoint_slice(namespace, app, service.attributes.uid(), &created);
+    let mut slice = render::endpoint_slice(namespace, app, &service.attributes.uid, &created);
     let mut endpoints = Vec::with_capacity(replicas);
     let started = ago(age - 5);
     for index in first..first + replicas {
@@ -206,7 +206,7 @@ fn deploy(
             app,
             owner: &owner,
             owner_kind: "ReplicaSet",
-            owner_uid: set.attributes.uid(),
+            owner_uid: &set.attributes.uid,
             hash: &hash,
             image: &image,
             created: &created,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::meta::Gvr;
+use crate::types::Gvr;
 
 /// One served resource.
 #[derive(Debug)]

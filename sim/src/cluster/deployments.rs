@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::controllers::Controllers;
 use super::render::{self, Pod};
 use super::template_hash;
-use crate::meta::ObjectKey;
-use crate::sim::stored::Stored;
-use crate::sim::write::{mix, now, suffix};
+use crate::stored::Stored;
+use crate::types::ObjectKey;
+use crate::write::{mix, now, suffix};
 
 /// What concerns a pod's deployment.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Controllers {
         if let Some(service) = self.store.objects("services").get(key)
             && !self.store.objects("endpointslices").contains_key(&slice)
         {
-            let slice = render::endpoint_slice(key.namespace(), key.name(), service.attributes.uid(), &at);
+            let slice = render::endpoint_slice(key.namespace(), key.name(), &service.attributes.uid, &at);
             let _ = self.store.create(slice);
         }
         let _ = self.store.modify("endpointslices", &slice, |slice| {
@@ -138,7 +138,7 @@ impl Controllers {
             app,
             owner: set_name,
             owner_kind: "ReplicaSet",
-            owner_uid: set.attributes.uid(),
+            owner_uid: &set.attributes.uid,
             hash,
             image,
             created: &now(),
@@ -177,7 +177,7 @@ impl Controllers {
         let seen = Arc::new(Seen {
             rv: pod.rv,
             name: pod.key.name().to_owned(),
-            uid: pod.attributes.uid().to_owned(),
+            uid: pod.attributes.uid.to_owned(),
             ip: text("/status/podIP"),
             node: text("/spec/nodeName"),
             ready: object["status"]["containerStatuses"][0]["ready"] == true,

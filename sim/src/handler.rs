@@ -22,7 +22,7 @@ use super::store::View;
 use super::stored::Stored;
 use super::write::{bad_request, not_found};
 use super::{discovery, list, patch, proto, subresource, table, watch};
-use crate::meta::{ObjectKey, Scope, Status, StatusDetails};
+use crate::types::{ObjectKey, Scope, Status, StatusDetails};
 
 /// The apiserver's own limit of a request body.
 const BODY: usize = 3 * 1024 * 1024;
@@ -273,11 +273,11 @@ impl Request<'_> {
                     name: name.into(),
                     group: self.kind.gvr.group.to_string(),
                     kind: self.kind.gvr.resource.to_string(),
-                    uid: stored.attributes.uid().into(),
+                    uid: stored.attributes.uid.clone(),
                     ..Default::default()
                 };
                 let mut status = Status::failure(200, "", "").with_details(details);
-                status.status = "Success".into();
+                status.status = "Success";
                 Ok(body::status(&status))
             }
             _ => {

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::deployments::Seen;
 use super::render;
 use super::{DemoConfig, micro_now};
-use crate::meta::{EventType, ObjectKey};
-use crate::sim::store::Store;
-use crate::sim::stored::Stored;
-use crate::sim::write::{mix, now};
+use crate::store::Store;
+use crate::stored::Stored;
+use crate::types::{EventType, ObjectKey};
+use crate::write::{mix, now};
 
 const TICK: Duration = Duration::from_millis(50);
 /// A node renews its lease this often, and its status each [`STATUS`].
@@ -329,7 +329,7 @@ impl Controllers {
         source: &str,
     ) {
         self.random = mix(self.random);
-        let object = (version, kind, about.key.namespace(), about.key.name(), about.attributes.uid());
+        let object = (version, kind, about.key.namespace(), about.key.name(), about.attributes.uid.as_str());
         if let Ok(event) = self.store.create(render::event(object, reason, message, source, self.random, &now())) {
             self.events.push_back(event.key.clone());
         }

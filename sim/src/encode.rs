@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::registry::Kind;
 use super::stored::Stored;
-use crate::meta::Status;
+use crate::types::Status;
 
 /// `ObjectMeta`'s members in the order Go writes them; custom resources are sorted instead.
 const METADATA_ORDER: &[&str] = &[

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::write::bad_request;
-use crate::meta::{Status, StatusCause, StatusDetails};
+use crate::types::{Status, StatusCause, StatusDetails};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {

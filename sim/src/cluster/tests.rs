@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::meta::ObjectKey;
+use crate::types::ObjectKey;
 
 fn config() -> DemoConfig {
     DemoConfig { nodes: 3, pods: 40, namespaces: 2, churn: 0.0, ..Default::default() }

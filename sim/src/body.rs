@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 
 use super::fault::Cut;
 use super::net::{Connection, Order};
-use crate::meta::Status;
+use crate::types::Status;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -75,8 +75,9 @@ pub(super) fn typed(code: StatusCode, content_type: &str, body: Body) -> Respons
 pub(super) fn status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(code, full(status.to_json() + "\n"));
-    if status.retry_after_seconds() > 0 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, status.retry_after_seconds().into());
+    let retry_after = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry_after > 0 {
+        response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
     }
     response
 }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::registry::Kind;
-use crate::meta::{Attributes, AttributesBuilder, ObjectKey};
+use super::registry::{Field, Kind};
+use crate::types::{Attributes, ObjectKey};
 
 /// An object at one revision.
 #[derive(Clone, Debug)]
@@ -51,18 +51,15 @@ impl Stored {
         let members: Members<'_> = serde_json::from_str(text).ok()?;
         let raw = members.get("metadata")?;
         let metadata: Metadata<'_> = serde_json::from_str(raw.get()).ok()?;
-        let mut attributes = AttributesBuilder::new(&metadata.uid);
-        for (key, value) in &metadata.labels {
-            attributes.label(key, value);
-        }
-        for field in &kind.fields {
+        let field = |field: &Field| {
             let value = value_at(&members, &field.path).filter(|value| !value.is_empty());
-            attributes.field(value.as_deref().unwrap_or(field.missing));
-        }
+            value.unwrap_or_else(|| field.missing.to_owned())
+        };
+        let fields = kind.fields.iter().map(field).collect();
         Some(Self {
             key: ObjectKey::new(&metadata.namespace, &metadata.name),
             rv: metadata.resource_version.get().trim_matches('"').parse().ok()?,
-            attributes: attributes.build(),
+            attributes: Attributes { uid: metadata.uid, labels: metadata.labels, fields },
             metadata: position(text, raw.get()),
             rv_at: position(text, metadata.resource_version.get()),
             json,

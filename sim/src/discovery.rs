@@ -11,7 +11,7 @@ use super::handler::Path;
 use super::registry::Kind;
 use super::store::Store;
 use super::subresource;
-use crate::meta::{Status, StatusDetails};
+use crate::types::{Status, StatusDetails};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];

@@ -22,6 +22,7 @@ mod store;
 mod stored;
 mod subresource;
 mod table;
+mod types;
 mod watch;
 mod write;
 
@@ -32,6 +33,7 @@ pub use kubeconfig::kubeconfig;
 pub use server::{Builder, Server};
 pub use store::{Change, Store};
 pub use stored::Stored;
+pub use types::{EventType, Gvr, ObjectKey, Scope, Status, StatusCause, StatusDetails, StatusMetadata};
 
 #[cfg(test)]
 mod fault_tests;

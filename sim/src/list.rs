@@ -22,7 +22,7 @@ use super::store::{Objects, PastError, View};
 use super::stored::Stored;
 use super::table;
 use super::write::{bad_request, not_found};
-use crate::meta::{Status, StatusCause, StatusDetails};
+use crate::types::{Status, StatusCause, StatusDetails};
 
 /// Above this many bytes the apiserver compresses for whoever accepts gzip.
 const GZIP_FROM: usize = 128 * 1024;

@@ -9,7 +9,7 @@ use super::encode;
 use super::registry::Kind;
 use super::store::{Change, Inner, Store};
 use super::stored::Stored;
-use crate::meta::{EventType, ObjectKey, Status, StatusDetails};
+use crate::types::{EventType, ObjectKey, Status, StatusDetails};
 
 type Result<T> = std::result::Result<T, Box<Status>>;
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::registry::Kind;
 use super::stored::Stored;
-use crate::meta::{EventType, ObjectKey};
+use crate::types::{EventType, ObjectKey};
 
 /// Writes remembered with their time, for readers that lag; older ones count as long past.
 const TIMELINE: usize = 100_000;

@@ -21,7 +21,7 @@ use super::handler;
 use super::net::{Order, Socket};
 use super::registry::widgets_definition;
 use super::store::{Store, View};
-use crate::meta::{ObjectKey, Status};
+use crate::types::{ObjectKey, Status};
 
 /// Sets up a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark each
 /// 60 s, 3 s of waiting for a revision, 100 HTTP/2 streams per connection, no token.
