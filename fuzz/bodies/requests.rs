@@ -29,7 +29,7 @@ pub fn check(data: &[u8]) {
     }
     if let Ok(mut options) = ListOptions::decode(query) {
         options.set_defaults();
-        let _ = (options.validate(), options.revision(), options.list_revision());
+        let _ = (options.validate(), options.list_revision());
         if wish.name != info.name {
             // A name that is not in the path was pinned by a selector: no other object can be in the answer.
             let fields = FieldSelector::parse(&options.field_selector);

@@ -105,38 +105,6 @@ pub struct CacheInfo {
     pub silent_seconds: u64,
 }
 
-/// A daemon without informers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoCaches;
-
-// === impl NoCaches ===
-
-impl Introspect for NoCaches {
-    fn caches(&self) -> Vec<CacheInfo> {
-        Vec::new()
-    }
-
-    fn totals(&self) -> Totals {
-        Totals::default()
-    }
-
-    fn apiserver(&self) -> Apiserver {
-        Apiserver::default()
-    }
-
-    fn clients(&self) -> Vec<ClientInfo> {
-        Vec::new()
-    }
-
-    fn forwards(&self) -> Vec<ForwardInfo> {
-        Vec::new()
-    }
-
-    fn explain(&self, _: Parts) -> Explaining {
-        Box::pin(std::future::ready(None))
-    }
-}
-
 /// By resource, namespace and encoding.
 pub(super) fn sorted(mut caches: Vec<CacheInfo>) -> Vec<CacheInfo> {
     caches.sort_by(|a, b| (&a.resource, &a.namespace, &a.encoding).cmp(&(&b.resource, &b.namespace, &b.encoding)));

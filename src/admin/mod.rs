@@ -12,11 +12,13 @@ mod spared;
 mod status;
 
 pub use apiserver::Apiserver;
-pub use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, NoCaches};
+pub use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect};
 pub use config::Config;
 pub use explain::{Explaining, Explanation};
-pub use server::{Admin, AdminError};
-pub use spared::{Grouped, InUnits, Spared, Traffic};
+pub use server::Admin;
+#[cfg(feature = "demo")]
+pub use spared::{Grouped, InUnits};
+pub use spared::{Spared, Traffic};
 pub use status::Totals;
 
 #[cfg(test)]

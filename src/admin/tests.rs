@@ -172,6 +172,6 @@ fn an_address_in_use_is_told() {
     let (readiness, fatal) = (Registry::new(), Fatal::new());
     let admin = start(&readiness, &fatal);
     let config = Config { listen: admin.address(), probes: None };
-    let second = Admin::start(&config, readiness, Metrics::new(), Arc::new(NoCaches), &fatal);
+    let second = Admin::start(&config, readiness, Metrics::new(), Arc::new(Two), &fatal);
     assert!(second.unwrap_err().to_string().contains("listening on 127.0.0.1:"), "says where");
 }

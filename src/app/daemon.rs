@@ -139,6 +139,9 @@ impl Daemon {
             explainer: Explainer::start(reads.clone()),
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
+        if let Some(address) = admin.probes() {
+            tracing::info!(%address, "probes");
+        }
 
         let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
         metrics.register(Queues(groups.clone()));

@@ -29,16 +29,13 @@ mod term;
 mod user;
 mod watching;
 
-pub use access::{Access, Caller, Grant, Mode, StartError, Subject, Verdict};
-pub use attributes::{Attributes, Requirement};
-pub use authenticator::{Authenticator, Who};
-pub use authorizer::{Authorizer, Decision};
+pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};
+pub use attributes::Attributes;
 pub use bearer::token as bearer_token;
 pub use certificate::{user as certificate_user, validity as certificate_validity};
 pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use impersonation::impersonates;
 pub use lease::Lease;
 pub use metrics::AuthMetrics;
-pub use review::Unavailable;
 pub use term::Term;
 pub use user::UserInfo;

@@ -22,7 +22,7 @@ mod tests;
 
 pub use keeper::{Keeper, Serving};
 pub use requester::{RequestConfig, Requester};
-pub use signer::{Signer, SignerConfig, SignerMetrics};
+pub use signer::{SignerConfig, SignerMetrics};
 
 use std::time::Duration;
 

@@ -87,7 +87,6 @@ impl Dispatcher {
         };
         let mut done = 0;
         let mut evaluated = 0;
-        let mut routed = 0;
         let mut bytes = 0;
         for event in &self.events {
             // Per event, so that a registration never waits for a whole batch.
@@ -95,10 +94,9 @@ impl Dispatcher {
             if groups.generation() != generation {
                 break;
             }
-            let (tried, taken) = groups.dispatch(event, &mut self.touched);
+            let tried = groups.dispatch(event, &mut self.touched);
             done += 1;
             evaluated += tried;
-            routed += taken;
             bytes += memory(event);
             if evaluated > EVALUATIONS || bytes > max_bytes {
                 break;
@@ -106,7 +104,6 @@ impl Dispatcher {
         }
         shared.counters.dispatched.add(done);
         shared.counters.evaluated.add(evaluated);
-        shared.counters.routed.add(routed);
         self.advance(generation, start + done);
         self.events.clear();
         self.wake();

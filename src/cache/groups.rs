@@ -121,18 +121,17 @@ impl WatchGroups {
 
     /// Offers an event to the groups it may concern; those that take it are added to `touched` once until their
     /// watchers are woken. Returns the number of evaluations.
-    pub(super) fn dispatch(&self, event: &Arc<WatchCacheEvent>, touched: &mut Vec<Arc<WatchGroup>>) -> (u64, u64) {
-        let (mut evaluated, mut routed) = (0, 0);
+    pub(super) fn dispatch(&self, event: &Arc<WatchCacheEvent>, touched: &mut Vec<Arc<WatchGroup>>) -> u64 {
+        let mut evaluated = 0;
         self.concerned(&event.object, event.prev.as_deref(), |group| {
             evaluated += 1;
-            if let Some(kind) = view(&group.predicate, event) {
-                routed += 1;
-                if group.ring.lock().push(Entry { event: event.clone(), kind }) {
-                    touched.push(group.clone());
-                }
+            if let Some(kind) = view(&group.predicate, event)
+                && group.ring.lock().push(Entry { event: event.clone(), kind })
+            {
+                touched.push(group.clone());
             }
         });
-        (evaluated, routed)
+        evaluated
     }
 
     /// Ends the watchers that hold one of these objects. Returns how many.

@@ -253,6 +253,7 @@ impl History {
         self.left
     }
 
+    #[cfg(test)]
     pub(super) fn checkpoints(&self) -> usize {
         self.checkpoints.len()
     }

@@ -45,15 +45,6 @@ impl Readiness {
     pub fn is_ready(&self) -> bool {
         *self == Self::Ready
     }
-
-    /// `pending`, `ready` or `not ready`.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Pending { .. } => "pending",
-            Self::Ready => "ready",
-            Self::NotReady { .. } => "not ready",
-        }
-    }
 }
 
 // === impl Ready ===

@@ -23,7 +23,6 @@ pub struct CacheStats {
     /// The least revision that a watch may start after.
     pub window_floor: ResourceVersion,
     pub window_age: Duration,
-    pub checkpoints: usize,
     pub watchers: usize,
     pub groups: usize,
     /// Events received from upstream and stored.
@@ -32,13 +31,10 @@ pub struct CacheStats {
     pub dispatched_total: u64,
     /// Predicate evaluations: an event and a group each.
     pub evaluated_total: u64,
-    /// Entries put into groups' rings.
-    pub routed_total: u64,
     /// First syncs and relists.
     pub replaced_total: u64,
     /// Times the writer had to wait for the dispatcher.
     pub lagged_total: u64,
-    pub watchers_total: u64,
     /// Watchers ended although neither they nor the shutdown asked for it: too slow, a relist, or not ready.
     pub terminated_total: u64,
     /// Watchers that were terminated because they fell behind the window.
@@ -65,10 +61,8 @@ pub(super) struct Counters {
     pub(super) events: Counter,
     pub(super) dispatched: Counter,
     pub(super) evaluated: Counter,
-    pub(super) routed: Counter,
     pub(super) replaced: Counter,
     pub(super) lagged: Counter,
-    pub(super) watchers: Counter,
     pub(super) terminated: Counter,
     pub(super) too_slow: Counter,
     pub(super) bookmarks: Counter,

@@ -133,7 +133,7 @@ impl EndReason {
         matches!(self, Self::TooSlow | Self::Relisted | Self::NotReady)
     }
 
-    /// The name in metrics.
+    #[cfg(test)]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
@@ -255,7 +255,6 @@ impl CacheWatcher {
             }
             ring.pin(self.membership.slot, listed);
         }
-        self.membership.shared.counters.watchers.add(1);
         self.last = last;
         self.live_after = live_after;
         match phase {

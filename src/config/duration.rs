@@ -36,33 +36,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     u64::try_from(total).map(Duration::from_millis).map_err(|_| mistake())
 }
 
-/// The shortest text that parses to the same duration, to the millisecond.
-pub fn print_duration(duration: Duration) -> String {
-    let mut rest = duration.as_millis();
-    let mut text = String::new();
-    for (unit, millis) in UNITS.iter().rev() {
-        if rest >= *millis {
-            text.push_str(&format!("{}{unit}", rest / millis));
-            rest %= millis;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes() {
+    fn reads() {
         for (text, millis) in [("75s", 75_000), ("1m30s", 90_000), ("500ms", 500), ("1h2m3s4ms", 3_723_004), ("0s", 0)]
         {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse_duration(text).unwrap(), duration, "{text}");
-            assert_eq!(parse_duration(&print_duration(duration)).unwrap(), duration, "{text}");
         }
         assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
-        assert_eq!(print_duration(Duration::from_secs(600)), "10m");
     }
 
     #[test]

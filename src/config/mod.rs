@@ -27,8 +27,8 @@ pub use sections::{
 pub use setting::{Kind, SETTINGS, Setting};
 pub use source::{Environment, Flags, Source};
 
-pub use duration::{parse_duration, print_duration};
-pub use size::{parse_size, print_size};
+pub use duration::parse_duration;
+pub use size::parse_size;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! SIGTERM and SIGINT: the first one drains, a second one aborts.
 
 use std::io;
-use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -62,14 +61,6 @@ impl Signals {
         }
     }
 
-    /// Starts the drain with this soft deadline at the first signal, and waits for its end or the second signal.
-    pub async fn drain(mut self, drain: &Drain, soft: Duration) -> Shutdown {
-        let name = self.recv().await;
-        tracing::info!(signal = name, soft_deadline = ?soft, "draining");
-        drain.start(soft);
-        self.finish(drain).await
-    }
-
     /// Waits for the end of a drain that was started otherwise, or for a signal to abort it.
     pub async fn finish(&mut self, drain: &Drain) -> Shutdown {
         tokio::select! {
@@ -85,6 +76,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::lifecycle::drain;
 
@@ -93,8 +86,10 @@ mod tests {
         let (drain, watch) = drain::channel();
         let (sender, received) = mpsc::channel(2);
         sender.send("SIGTERM").await.unwrap();
-        let end = Signals::from_channel(received).drain(&drain, Duration::from_secs(5)).await;
-        assert_eq!(end, Shutdown::Drained(DrainEnd::Clean));
+        let mut signals = Signals::from_channel(received);
+        assert_eq!(signals.recv().await, "SIGTERM");
+        drain.start(Duration::from_secs(5));
+        assert_eq!(signals.finish(&drain).await, Shutdown::Drained(DrainEnd::Clean));
         assert!(watch.is_draining());
     }
 
@@ -106,8 +101,10 @@ mod tests {
         sender.send("SIGTERM").await.unwrap();
         sender.send("SIGINT").await.unwrap();
         let started = tokio::time::Instant::now();
-        let end = Signals::from_channel(received).drain(&drain, Duration::from_secs(5)).await;
-        assert_eq!(end, Shutdown::Aborted);
+        let mut signals = Signals::from_channel(received);
+        signals.recv().await;
+        drain.start(Duration::from_secs(5));
+        assert_eq!(signals.finish(&drain).await, Shutdown::Aborted);
         assert_eq!(started.elapsed(), Duration::ZERO);
         watch.forced().await;
         drop(guard);

@@ -1,6 +1,6 @@
 //! `metav1.ListOptions`: decoded from the query, defaulted and validated as the apiserver does it.
 
-use super::{ContinueToken, Query, ResourceVersion, Status, StatusCause, errors, strconv};
+use super::{ContinueToken, Query, ResourceVersion, strconv};
 
 const EXACT: &str = "Exact";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
@@ -25,6 +25,10 @@ pub struct ListOptions {
     pub shard_selector: String,
 }
 
+/// The apiserver refuses the request, or reads it in a way of its own. It is left to the apiserver, which words refusals itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invalid;
+
 /// Which state of the collection a list asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListRevision {
@@ -38,8 +42,7 @@ pub enum ListRevision {
     Exact(ResourceVersion),
     /// The next page; a negative revision in the token means the most recent state.
     Continue(ContinueToken),
-    /// Valid, but spelled so that the apiserver's branches disagree (`00`), or a token that starts at a key instead
-    /// of after one: only the apiserver itself can answer.
+    /// Valid, but spelled so that the apiserver's branches disagree (`00`): only the apiserver itself can answer.
     Unusual,
 }
 
@@ -50,12 +53,11 @@ impl ListOptions {
     /// repeated one counts.
     ///
     /// # Errors
-    /// 400 with the text of the first number that does not parse. The apiserver reports these before it parses the
-    /// selectors (label, then field), and all of them before [`Self::validate`].
-    pub fn decode(query: &str) -> Result<Self, Box<Status>> {
+    /// A number does not parse.
+    pub fn decode(query: &str) -> Result<Self, Invalid> {
         let query = Query::parse(query);
         let text = |name| query.text(name).unwrap_or_default().into_owned();
-        let int = |name| query.bytes(name).map(strconv::parse_int).transpose().map_err(bad_request);
+        let int = |name| query.bytes(name).map(|text| strconv::parse_int(text).ok_or(Invalid)).transpose();
         Ok(Self {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
@@ -90,41 +92,26 @@ impl ListOptions {
     /// Checks the combination of options by the rules of a watch if `watch` is set, else of a list.
     ///
     /// # Errors
-    /// 422 with one cause per broken rule.
-    pub fn validate(&self) -> Result<(), Box<Status>> {
-        let mut causes = Vec::new();
-        if self.watch {
-            self.validate_watch(&mut causes);
-        } else {
-            self.validate_list(&mut causes);
-        }
-        if causes.is_empty() { Ok(()) } else { Err(Box::new(errors::invalid_list_options(causes))) }
-    }
-
-    /// The revision of a get or the start of a watch; zero if unset.
-    ///
-    /// # Errors
-    /// 500 without a reason: the apiserver passes on an error that is no Status.
-    pub fn revision(&self) -> Result<ResourceVersion, Box<Status>> {
-        parse_revision(&self.resource_version).map_err(|error| Box::new(Status::failure(500, "", error)))
+    /// The apiserver answers with 422.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let is_valid = if self.watch { self.is_valid_watch() } else { self.is_valid_list() };
+        if is_valid { Ok(()) } else { Err(Invalid) }
     }
 
     /// Which state a list of a collection asks for, by the rules of the storage. Of a list that can be of one object
     /// only (name and namespace known) the storage does not look at the token: what is said of it here does not apply.
     ///
     /// # Errors
-    /// 400 for a token or a revision that does not parse, or both together; the token's error comes first.
-    pub fn list_revision(&self) -> Result<ListRevision, Box<Status>> {
+    /// A token or a revision does not parse, or there are both.
+    pub fn list_revision(&self) -> Result<ListRevision, Invalid> {
         let rv = self.resource_version.as_str();
         if !self.continue_token.is_empty() {
-            let (token, after_a_key) = ContinueToken::decode_start(&self.continue_token)
-                .map_err(|error| bad_request(format!("invalid continue token: {error}")))?;
-            if !matches!(rv, "" | "0") {
-                return Err(bad_request("specifying resource version is not allowed when using continue"));
-            }
-            return Ok(if after_a_key { ListRevision::Continue(token) } else { ListRevision::Unusual });
+            let token = ContinueToken::decode(&self.continue_token)?;
+            return if matches!(rv, "" | "0") { Ok(ListRevision::Continue(token)) } else { Err(Invalid) };
         }
-        let revision = parse_revision(rv).map_err(|error| bad_request(format!("invalid resource version: {error}")))?;
+        // Leading zeros are allowed, a sign is not.
+        let revision = if rv.is_empty() { 0 } else { strconv::parse_uint(rv).ok_or(Invalid)? };
+        let revision = ResourceVersion(revision);
         Ok(match (rv, self.resource_version_match.as_str()) {
             ("", _) => ListRevision::MostRecent,
             ("0", _) => ListRevision::Any,
@@ -135,75 +122,23 @@ impl ListOptions {
         })
     }
 
-    fn validate_list(&self, causes: &mut Vec<StatusCause>) {
-        let rv_match = self.resource_version_match.as_str();
-        if !rv_match.is_empty() {
-            if self.resource_version.is_empty() {
-                causes.push(match_forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
-            }
-            if !self.continue_token.is_empty() {
-                causes.push(match_forbidden("resourceVersionMatch is forbidden when continue is provided"));
-            }
-            if !matches!(rv_match, EXACT | NOT_OLDER_THAN) {
-                causes.push(match_not_supported(rv_match, r#""Exact", "NotOlderThan", """#));
-            }
-            if rv_match == EXACT && self.resource_version == "0" {
-                causes.push(match_forbidden(r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#));
-            }
-        }
-        if self.send_initial_events.is_some() {
-            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-        }
+    fn is_valid_list(&self) -> bool {
+        let matches = match self.resource_version_match.as_str() {
+            "" => true,
+            EXACT => !matches!(self.resource_version.as_str(), "" | "0"),
+            NOT_OLDER_THAN => !self.resource_version.is_empty(),
+            _ => false,
+        };
+        let one_state = self.resource_version_match.is_empty() || self.continue_token.is_empty();
+        matches && one_state && self.send_initial_events.is_none()
     }
 
-    fn validate_watch(&self, causes: &mut Vec<StatusCause>) {
-        let rv_match = self.resource_version_match.as_str();
-        if self.send_initial_events.is_some() && rv_match != NOT_OLDER_THAN {
-            causes.push(match_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+    fn is_valid_watch(&self) -> bool {
+        match (self.resource_version_match.as_str(), self.send_initial_events) {
+            ("", None) => true,
+            (NOT_OLDER_THAN, Some(_)) => self.continue_token.is_empty(),
+            _ => false,
         }
-        if !rv_match.is_empty() {
-            if self.send_initial_events.is_none() {
-                causes.push(match_forbidden(
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                ));
-            }
-            if rv_match != NOT_OLDER_THAN {
-                causes.push(match_not_supported(rv_match, r#""NotOlderThan""#));
-            }
-            if !self.continue_token.is_empty() {
-                causes.push(match_forbidden("resourceVersionMatch is forbidden when continue is provided"));
-            }
-        }
-    }
-}
-
-/// `""` and `"0"` are zero; leading zeros are allowed, a sign is not.
-fn parse_revision(text: &str) -> Result<ResourceVersion, String> {
-    if text.is_empty() {
-        return Ok(ResourceVersion::ZERO);
-    }
-    strconv::parse_uint(text.as_bytes())
-        .map(ResourceVersion)
-        .map_err(|error| format!("resourceVersion: Invalid value: {}: {error}", strconv::quote(text.as_bytes())))
-}
-
-fn bad_request(message: impl Into<String>) -> Box<Status> {
-    Box::new(errors::bad_request(message))
-}
-
-fn match_forbidden(detail: &str) -> StatusCause {
-    forbidden("resourceVersionMatch", detail)
-}
-
-fn forbidden(field: &str, detail: &str) -> StatusCause {
-    StatusCause { reason: "FieldValueForbidden".into(), message: format!("Forbidden: {detail}"), field: field.into() }
-}
-
-fn match_not_supported(value: &str, supported: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueNotSupported".into(),
-        message: format!("Unsupported value: {}: supported values: {supported}", strconv::json_quote(value)),
-        field: "resourceVersionMatch".into(),
     }
 }
 

@@ -30,17 +30,9 @@ fn decodes_every_option() {
 }
 
 #[test]
-fn numbers_that_do_not_parse_are_refused_in_the_apiservers_order() {
-    for (query, number, why) in [
-        ("limit=abc", "abc", "invalid syntax"),
-        ("limit=", "", "invalid syntax"),
-        ("timeoutSeconds", "", "invalid syntax"),
-        ("limit=x&timeoutSeconds=y", "y", "invalid syntax"),
-        ("limit=9223372036854775808", "9223372036854775808", "value out of range"),
-        ("limit=%ff", "\\xff", "invalid syntax"),
-    ] {
-        let want = bad_request(format!("strconv.ParseInt: parsing \"{number}\": {why}"));
-        assert_eq!(ListOptions::decode(query), Err(want), "{query}");
+fn numbers_that_do_not_parse_are_invalid() {
+    for query in ["limit=abc", "limit=", "timeoutSeconds", "limit=9223372036854775808", "limit=1.5", "limit=%ff"] {
+        assert_eq!(ListOptions::decode(query), Err(Invalid), "{query}");
     }
 }
 
@@ -69,21 +61,11 @@ fn a_watch_for_the_state_is_defaulted_to_initial_events() {
 }
 
 #[test]
-fn refusals_of_combinations_are_one_status() {
-    let status = options("sendInitialEvents=true").validate().unwrap_err();
-    assert_eq!(
-        status.to_json(),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}"#
-    );
+fn combinations() {
+    assert_eq!(options("sendInitialEvents=true").validate(), Err(Invalid));
     let mut defaulted = options("watch=1&continue=x");
     defaulted.set_defaults();
-    assert!(
-        defaulted
-            .validate()
-            .unwrap_err()
-            .message
-            .ends_with("resourceVersionMatch is forbidden when continue is provided")
-    );
+    assert_eq!(defaulted.validate(), Err(Invalid));
     for fine in ["watch=1&resourceVersion=5&continue=x&limit=1", "allowWatchBookmarks=1", "limit=-1", "watch=1"] {
         let mut fine = options(fine);
         fine.set_defaults();
@@ -110,37 +92,16 @@ fn a_list_names_its_state() {
     ] {
         assert_eq!(options(query).list_revision(), Ok(want), "{query}");
     }
-    for (query, message) in [
-        (
-            "resourceVersion=abc".into(),
-            r#"invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax"#,
-        ),
-        (
-            "resourceVersion=-1&limit=1".into(),
-            r#"invalid resource version: resourceVersion: Invalid value: "-1": strconv.ParseUint: parsing "-1": invalid syntax"#,
-        ),
-        (
-            "continue=!!!&resourceVersion=5".into(),
-            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
-        ),
-        (
-            format!("continue={}&resourceVersion=5", token.encode()),
-            "specifying resource version is not allowed when using continue",
-        ),
+    for query in [
+        "resourceVersion=abc",
+        "resourceVersion=-1&limit=1",
+        "resourceVersion=%2B1",
+        "resourceVersion=18446744073709551616",
+        "continue=!!!&resourceVersion=5",
+        &format!("continue={}&resourceVersion=5", token.encode()),
     ] {
-        assert_eq!(options(&query).list_revision(), Err(bad_request(message)), "{query}");
+        assert_eq!(options(query).list_revision(), Err(Invalid), "{query}");
     }
-}
-
-#[test]
-fn a_bad_revision_of_a_get_or_watch_is_a_server_error_without_reason() {
-    let status = options("watch=1&resourceVersion=abc").revision().unwrap_err();
-    assert_eq!(
-        status.to_json(),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax","code":500}"#
-    );
-    assert_eq!(options("resourceVersion=12").revision(), Ok(ResourceVersion(12)));
-    assert_eq!(options("").revision(), Ok(ResourceVersion::ZERO));
 }
 
 // === the recorded vectors ===
@@ -181,22 +142,7 @@ fn check_validation(input: &str, outcome: &[&str]) {
             _ => panic!("unknown option in {input}"),
         }
     }
-    let got = match options.validate() {
-        Ok(()) => vec!["OK".to_owned()],
-        Err(status) => {
-            assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"), "{input}");
-            let causes = status.details.unwrap().causes.into_iter().map(|cause| {
-                let kind = match cause.reason.as_str() {
-                    "FieldValueForbidden" => "Forbidden",
-                    "FieldValueNotSupported" => "Unsupported value",
-                    other => panic!("{input}: {other}"),
-                };
-                format!("CAUSE reason={kind} message={} field={}", cause.message, cause.field)
-            });
-            std::iter::once(format!("MSG: {}", status.message)).chain(causes).collect()
-        }
-    };
-    assert_eq!(got, outcome, "{input}");
+    assert_eq!(options.validate().is_ok(), outcome == ["OK"], "{input}");
 }
 
 fn check_text(line: &str) {
@@ -205,22 +151,16 @@ fn check_text(line: &str) {
         (before, serde_json::from_str::<String>(quoted).unwrap())
     });
     match parsed {
-        Some((before, value)) if before.starts_with("resourceVersion: ") => {
-            assert_eq!(parse_revision(&value), Err(line.into()));
+        Some((before, value)) if before.ends_with("strconv.ParseUint: ") => {
+            assert_eq!(strconv::parse_uint(&value), None, "{line}");
         }
-        Some(("strconv.ParseUint: ", value)) => assert_eq!(strconv::parse_uint(value.as_bytes()), Err(line.into())),
-        Some(("strconv.ParseInt: ", value)) => assert_eq!(strconv::parse_int(value.as_bytes()), Err(line.into())),
+        Some(("strconv.ParseInt: ", value)) => assert_eq!(strconv::parse_int(value.as_bytes()), None, "{line}"),
         Some(_) => panic!("not understood: {line}"),
         None if line.starts_with('{') => check_token(line),
+        // Token, the bytes it holds (none if it is no base64), and Go's error of reading them.
         None => {
-            // Token, the bytes it holds (none if it is no base64), and the error of reading them.
-            let (token, rest) = line.split_once(' ').unwrap();
-            let error = if rest.starts_with("illegal base64") { rest } else { rest.split_once(' ').unwrap().1 };
-            let error = match error {
-                "<nil>" => "server does not recognize this encoded version ",
-                error => error,
-            };
-            assert_eq!(ContinueToken::decode(token), Err(format!("continue key is not valid: {error}")), "{line}");
+            let (token, _) = line.split_once(' ').unwrap();
+            assert_eq!(ContinueToken::decode(token), Err(Invalid), "{line}");
         }
     }
 }

@@ -11,14 +11,6 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
-/// Group, version and kind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Gvk {
-    pub group: Arc<str>,
-    pub version: Arc<str>,
-    pub kind: Arc<str>,
-}
-
 /// The wire encoding a cache holds its objects in. Each needs a reflector of its own: transcoding would lose fields
 /// that no schema here knows, and only the apiserver can print the rows of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,11 +126,5 @@ impl fmt::Display for Gvr {
 impl fmt::Debug for Gvr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl Gvk {
-    pub fn new(group: &str, version: &str, kind: &str) -> Self {
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 }

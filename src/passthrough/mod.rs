@@ -23,8 +23,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub use away::warn;
 pub use error::ForwardError;
-pub use forward::{Answer, Forward, ForwardConfig, ForwardMetrics, Sender};
-pub use headers::wants_upgrade;
+pub use forward::{Forward, ForwardConfig, ForwardMetrics, Sender};
 pub use identity::{LendIdentity, has_own_credentials};
 pub use observe::RevisionObserver;
 pub use tunnel::Tunnel;

@@ -73,11 +73,6 @@ impl CompiledFields {
             })
     }
 
-    /// The value an exact term requires of the field with this label.
-    pub fn pins(&self, label: &str) -> Option<&str> {
-        self.terms.iter().find(|term| term.is_exact() && &*term.label == label).map(|term| &*term.value)
-    }
-
     /// The value an exact term requires of the field the apiserver keeps a trigger for.
     pub fn trigger(&self) -> Option<&str> {
         self.exact(Source::Field(self.trigger?))

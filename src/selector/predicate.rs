@@ -83,23 +83,6 @@ impl Predicate {
         self.fields.trigger()
     }
 
-    /// The exact value that every selected object has in the field with this label.
-    pub fn pins_field(&self, label: &str) -> Option<&str> {
-        match label {
-            "metadata.name" => self.scope.name.as_deref(),
-            "metadata.namespace" => self.scope.namespace.as_deref(),
-            label => self.fields.pins(label),
-        }
-        .or_else(|| self.shared_pin(label))
-    }
-
-    /// The value that all alternatives agree on.
-    fn shared_pin(&self, label: &str) -> Option<&str> {
-        let (first, rest) = self.any_of.as_deref()?.split_first()?;
-        let value = first.pins_field(label)?;
-        rest.iter().all(|clause| clause.pins_field(label) == Some(value)).then_some(value)
-    }
-
     /// Whether every object selected here is also selected by `other`. Conservative: says no where only a look beyond
     /// single terms could tell.
     pub fn implies(&self, other: &Self) -> bool {

@@ -237,8 +237,7 @@ fn built_in_tables() {
         assert!(compile(&resource, "metadata.name=x").is_ok(), "{plural}");
         assert_eq!(compile(&resource, "metadata.namespace=x").is_ok(), namespace, "{plural}");
         for field in &*table.labels {
-            let compiled = compile(&resource, &format!("{}=x", field.label)).unwrap();
-            assert_eq!(compiled.pins(&field.label), Some("x"), "{plural} {}", field.label);
+            compile(&resource, &format!("{}=x", field.label)).unwrap();
         }
         let trigger = table.trigger.map(|trigger| &*table.labels[trigger].label);
         let triggers = matches!(plural, "pods" | "resourceslices");
@@ -328,7 +327,6 @@ fn exact_names_narrow_the_scope() {
     assert_eq!(p.scope, scope(Some("a"), Some("x")));
     assert!(p.is_scope_only() && !p.is_everything() && !p.matches_nothing());
     assert_eq!(p, Predicate::scoped(scope(Some("a"), Some("x"))));
-    assert_eq!((p.pins_field("metadata.name"), p.pins_field("metadata.namespace")), (Some("x"), Some("a")));
 
     let p = predicate(&pods(), Scope::namespace("a"), "", "metadata.namespace!=b,metadata.name!=x");
     assert_eq!((p.scope.clone(), p.is_scope_only()), (Scope::namespace("a"), false));
@@ -365,10 +363,9 @@ fn what_can_not_be_matches_nothing() {
 }
 
 #[test]
-fn triggers_and_pins() {
+fn triggers() {
     let p = predicate(&pods(), Scope::all(), "", "spec.nodeName=n1,status.phase!=Running");
-    assert_eq!((p.trigger(), p.pins_field("spec.nodeName")), (Some("n1"), Some("n1")));
-    assert_eq!(p.pins_field("status.phase"), None);
+    assert_eq!(p.trigger(), Some("n1"));
     assert_eq!(predicate(&pods(), Scope::all(), "", "spec.nodeName!=n1").trigger(), None);
     assert_eq!(predicate(&widgets(true), Scope::all(), "", "spec.color=red").trigger(), None);
 }

@@ -129,11 +129,6 @@ impl Clause {
     pub(super) fn implies(&self, other: &Predicate) -> bool {
         self.matches_nothing() || self.plain.implies(other)
     }
-
-    /// The exact value that every selected object has in the field with this label.
-    pub(super) fn pins_field(&self, label: &str) -> Option<&str> {
-        self.plain.pins_field(label)
-    }
 }
 
 // === impl Predicate ===

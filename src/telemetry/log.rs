@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt as lines, registry, reload};
+use tracing_subscriber::{Layer, fmt as lines, registry};
 
 use super::otel::Otel;
 use super::trace;
@@ -28,12 +28,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// Changes the filter of a running process. Cloning shares it.
-#[derive(Clone)]
-pub struct LogHandle {
-    reload: reload::Handle<EnvFilter, registry::Registry>,
 }
 
 /// Puts the current trace and span behind a line, under the names that OpenTelemetry gives them.
@@ -57,14 +51,12 @@ impl LogConfig {
     ///
     /// # Errors
     /// The filter cannot be understood, or somebody else writes log lines already.
-    pub fn install(&self, otel: &Otel) -> Result<LogHandle, String> {
-        let (subscriber, handle) = self.subscriber(otel)?;
-        subscriber.try_init().map_err(|error| error.to_string())?;
-        Ok(handle)
+    pub fn install(&self, otel: &Otel) -> Result<(), String> {
+        self.subscriber(otel)?.try_init().map_err(|error| error.to_string())
     }
 
-    fn subscriber(&self, otel: &Otel) -> Result<(impl Subscriber + Send + Sync + 'static, LogHandle), String> {
-        let (filter, reload) = reload::Layer::new(parse_filter(&self.filter)?);
+    fn subscriber(&self, otel: &Otel) -> Result<impl Subscriber + Send + Sync + 'static, String> {
+        let filter = parse_filter(&self.filter)?;
         // Whoever gives no hint is taken to want everything: each of the HTTP library's many spans would be made.
         let no_spans = filter_fn(|metadata| metadata.target() != trace::SPANS).with_max_level_hint(LevelFilter::TRACE);
         let written = lines::layer().with_writer(std::io::stderr);
@@ -93,8 +85,7 @@ impl LogConfig {
         let on = spans.is_some();
         let (most, wanted) = if on { (LevelFilter::INFO, trace::SPANS) } else { (LevelFilter::OFF, "") };
         let spans = spans.with_filter(filter_fn(move |metadata| metadata.target() == wanted).with_max_level_hint(most));
-        let subscriber = registry().with(written.with_filter(filter.and(no_spans))).with(spans);
-        Ok((subscriber, LogHandle { reload }))
+        Ok(registry().with(written.with_filter(filter.and(no_spans))).with(spans))
     }
 }
 
@@ -115,17 +106,6 @@ where
             Some(open) => writeln!(writer, "{open},\"trace_id\":\"{trace}\",\"span_id\":\"{span}\"}}"),
             None => writeln!(writer, "{line} trace_id={trace} span_id={span}"),
         }
-    }
-}
-
-// === impl LogHandle ===
-
-impl LogHandle {
-    /// # Errors
-    /// The filter cannot be understood; the one in force stays.
-    pub fn set_filter(&self, text: &str) -> Result<(), String> {
-        let filter = parse_filter(text)?;
-        self.reload.reload(filter).map_err(|error| error.to_string())
     }
 }
 
@@ -177,7 +157,7 @@ mod tests {
     #[test]
     fn unwanted_callsites_are_switched_off_for_good() {
         let log = LogConfig { filter: "info".into(), format: LogFormat::Text };
-        let (subscriber, _handle) = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
+        let subscriber = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
         assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
         for unwanted in [&HTTP_LIBRARY, &DEPENDENCY, &EXPORTED] {
             assert!(subscriber.register_callsite(unwanted).is_never(), "{unwanted:?}");

@@ -8,6 +8,6 @@ pub mod otel;
 mod process;
 pub mod trace;
 
-pub use log::{LogConfig, LogFormat, LogHandle};
-pub use metrics::{CONTENT_TYPE, Metrics, names};
+pub use log::{LogConfig, LogFormat};
+pub use metrics::{CONTENT_TYPE, Metrics};
 pub use process::resident_bytes;

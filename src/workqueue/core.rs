@@ -68,8 +68,6 @@ pub(super) struct Core<K> {
     willing: BTreeSet<(usize, u64, WorkerId)>,
     sequence: u64,
     draining: bool,
-    /// Told when nothing is in anybody's hands any more.
-    pub(super) idle: Arc<Notify>,
     held: usize,
     totals: QueueStats,
 }
@@ -149,7 +147,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             willing: BTreeSet::new(),
             sequence: 0,
             draining: false,
-            idle: Arc::default(),
             held: 0,
             totals: QueueStats::default(),
         }
@@ -218,7 +215,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             self.settle(key);
         }
         self.dispatch();
-        self.tell_idle();
     }
 
     /// The next key of this worker. It is in its hands from here on, and what is added later comes again.
@@ -269,7 +265,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         } else if let Some(worker) = self.workers.get(&id).filter(|worker| worker.leaving) {
             worker.notify.notify_one();
         }
-        self.tell_idle();
         Ok(())
     }
 
@@ -289,7 +284,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
         self.willing.clear();
         self.wake_all();
-        self.tell_idle();
     }
 
     /// From now on this worker takes nothing; what it has not fetched goes to others, and it has ended when it has
@@ -307,11 +301,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
 
     pub(super) fn holds(&self, id: WorkerId, key: &K) -> bool {
         self.workers.get(&id).is_some_and(|worker| worker.held.contains(key))
-    }
-
-    /// Keys in anybody's hands.
-    pub(super) fn held(&self) -> usize {
-        self.held
     }
 
     pub(super) fn stats(&self, now: Instant) -> QueueStats {
@@ -434,12 +423,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         let Some(worker) = self.workers.get(&id) else { return };
         if !self.draining && !worker.leaving && worker.load() < worker.credit {
             self.willing.insert(worker.rank(id));
-        }
-    }
-
-    fn tell_idle(&self) {
-        if self.held == 0 {
-            self.idle.notify_waiters();
         }
     }
 

@@ -10,9 +10,8 @@ mod limiter;
 mod metrics;
 mod queue;
 
-pub use core::{Handed, NotHeld, Outcome, Why};
+pub use core::{Handed, Outcome, Why};
 pub use level::{Deleted, Full, Level, State};
-pub use limiter::LimiterConfig;
 pub use metrics::{Histogram, QueueStats};
 pub use queue::{WorkQueue, Worker};
 

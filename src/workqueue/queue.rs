@@ -69,21 +69,6 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.core.lock().drain();
     }
 
-    /// Waits until nothing is in anybody's hands.
-    pub async fn drained(&self) {
-        let idle = self.core.lock().idle.clone();
-        loop {
-            let told = idle.notified();
-            tokio::pin!(told);
-            // Before the look: what is told after it is not missed.
-            told.as_mut().enable();
-            if self.core.lock().held() == 0 {
-                return;
-            }
-            told.await;
-        }
-    }
-
     pub fn stats(&self) -> QueueStats {
         let mut core = self.core.lock();
         let now = Instant::now();
@@ -156,10 +141,6 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     /// Takes nothing any more: its end comes when it has answered for what it holds.
     pub fn retire(&self) {
         self.queue.core.lock().retire(self.id);
-    }
-
-    pub fn queue(&self) -> &WorkQueue<K> {
-        &self.queue
     }
 
     fn take(&self) -> Taken<K> {

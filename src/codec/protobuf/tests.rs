@@ -286,13 +286,14 @@ fn oracle_status(status: &Status) -> oracle::Status {
 
 #[test]
 fn errors_as_bodies_and_in_streams() {
-    let token = crate::meta::ContinueToken { rv: 17, start: "/default/a".into() };
+    let mut paged = errors::expired_watch(1, 2);
+    "next".clone_into(&mut paged.metadata.continue_token);
     let mut details = StatusDetails { uid: "u".into(), ..Default::default() };
     details.name = "<x>".into();
     for status in [
         errors::not_found(&Gvr::new("apps", "v1", "deployments"), "web"),
         errors::too_large_resource_version(9, 5),
-        errors::expired_continue(&token),
+        paged,
         errors::expired_watch(1, 2),
         errors::resource_not_found(),
         Status::failure(500, "", "odd").with_details(details),
@@ -357,7 +358,7 @@ fn a_list_has_bounds_and_an_end() {
     }
     assert!(decode_list(&[&whole[..], b"x"].concat(), &[], 1 << 20).is_err());
     assert!(decode_list(b"{\"kind\":\"PodList\"}", &[], 1 << 20).is_err());
-    let error = envelope("v1", "Status", &oracle_status(&errors::expired_list()));
+    let error = envelope("v1", "Status", &oracle_status(&errors::expired_watch(1, 2)));
     assert!(decode_list(&error, &[], 1 << 20).is_err(), "no revision");
     // An item that reaches out of its list.
     let mut bad = whole.clone();

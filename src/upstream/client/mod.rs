@@ -244,12 +244,6 @@ impl Upstream {
         &self.inner.via
     }
 
-    /// Reads the credentials anew unless that was done a moment ago. True when newer ones than before are in use now.
-    pub async fn renew_credentials(&self) -> bool {
-        let seen = self.inner.current.load().number;
-        self.renew(seen).await
-    }
-
     /// Whether the server of an API group has refused a watch-list within this time.
     pub(super) fn refuses_watch_list(&self, group: &str, within: Duration) -> bool {
         self.inner.refusals.lock().get(group).is_some_and(|at| at.elapsed() < within)
