@@ -3,7 +3,7 @@
 # checkout of HEAD in a directory of its own, from nothing, with a target directory, a cargo home, a time zone, a locale
 # and a umask of its own, and later than the other. What the compilers are is not varied: see Dockerfile.
 #
-#   build/compare.sh [--profile release|dev]
+#   build/compare.sh [--profile image|dev]
 set -euo pipefail
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.."
 

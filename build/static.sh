@@ -2,7 +2,7 @@
 # Builds informerd as one file that needs nothing beside it: linked statically with musl, whose resolver reads
 # /etc/resolv.conf and /etc/hosts by itself. The image (see Dockerfile) and the tests are built by this script.
 #
-#   build/static.sh [--profile release|dev] FILE
+#   build/static.sh [--profile image|dev] FILE
 #
 # FILE is written. The same sources give the same bytes wherever the checkout, the cargo home and the target directory
 # are: versions come from Cargo.lock and rust-toolchain.toml, and paths are left out.
@@ -13,14 +13,14 @@ die() {
 	exit 1
 }
 
-profile=release
+profile=image
 if [ "${1:-}" = --profile ]; then
 	profile=${2:-}
 	shift 2 || die "--profile needs a name"
 fi
-[ $# = 1 ] || die "usage: build/static.sh [--profile release|dev] FILE"
+[ $# = 1 ] || die "usage: build/static.sh [--profile image|dev] FILE"
 case $profile in
-release) directory=release ;;
+image) directory=image ;;
 dev) directory=debug ;;
 *) die "no such profile: $profile" ;;
 esac
