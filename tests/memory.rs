@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "memory/calls.rs"]
+mod calls;
 #[path = "memory/load.rs"]
 mod load;
 mod support;
 
 use std::time::Duration;
 
+use calls::{Connection, Heard};
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
 use informerd_sim::{Server, Verb};
@@ -103,14 +106,7 @@ async fn lists_are_forwarded_and_shared_in_128_mib() {
     let limited = Limited::start(&server, 128 * MIB, &[]).await;
     let refused = lists_at_once(&server, &limited.url, 8, 4).await;
     limited.lives(&format!("lists, {refused} refused")).await;
-    // Nothing is left in the account.
-    for _ in 0..600 {
-        if limited.metric("informerd_bodies_bytes").await == 0.0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{}", limited.said_of_memory().await);
+    accounted_for(&limited).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,13 +122,14 @@ async fn everything_at_once_in_64_mib() {
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_lists_that_nobody_takes_in_64_mib() {
     let server = filled(2, 300).start().await.unwrap();
-    let limited = Limited::start(&server, 64 * MIB, &[]).await;
+    let limited = Limited::start(&server, 64 * MIB, &["--limits-write-stall-timeout", "20s"]).await;
     let open = stalled_calls(&limited.url, 2, 100).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     limited.lives(&format!("{} calls are open", open.len())).await;
     assert!(open.len() >= 20, "{}: {}", open.len(), limited.said_of_memory().await);
     // Who takes his list gets all of it, in whatever messages.
-    let mut last = open.into_iter().next().unwrap();
+    let mut open = open.into_iter();
+    let mut last = open.next().unwrap();
     let mut objects = 0;
     while let Some(message) = last.message().await.unwrap() {
         if let Some(v1::list_response::Part::Chunk(chunk)) = message.part {
@@ -141,6 +138,112 @@ async fn grpc_lists_that_nobody_takes_in_64_mib() {
     }
     assert_eq!(objects, 300);
     limited.lives("afterwards").await;
+    // Who never takes it is cut off, and told so.
+    accounted_for(&limited).await;
+    let mut cut = open.next().unwrap();
+    let status = loop {
+        match cut.message().await {
+            Ok(message) => assert!(message.is_some(), "it was cut"),
+            Err(status) => break status,
+        }
+    };
+    // A message of which a part was sent ends by the reset that stands for that code.
+    let is_reset = format!("{status:?}").contains("ENHANCE_YOUR_CALM");
+    assert!(is_reset || status.code() == tonic::Code::ResourceExhausted, "{status:?}");
+}
+
+/// Calls over so many connections, as many over each. All are begun before an answer is waited for.
+async fn calls(
+    url: &str,
+    connections: usize,
+    each: usize,
+    is_all: bool,
+    request: impl Fn(usize) -> (&'static str, bytes::Bytes),
+) -> (Vec<Connection>, Heard) {
+    let mut open = Vec::new();
+    for connection in 0..connections {
+        let mut opened = Connection::open(url).await;
+        for call in 0..each {
+            let (method, sent) = request(connection * each + call);
+            opened.call(method, sent, is_all).await;
+        }
+        open.push(opened);
+    }
+    let mut all = Heard::default();
+    for heard in futures_util::future::join_all(open.iter_mut().map(Connection::hear)).await {
+        all.begun.extend(heard.begun);
+        all.refused.extend(heard.refused);
+        all.silent += heard.silent;
+    }
+    let codes = [tonic::Code::ResourceExhausted, tonic::Code::InvalidArgument];
+    assert!(all.refused.iter().all(|code| codes.contains(code)), "{:?}", all.refused);
+    (open, all)
+}
+
+/// Waits until nothing is left in the account.
+async fn accounted_for(limited: &Limited) {
+    for _ in 0..600 {
+        if limited.metric("informerd_bodies_bytes").await == 0.0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{}", limited.said_of_memory().await);
+}
+
+/// What clients that are known, or trusted, can make a small process take in: messages that do not end, that say what the
+/// client holds, and whose two bytes become a hundred.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_grpc_requests_in_64_mib() {
+    let server = filled(1, 20).start().await.unwrap();
+    let limited = Limited::start(&server, 64 * MIB, &[]).await;
+    let part = calls::watch_with_known(70_000).slice(..3 * MIB);
+    let (held, heard) = calls(&limited.url, 16, 8, false, |_| ("Objects/Watch", part.clone())).await;
+    limited.lives(&format!("messages that do not end, {} refused", heard.refused.len())).await;
+    assert!(heard.refused.len() > 100 && heard.begun.is_empty(), "{heard:?}");
+    drop(held);
+    accounted_for(&limited).await;
+
+    let whole = calls::watch_with_known(5000);
+    let (held, heard) = calls(&limited.url, 12, 4, true, |_| ("Objects/Watch", whole.clone())).await;
+    let refused = heard.refused.len();
+    limited.lives(&format!("what clients hold, {} watches, {refused} refused", heard.begun.len())).await;
+    drop((held, heard));
+    accounted_for(&limited).await;
+
+    let filters = calls::list_of_filters(MIB);
+    let (held, heard) = calls(&limited.url, 8, 2, false, |_| ("Objects/List", filters.clone())).await;
+    limited.lives("messages of many parts").await;
+    assert_eq!((heard.refused.len(), heard.begun.len(), heard.silent), (16, 0, 0));
+    drop(held);
+    accounted_for(&limited).await;
+
+    // Whoever asks for little is served.
+    let (_held, heard) = calls(&limited.url, 1, 1, true, |_| ("Objects/Watch", calls::watch_with_known(10))).await;
+    assert_eq!(heard.begun.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_gets_that_nobody_takes_in_64_mib() {
+    let mut builder = Server::builder();
+    for object in 0..4 {
+        builder = builder.object(large("n0", &format!("m{object}"), MIB / 2));
+    }
+    let server = builder.start().await.unwrap();
+    let limited = Limited::start(&server, 64 * MIB, &["--limits-write-stall-timeout", "3s"]).await;
+    let get = |call: usize| ("Objects/Get", calls::get("n0", &format!("m{}", call % 4)));
+    // The cache is there.
+    let (_, heard) = calls(&limited.url, 1, 1, true, get).await;
+    assert_eq!(heard.begun.len(), 1);
+    let (held, heard) = calls(&limited.url, 30, 10, true, get).await;
+    limited.lives(&format!("{} gets, {} refused", heard.begun.len(), heard.refused.len())).await;
+    assert!(heard.begun.len() >= 5 && heard.silent == 0, "{heard:?}");
+    // They are given up.
+    accounted_for(&limited).await;
+    limited.lives("afterwards").await;
+    let (_held, again) = calls(&limited.url, 1, 1, true, get).await;
+    assert_eq!(again.begun.len(), 1);
+    drop((held, heard));
 }
 
 fn pod(name: &str, bytes: usize) -> serde_json::Value {

@@ -166,6 +166,11 @@ impl Collector for Memory {
         for (name, help, value) in [
             ("informerd_caches_recalled", "Caches given up because memory was short", self.budget.recalls()),
             ("informerd_bodies_refused", "Requests refused because memory was short", self.ledger.refused()),
+            (
+                "informerd_memory_purges",
+                "Times that freed memory was given back to the system at once",
+                self.pressure.purges(),
+            ),
         ] {
             let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(counter)?;

@@ -1,12 +1,16 @@
 //! How messages become bytes: prost's encoding in buffers of their own size. The library's codec keeps 8 KiB for each
-//! call, most of what a silent watch would hold, and lets the buffer of a large message grow by doubling.
+//! call, most of what a silent watch would hold, and lets the buffer of a large message grow by doubling. And how bytes become
+//! messages: what those will hold is accounted for first.
 
 use std::marker::PhantomData;
 
 use prost::Message;
+use prost::bytes::Buf;
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
+
+use super::intake::Intake;
 
 /// What a call holds that waits for its client's next message.
 const READING: usize = 1 << 10;
@@ -20,6 +24,13 @@ pub struct ExactCodec<T, U>(PhantomData<(T, U)>);
 
 #[derive(Debug)]
 pub struct ExactEncoder<T>(PhantomData<T>);
+
+#[derive(Debug)]
+pub struct CountedDecoder<U> {
+    inner: ProstDecoder<U>,
+    /// Of the call whose requests these are; a client has none.
+    intake: Option<Intake>,
+}
 
 // === impl ExactCodec ===
 
@@ -37,14 +48,14 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ExactEncoder<T>;
-    type Decoder = ProstDecoder<U>;
+    type Decoder = CountedDecoder<U>;
 
     fn encoder(&mut self) -> ExactEncoder<T> {
         ExactEncoder(PhantomData)
     }
 
-    fn decoder(&mut self) -> ProstDecoder<U> {
-        ProstDecoder::new(BufferSettings::new(READING, TOGETHER))
+    fn decoder(&mut self) -> CountedDecoder<U> {
+        CountedDecoder { inner: ProstDecoder::new(BufferSettings::new(READING, TOGETHER)), intake: Intake::current() }
     }
 }
 
@@ -61,5 +72,24 @@ impl<T: Message> Encoder for ExactEncoder<T> {
 
     fn buffer_settings(&self) -> BufferSettings {
         BufferSettings::new(WRITING, TOGETHER)
+    }
+}
+
+// === impl CountedDecoder ===
+
+impl<U: Message + Default> Decoder for CountedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        if let Some(intake) = &self.intake {
+            // The library has the whole message in one piece.
+            intake.decode(buf.chunk())?;
+        }
+        self.inner.decode(buf)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.inner.buffer_settings()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use prost::Message;
+
 use super::pb::v1;
 use super::render::Rendering;
 use super::status::Error;
@@ -14,6 +16,11 @@ const MAX_FILTERS: usize = 256;
 const MAX_NAMESPACES: usize = 64;
 /// Names and index values of one selection.
 const MAX_VALUES: usize = 4096;
+/// Bytes of the selectors, names and values of one selection, in each of the namespaces that it names.
+const MAX_TEXT: usize = 1 << 20;
+/// What a filter and a value hold besides their text.
+const FILTER: usize = 256;
+const VALUE: usize = 32;
 
 /// # Errors
 /// INVALID_ARGUMENT without a version or a name.
@@ -43,8 +50,9 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
         return Err(Error::invalid(format!("a selection has at most {MAX_FILTERS} filters and {MAX_VALUES} values")));
     }
     let mut filters = Vec::with_capacity(selection.filters.len());
+    let mut room = MAX_TEXT;
     for filter in selection.filters.iter().map(filter) {
-        by_namespace(filter?, &mut filters);
+        by_namespace(filter?, &mut filters, &mut room)?;
     }
     // What asks for nothing selects everything, and is authorized as that.
     if filters.is_empty() {
@@ -66,18 +74,46 @@ fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
     })
 }
 
-/// A filter with a few namespaces is one for each: so it is authorized, too.
-fn by_namespace(filter: Filter, into: &mut Vec<Filter>) {
+/// A filter with a few namespaces is one for each: so it is authorized, too. Takes the text of all of them from `room`.
+fn by_namespace(filter: Filter, into: &mut Vec<Filter>, room: &mut usize) -> Result<(), Error> {
     let of = filter.index.iter().position(|(key, _)| *key == IndexKey::Namespace);
-    match of.map(|at| filter.index[at].1.len()) {
-        Some(count) if count <= MAX_NAMESPACES && filter.namespace.is_none() => {}
-        _ => return into.push(filter),
-    }
+    let at = of.filter(|&at| filter.namespace.is_none() && filter.index[at].1.len() <= MAX_NAMESPACES);
     let mut rest = filter;
-    let namespaces = of.map_or_else(Vec::new, |at| rest.index.remove(at).1);
+    let namespaces = at.map(|at| rest.index.remove(at).1);
+    let text = text(&rest).saturating_mul(namespaces.as_ref().map_or(1, Vec::len));
+    *room = room.checked_sub(text).ok_or_else(|| {
+        let message =
+            format!("the selectors and values of a selection have at most {MAX_TEXT} bytes, for each namespace");
+        Error::invalid(message)
+    })?;
+    let Some(namespaces) = namespaces else {
+        into.push(rest);
+        return Ok(());
+    };
     for namespace in namespaces {
         into.push(Filter { namespace: Some(namespace.into()), ..rest.clone() });
     }
+    Ok(())
+}
+
+/// Bytes of what a filter says.
+fn text(filter: &Filter) -> usize {
+    let keys = filter.index.iter().filter_map(|(key, _)| match key {
+        IndexKey::Label(key) | IndexKey::Field(key) => Some(key),
+        IndexKey::Namespace | IndexKey::OwnerUid => None,
+    });
+    let values = filter.index.iter().flat_map(|(_, values)| values).chain(&filter.names);
+    let selectors = [&filter.label_selector, &filter.field_selector];
+    keys.chain(values).chain(selectors).map(String::len).sum()
+}
+
+/// Bytes that a selection holds while it is read: as it was sent, and as it is understood, once more for its requirements.
+pub(super) fn held(sent: Option<&v1::Selection>, selection: &Selection) -> usize {
+    let of = |filter: &Filter| {
+        let values = filter.names.len() + filter.index.iter().map(|(_, values)| values.len()).sum::<usize>();
+        FILTER + VALUE * values + 2 * text(filter)
+    };
+    sent.map_or(0, Message::encoded_len) + selection.filters.iter().map(of).sum::<usize>()
 }
 
 fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {

@@ -4,13 +4,16 @@
 //! apiserver from here: what the caches cannot answer is refused with a reason ([`status`] has the table).
 
 mod access;
+mod answer;
 mod cache;
 mod codec;
 mod conflate;
 mod convert;
+mod cost;
 mod deadline;
 mod feed;
 mod health;
+mod intake;
 mod list;
 mod metrics;
 mod objects;

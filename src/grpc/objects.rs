@@ -8,6 +8,7 @@ use std::time::Duration;
 use tonic::{Request, Response, Status};
 
 use super::access::{self, Grants, Verb};
+use super::answer::Taken;
 use super::convert;
 use super::list::ListStream;
 use super::metrics::GrpcMetrics;
@@ -70,17 +71,24 @@ impl ObjectsService for Objects {
             return Err(Error::invalid("a get names one object").into());
         };
         let (namespace, name) = (filter.namespace.as_deref().unwrap_or_default(), filter.names.concat());
-        let found = self.reads.state_of(&selection, at, stale).await.and_then(|state| {
-            let object = state.get(&gvr, namespace, &name)?;
+        let state = self.reads.state_of(&selection, at, stale).await;
+        let found = state.and_then(|state| Ok((state.get(&gvr, namespace, &name)?, state)));
+        let answer = found.map_err(|refusal| Error::refusal(&gvr, refusal)).and_then(|(object, state)| {
+            // As it is written, and as it is sent.
+            let held = self.ledger.lasting(2 * object.size());
+            let held = held.map_err(|_| Error::no_memory("there is no memory for the object"))?;
             let encoding = render::encoding(state.source.encoding()).into();
-            Ok(GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding })
+            let found = GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding };
+            Ok((found, held))
         });
-        match found {
-            Ok(found) => {
+        match answer {
+            Ok((found, held)) => {
                 grants.complete();
-                Ok(Response::new(found))
+                let mut response = Response::new(found);
+                response.extensions_mut().insert(Taken { held: Some(Arc::new(held)) });
+                Ok(response)
             }
-            Err(refusal) => Err(told(grants, Error::refusal(&gvr, refusal))),
+            Err(error) => Err(told(grants, error)),
         }
     }
 
@@ -92,7 +100,7 @@ impl ObjectsService for Objects {
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
         let grants = access::authorize(&caller, Verb::List, &selection).await?;
-        let room = match Room::of_list(&self.ledger) {
+        let room = match Room::of_list(&self.ledger, convert::held(request.selection.as_ref(), &selection)) {
             Ok(room) => room,
             Err(error) => return Err(told(grants, error)),
         };
@@ -109,7 +117,10 @@ impl ObjectsService for Objects {
         };
         let form = state.source.form.clone();
         let metrics = Arc::clone(&self.metrics);
-        Ok(Response::new(ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics)))
+        let list = ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics);
+        let mut response = Response::new(list);
+        response.extensions_mut().insert(Taken::default());
+        Ok(response)
     }
 
     type WatchStream = Watch;

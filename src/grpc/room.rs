@@ -18,14 +18,13 @@ pub(super) const SMALL: usize = 64 << 10;
 // === impl Room ===
 
 impl Room {
-    /// A quarter of what all answers may use is left to others: clients that take nothing of their lists are not cut off.
+    /// `asked` are bytes that what was asked for holds as long as the list.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: memory is short.
-    pub(super) fn of_list(ledger: &Ledger) -> Result<Self, Error> {
-        let is_left = ledger.used().saturating_add(SMALL) <= ledger.limit() / 4 * 3;
-        let small = is_left.then(|| ledger.reserve(SMALL)).and_then(Result::ok);
-        let small = small.ok_or_else(|| Error::no_memory("there is no memory for one more list"))?;
+    pub(super) fn of_list(ledger: &Ledger, asked: usize) -> Result<Self, Error> {
+        let small = ledger.lasting(SMALL + asked);
+        let small = small.map_err(|_| Error::no_memory("there is no memory for one more list"))?;
         Ok(Self { ledger: ledger.clone(), _small: small, large: None })
     }
 
@@ -46,7 +45,7 @@ mod tests {
     fn lists_go_on_in_small_messages_and_leave_a_quarter() {
         const MIB: usize = 1 << 20;
         let ledger = Ledger::new(4 * MIB, Pressure::default());
-        let mut rooms: Vec<_> = std::iter::from_fn(|| Room::of_list(&ledger).ok()).collect();
+        let mut rooms: Vec<_> = std::iter::from_fn(|| Room::of_list(&ledger, 0).ok()).collect();
         assert_eq!((rooms.len(), ledger.used()), (48, 3 * MIB));
         assert!(ledger.reserve(MIB).is_ok());
         assert_eq!(rooms[0].next(MIB), SMALL);

@@ -13,9 +13,11 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
 use super::access;
+use super::answer::{self, Taken};
 use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
+use super::intake::{self, Intake};
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects};
 use super::pb;
@@ -26,7 +28,7 @@ use super::queue::{Groups, Queue};
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
-use crate::memory::Ledger;
+use crate::memory::{Leashes, Ledger};
 use crate::reads::Reads;
 
 /// Any service, whatever its type: a future that names all of them would not be `Send` for every lifetime.
@@ -43,6 +45,8 @@ pub struct GrpcParts {
     /// Over how long the ends of open watches are spread when a drain starts.
     pub drain_spread: Duration,
     pub ledger: Ledger,
+    /// Gives up the answers that nobody takes.
+    pub leashes: Leashes,
     pub metrics: Arc<GrpcMetrics>,
 }
 
@@ -51,6 +55,8 @@ pub struct GrpcParts {
 pub struct Grpc {
     routes: Arc<[(&'static str, Routed)]>,
     drain: DrainWatch,
+    ledger: Ledger,
+    leashes: Leashes,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -58,18 +64,19 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, ledger, metrics } = parts;
+        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, ledger, leashes, metrics } =
+            parts;
         let objects = ObjectsServer::new(Objects {
             reads: reads.clone(),
             cluster,
             drain: drain.clone(),
             drain_spread,
-            ledger,
+            ledger: ledger.clone(),
             metrics: Arc::clone(&metrics),
         })
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-        let queue = QueueServer::new(Queue { groups })
+        let queue = QueueServer::new(Queue { groups, ledger: ledger.clone() })
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
         let cache = CacheServer::new(Cache { informers, drain: drain.clone() })
@@ -82,9 +89,11 @@ impl Grpc {
         ];
         let services = routes.iter().map(|(name, _)| *name).collect();
         let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });
+        // Open to all, so nothing is accounted for.
+        let health = health.max_decoding_message_size(intake::SMALL_REQUEST);
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
-        Self { routes: routes.into(), drain, metrics }
+        Self { routes: routes.into(), drain, ledger, leashes, metrics }
     }
 
     /// Answers one call. A failure is an answer too.
@@ -128,11 +137,31 @@ impl Grpc {
             if let Err(status) = entered {
                 return status.into_http();
             }
+            return self.accounted(routed.clone(), request).await;
         }
-        match routed.clone().oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
+        answered(routed.clone(), request).await
+    }
+
+    /// Answers a call whose requests and, where they wait to be taken, answers are accounted for.
+    async fn accounted(&self, routed: Routed, request: Request<Body>) -> Response<Body> {
+        let is_packed = request.headers().contains_key("grpc-encoding");
+        let intake = match Intake::new(&self.ledger, request.uri().path(), is_packed) {
+            Ok(intake) => intake,
+            Err(error) => return tonic::Status::from(error).into_http(),
+        };
+        let request = request.map(|body| intake.count(body));
+        let mut response = intake.during(answered(routed, request)).await;
+        match response.extensions_mut().remove::<Taken>() {
+            Some(taken) => response.map(|body| answer::leashed(body, taken, &self.leashes)),
+            None => response,
         }
+    }
+}
+
+async fn answered(routed: Routed, request: Request<Body>) -> Response<Body> {
+    match routed.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
 }
 
@@ -160,10 +189,12 @@ fn reflection() -> Vec<(&'static str, Routed)> {
     };
     let mut routes = Vec::new();
     // Descriptors that were just compiled can be read.
-    if let Ok(service) = builder().build_v1() {
+    if let Ok(service) = builder().build_v1().map(|service| service.max_decoding_message_size(intake::SMALL_REQUEST)) {
         routes.push((name(&service), BoxCloneSyncService::new(service)));
     }
-    if let Ok(service) = builder().build_v1alpha() {
+    if let Ok(service) =
+        builder().build_v1alpha().map(|service| service.max_decoding_message_size(intake::SMALL_REQUEST))
+    {
         routes.push((name(&service), BoxCloneSyncService::new(service)));
     }
     routes

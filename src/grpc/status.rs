@@ -259,6 +259,11 @@ impl From<Error> for Status {
     }
 }
 
+/// What the library says of a client's messages, in our words.
+pub(super) fn understood(status: Status) -> Status {
+    Error::of_library(&status).map_or(status, Status::from)
+}
+
 fn any(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }

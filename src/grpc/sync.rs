@@ -128,8 +128,7 @@ impl SyncStream {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => self.inbound = None,
                 Poll::Ready(Some(request)) => {
-                    let understood = |status: Status| Error::of_library(&status).map_or(status, Status::from);
-                    self.request(request.map_err(understood)?)?;
+                    self.request(request.map_err(status::understood)?)?;
                 }
             }
         }

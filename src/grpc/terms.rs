@@ -8,11 +8,12 @@ use tokio::time::Instant;
 
 use super::access::{self, Caller, Grants, Verb};
 use super::convert;
-use super::objects::Objects;
+use super::objects::{Objects, told};
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::status::Error;
 use super::token::TokenBase;
+use crate::memory::{Ledger, Reservation};
 use crate::meta::ResourceVersion;
 use crate::reads::plan::Freshness;
 use crate::reads::{At, Selection, WatchFrom};
@@ -24,8 +25,9 @@ pub(super) struct Terms {
     pub(super) tokens: TokenBase,
     pub(super) from: WatchFrom,
     pub(super) max_staleness: Option<Duration>,
-    /// What the client holds: revision by uid.
-    pub(super) known: HashMap<String, String>,
+    pub(super) known: Known,
+    /// Of the selection.
+    _held: Reservation,
     pub(super) bookmark_interval: Duration,
     pub(super) max_batch: usize,
     pub(super) max_batch_delay: Duration,
@@ -34,23 +36,51 @@ pub(super) struct Terms {
     pub(super) deadline: Instant,
 }
 
+/// What the client holds of the state: revision by uid.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) objects: HashMap<String, String>,
+    /// `None` if there is nothing.
+    _held: Option<Reservation>,
+}
+
+/// What an entry of such a table holds besides its text.
+const ENTRY: usize = 160;
+
 const BOOKMARKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const MAX_AGE: Duration = Duration::from_secs(1800);
 const MAX_BATCH: u32 = 1000;
 const BATCH: u32 = 100;
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 
+// === impl Known ===
+
+impl Known {
+    fn new(objects: HashMap<String, String>, ledger: &Ledger) -> Result<Self, Error> {
+        if objects.is_empty() {
+            return Ok(Self::default());
+        }
+        let bytes = objects.iter().map(|(uid, rv)| ENTRY + uid.len() + rv.len()).sum();
+        Ok(Self { _held: Some(lasting(ledger, bytes)?), objects })
+    }
+}
+
+fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
+    ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))
+}
+
 // === impl Terms ===
 
 impl Terms {
     /// # Errors
-    /// INVALID_ARGUMENT, or what the authorizer says.
+    /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or what the authorizer says.
     pub(super) async fn new(
         objects: &Objects,
         caller: &Caller,
         request: v1::WatchRequest,
     ) -> Result<(Self, Grants), tonic::Status> {
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
+        let held = convert::held(request.selection.as_ref(), &selection);
         let of = request.selection.unwrap_or_default();
         let tokens = TokenBase::new(&objects.cluster.id().await, &of);
         let (from, max_staleness) = start(request.start.as_ref(), &tokens)?;
@@ -58,6 +88,12 @@ impl Terms {
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
         let grants = access::authorize(caller, Verb::Watch, &selection).await?;
+        let accounted =
+            lasting(&objects.ledger, held).and_then(|held| Ok((held, Known::new(request.known, &objects.ledger)?)));
+        let (held, known) = match accounted {
+            Ok(accounted) => accounted,
+            Err(error) => return Err(told(grants, error)),
+        };
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread, so that the clients of one start do not all come back at once.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
@@ -67,7 +103,8 @@ impl Terms {
             tokens,
             from,
             max_staleness,
-            known: request.known,
+            known,
+            _held: held,
             bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
             max_batch: batch as usize,
             max_batch_delay: delay.unwrap_or_default().min(MAX_BATCH_DELAY),

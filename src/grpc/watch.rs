@@ -1,6 +1,5 @@
 //! One watch: frames on demand, from its start over resets to its goodbye. It has no task of its own.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use super::render;
 use super::retiring::Retiring;
 use super::room::SMALL;
 use super::status::{Error, duration};
-use super::terms::Terms;
+use super::terms::{Known, Terms};
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{EventType, ResourceVersion};
@@ -46,7 +45,7 @@ pub(super) struct Watch {
     /// Everything up to here was delivered; zero before the snapshot is complete.
     complete: ResourceVersion,
     /// What the client holds of the snapshot that is being sent.
-    known: HashMap<String, String>,
+    known: Known,
     /// Objects of the snapshot so far.
     count: u64,
     in_snapshot: bool,
@@ -112,15 +111,16 @@ impl Watch {
         let Begun { opened, resumed, reset } = begun;
         // What has been said of the encoding holds to the end of the watch, over resets too.
         terms.selection.encoding = Wanted::Only(opened.source.encoding());
+        let known = std::mem::take(&mut terms.known);
+        let known = if resumed { Known::default() } else { known };
         let terms = Arc::new(terms);
         let encoding = render::encoding(opened.source.encoding()).into();
         // Taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
-        let known = if resumed { HashMap::new() } else { terms.known.clone() };
         if let Some(reason) = reset {
             objects.metrics.resets.inc();
             // A client that says what it holds gets the difference instead.
-            if known.is_empty() {
+            if known.objects.is_empty() {
                 ready.insert(0, Frame::Reset(v1::Reset { reason: reason.into() }));
             }
         }
@@ -249,7 +249,7 @@ impl Watch {
                     WatcherEvent::Bookmark { initial_end: true, .. } => {
                         self.complete = item.complete;
                         self.in_snapshot = false;
-                        let gone_uids = std::mem::take(&mut self.known).into_keys().collect();
+                        let gone_uids = std::mem::take(&mut self.known).objects.into_keys().collect();
                         return Poll::Ready(Ok(Frame::SnapshotEnd(v1::SnapshotEnd { count: self.count, gone_uids })));
                     }
                     WatcherEvent::Bookmark { .. } => {
@@ -265,7 +265,8 @@ impl Watch {
                             self.batch.complete = self.batch.complete.max(item.complete);
                         }
                         self.batch.oldest = self.batch.oldest.or(item.received);
-                        let known = if self.in_snapshot { self.known.remove(object.attributes.uid()) } else { None };
+                        let known =
+                            if self.in_snapshot { self.known.objects.remove(object.attributes.uid()) } else { None };
                         let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
                         self.batch.events.push(v1::Event {
                             r#type: kind.into(),
@@ -324,7 +325,7 @@ impl Watch {
         };
         self.metrics.resets.inc();
         self.complete = ResourceVersion::ZERO;
-        self.known = HashMap::new();
+        self.known = Known::default();
         (self.count, self.in_snapshot, self.kept, self.batch) = (0, true, None, Batch::default());
         self.phase = Phase::Opening(self.again(Duration::ZERO, WatchFrom::State(Freshness::Any)));
         Frame::Reset(v1::Reset { reason: reason.into() })

@@ -1,28 +1,22 @@
 //! Gets and lists, written while they are sent. Of a list: head, items as shared slices in batches, tail.
 
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http_body::{Body, Frame};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::body::BoxError;
 use super::gzip::{Compressed, Piece};
 use super::metrics::{Counter, HttpMetrics};
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
-use crate::memory::{Level, Pressure};
+use crate::memory::{Leash, Leashes};
 use crate::meta::Object;
 use crate::reads::{ListAnswer, ListItems};
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
 const BATCH: usize = 63;
-
-/// A client that has taken nothing for this long is not waited for while memory is short.
-const HURRY: Duration = Duration::from_secs(2);
 
 /// Writes one list.
 pub struct ListWriter {
@@ -55,7 +49,7 @@ enum State {
 /// The rest of a body whose beginning is already made.
 pub struct ListBody {
     first: Option<Slices>,
-    leash: Arc<Leash>,
+    leash: Arc<Leash<Rest>>,
     metrics: Arc<HttpMetrics>,
     sent: Sent,
 }
@@ -68,23 +62,6 @@ pub enum Rest {
     Plain(Box<Writer>),
     /// From this piece on.
     Compressed(Arc<Compressed>, usize),
-}
-
-/// Lets go of lists whose clients have stopped to take them: an unfinished list keeps a snapshot of its cache alive.
-#[derive(Clone, Default)]
-pub struct Leashes {
-    all: Arc<Mutex<Vec<Weak<Leash>>>>,
-}
-
-struct Leash {
-    inner: Mutex<Leashed>,
-}
-
-struct Leashed {
-    /// `None` once given up or at the end.
-    rest: Option<Rest>,
-    polled: Instant,
-    stalled: bool,
 }
 
 // === impl ListWriter ===
@@ -148,10 +125,12 @@ impl ListWriter {
 impl ListBody {
     /// Continues a list after its first frame, if that is there.
     pub fn new(first: Slices, rest: Rest, leashes: &Leashes, metrics: &Arc<HttpMetrics>, sent: Sent) -> Self {
-        let leashed = Leashed { rest: Some(rest), polled: Instant::now(), stalled: false };
-        let leash = Arc::new(Leash { inner: Mutex::new(leashed) });
-        leashes.all.lock().push(Arc::downgrade(&leash));
-        Self { first: (!first.is_empty()).then_some(first), leash, metrics: Arc::clone(metrics), sent }
+        Self {
+            first: (!first.is_empty()).then_some(first),
+            leash: leashes.hold(rest),
+            metrics: Arc::clone(metrics),
+            sent,
+        }
     }
 }
 
@@ -160,38 +139,31 @@ impl Body for ListBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let this = &mut *self;
-        let mut leashed = this.leash.inner.lock();
-        leashed.polled = Instant::now();
-        if leashed.stalled {
-            return Poll::Ready(Some(Err("list given up: its client had stopped to take it".into())));
-        }
-        if let Some(first) = this.first.take() {
-            (this.sent)(&this.metrics).add(first.len() as u64);
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        let Some(rest) = &mut leashed.rest else { return Poll::Ready(None) };
-        match rest.step(&this.metrics) {
-            Err(error) => {
-                leashed.rest = None;
-                Poll::Ready(Some(Err(error)))
+        let Self { first, leash, metrics, sent } = &mut *self;
+        let step = leash.take(|held| {
+            if let Some(first) = first.take() {
+                return Ok(Step::Frame(first));
             }
-            Ok(Step::Frame(frame)) => {
-                if rest.is_done() {
-                    leashed.rest = None;
-                }
-                (this.sent)(&this.metrics).add(frame.len() as u64);
+            let Some(rest) = held else { return Ok(Step::End) };
+            let step = rest.step(metrics);
+            if rest.is_done() || matches!(step, Err(_) | Ok(Step::End)) {
+                *held = None;
+            }
+            step
+        });
+        match step {
+            Err(given_up) => Poll::Ready(Some(Err(given_up.into()))),
+            Ok(Err(error)) => Poll::Ready(Some(Err(error))),
+            Ok(Ok(Step::Frame(frame))) => {
+                sent(metrics).add(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Others get their turn between the parts of a long search.
-            Ok(Step::Again) => {
+            Ok(Ok(Step::Again)) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Ok(Step::End) => {
-                leashed.rest = None;
-                Poll::Ready(None)
-            }
+            Ok(Ok(Step::End)) => Poll::Ready(None),
         }
     }
 }
@@ -228,46 +200,6 @@ impl Rest {
             Self::Plain(writer) => writer.is_done(),
             Self::Compressed(..) => false,
         }
-    }
-}
-
-// === impl Leashes ===
-
-impl Leashes {
-    /// Gives up, for ever and four times per `timeout`, the lists that were not asked for more for that long; while memory is
-    /// short, those that were not for [`HURRY`].
-    pub async fn watch(self, timeout: Duration, pressure: Pressure, metrics: Arc<HttpMetrics>) {
-        let mut changes = pressure.changes();
-        let mut swept = Instant::now();
-        loop {
-            let patience = if *changes.borrow_and_update() == Level::Short { HURRY.min(timeout) } else { timeout };
-            tokio::select! {
-                () = tokio::time::sleep_until(swept + patience / 4) => {
-                    metrics.lists_stalled.add(self.sweep(patience));
-                    swept = Instant::now();
-                }
-                // It lives as long as this.
-                _ = changes.changed() => {}
-            }
-        }
-    }
-
-    fn sweep(&self, timeout: Duration) -> u64 {
-        let mut stalled = 0;
-        let now = Instant::now();
-        // Snapshots can be large; they are dropped outside of the lock.
-        let mut given_up = Vec::new();
-        self.all.lock().retain(|leash| {
-            let Some(leash) = leash.upgrade() else { return false };
-            let mut leashed = leash.inner.lock();
-            if leashed.rest.is_some() && now - leashed.polled >= timeout {
-                leashed.stalled = true;
-                given_up.extend(leashed.rest.take());
-                stalled += 1;
-            }
-            leashed.rest.is_some()
-        });
-        stalled
     }
 }
 

@@ -23,7 +23,6 @@ use super::explain::Plan;
 use super::framing;
 use super::guard::Guard;
 use super::gzip::GzipConfig;
-use super::list_body::Leashes;
 use super::metrics::HttpMetrics;
 use super::patient::Patient;
 use super::read::{self, Parsed};
@@ -41,7 +40,7 @@ use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::memory::{Ledger, Level, Pressure};
+use crate::memory::{Leashes, Ledger, Level};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
@@ -61,7 +60,7 @@ pub(super) struct Inner {
     forward: Forward,
     drain: DrainWatch,
     drain_spread: Duration,
-    pressure: Pressure,
+    ledger: Ledger,
     bodies: Bodies,
     explain: bool,
     lend_sessions: bool,
@@ -84,8 +83,9 @@ pub struct ServiceParts {
     pub drain: DrainWatch,
     /// Over how long the ends of open watches are spread when a drain starts.
     pub drain_spread: Duration,
-    /// A list whose client takes nothing of it for this long is given up.
+    /// An answer whose client takes nothing of it for this long is given up.
     pub stall_timeout: Duration,
+    pub leashes: Leashes,
     /// What compressed answers are counted in, and what is asked whether there is memory for one more answer.
     pub ledger: Ledger,
     /// Whether every answer says by a header how it came about.
@@ -105,9 +105,9 @@ pub struct ServiceParts {
 impl Service {
     /// Must be called inside a runtime: it starts the task that looks after stalled lists.
     pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
-        let leashes = Leashes::default();
-        let pressure = parts.ledger.pressure().clone();
-        let watch = leashes.clone().watch(parts.stall_timeout, pressure, Arc::clone(&parts.metrics));
+        let (leashes, metrics) = (parts.leashes, Arc::clone(&parts.metrics));
+        let count = move |stalled| metrics.lists_stalled.add(stalled);
+        let watch = leashes.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
         spawn_supervised("stalled-lists", watch, fatal);
         Self {
             inner: Arc::new(Inner {
@@ -119,8 +119,8 @@ impl Service {
                 forward: parts.forward,
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
-                pressure: parts.ledger.pressure().clone(),
                 bodies: Bodies::new(parts.gzip, &parts.ledger, leashes, &parts.metrics),
+                ledger: parts.ledger,
                 explain: parts.explain,
                 lend_sessions: parts.lend_sessions,
                 via: parts.via,
@@ -207,7 +207,9 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
-        if info.is_resource && matches!(info.verb, Verb::List | Verb::Watch) && self.pressure.level() == Level::Short {
+        let takes_much = info.is_resource && matches!(info.verb, Verb::List | Verb::Watch);
+        if takes_much && self.ledger.pressure().level() == Level::Short {
+            self.ledger.note_refused();
             return self.refuse(&short(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {

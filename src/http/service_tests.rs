@@ -167,6 +167,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
+        leashes: Leashes::default(),
         ledger: Ledger::default(),
         explain: false,
         lend_sessions: true,

@@ -12,13 +12,13 @@ use super::body::{self, Body};
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
-use super::list_body::{Leashes, ListBody, ListWriter, Rest, Sent, Step};
+use super::list_body::{ListBody, ListWriter, Rest, Sent, Step};
 use super::metrics::HttpMetrics;
 use super::server::Connection;
 use super::wanted::Wanted;
 use super::writer::Writer;
 use crate::codec::{Form, Slices};
-use crate::memory::Ledger;
+use crate::memory::{Leashes, Ledger};
 use crate::meta::Encoding;
 use crate::reads::{GetAnswer, ListAnswer, Served};
 

@@ -16,8 +16,16 @@ pub struct Ledger {
 pub struct Reservation {
     ledger: Ledger,
     bytes: usize,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Needed,
+    /// Held for as long as a client likes.
+    Lasting,
     /// For optional uses: sharing, compressing, keeping.
-    spare: bool,
+    Spare,
 }
 
 /// There is no room for so many bytes more.
@@ -26,6 +34,9 @@ pub struct Reservation {
 pub struct Short {
     pub need: usize,
 }
+
+/// A client that is there already may go on with so many bytes, however short memory is.
+const FEW: usize = 16 << 10;
 
 #[derive(Debug)]
 struct Inner {
@@ -73,11 +84,21 @@ impl Ledger {
     /// # Errors
     /// They are more than there is room for, or memory is short.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation, Short> {
-        let reservation = self.begin(bytes, false);
-        if reservation.is_err() {
-            self.inner.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        reservation
+        self.begin(bytes, Purpose::Needed)
+    }
+
+    /// Bytes that a request cannot do without, and that its client may hold for as long as it likes: a quarter of the limit
+    /// is left to others. Up to 16 KiB of them are to be had while memory is short, too.
+    ///
+    /// # Errors
+    /// They are more than there is room for, or memory is short.
+    pub fn lasting(&self, bytes: usize) -> Result<Reservation, Short> {
+        self.begin(bytes, Purpose::Lasting)
+    }
+
+    /// Counts a request that is refused because memory is short.
+    pub fn note_refused(&self) {
+        self.inner.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes for what can be done without: only half of the limit is for that, and only while memory is plenty.
@@ -85,11 +106,11 @@ impl Ledger {
     /// # Errors
     /// They are more than there is room for.
     pub fn spare(&self, bytes: usize) -> Result<Reservation, Short> {
-        self.begin(bytes, true)
+        self.begin(bytes, Purpose::Spare)
     }
 
-    fn begin(&self, bytes: usize, spare: bool) -> Result<Reservation, Short> {
-        let mut reservation = Reservation { ledger: self.clone(), bytes: 0, spare };
+    fn begin(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, Short> {
+        let mut reservation = Reservation { ledger: self.clone(), bytes: 0, purpose };
         reservation.grow(bytes)?;
         Ok(reservation)
     }
@@ -107,9 +128,22 @@ impl Reservation {
     /// # Errors
     /// There is no room for them. What was reserved before stays.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
+        let grown = self.try_grow(bytes);
+        if grown.is_err() && self.purpose != Purpose::Spare {
+            self.ledger.note_refused();
+        }
+        grown
+    }
+
+    fn try_grow(&mut self, bytes: usize) -> Result<(), Short> {
         let inner = &self.ledger.inner;
         inner.pressure.grow(bytes);
-        let (limit, level) = if self.spare { (inner.limit / 2, Level::Calm) } else { (inner.limit, Level::Tight) };
+        let (limit, level) = match self.purpose {
+            Purpose::Needed => (inner.limit, Level::Tight),
+            Purpose::Lasting if self.bytes + bytes <= FEW => (inner.limit / 4 * 3, Level::Short),
+            Purpose::Lasting => (inner.limit / 4 * 3, Level::Tight),
+            Purpose::Spare => (inner.limit / 2, Level::Calm),
+        };
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
         let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if added.is_err() {
@@ -149,7 +183,7 @@ mod tests {
         first.grow(40).unwrap();
         assert_eq!(first.grow(1), Err(Short { need: 1 }));
         first.shrink(30);
-        assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 1));
+        assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 2));
         drop(first);
         assert_eq!(ledger.used(), 0);
     }
@@ -164,6 +198,19 @@ mod tests {
         let _held = ledger.reserve(40).unwrap();
         assert!(ledger.spare(11).is_err() && ledger.spare(10).is_ok());
         assert_eq!(ledger.refused(), 0);
+    }
+
+    #[test]
+    fn what_lasts_leaves_a_quarter_and_small_things_go_on() {
+        let ledger = Ledger::new(8 * FEW, Pressure::default());
+        let mut small = ledger.lasting(FEW / 2).unwrap();
+        let large = ledger.lasting(5 * FEW).unwrap();
+        assert!(ledger.lasting(FEW).is_err() && ledger.reserve(2 * FEW).is_ok());
+        ledger.pressure().set(Level::Short);
+        assert!(small.grow(FEW / 2).is_ok() && small.grow(1).is_err());
+        drop(large);
+        assert!(ledger.lasting(FEW).is_ok() && ledger.lasting(FEW + 1).is_err());
+        assert_eq!(ledger.refused(), 3);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! libraries, what the allocator has not given back) is seen by looking at the process ([`Pressure`]): as often as memory
 //! grows, not as often as a clock ticks.
 
+mod leash;
 mod ledger;
 mod pressure;
 mod purge;
 mod room;
 
+pub use leash::{GivenUp, HURRY, Leash, Leashes};
 pub use ledger::{Ledger, Reservation, Short};
 pub use pressure::{Level, Pressure};
 pub use purge::purge;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::purge::purge;
 
@@ -43,7 +44,16 @@ struct Inner {
     level: AtomicU8,
     changes: watch::Sender<Level>,
     /// Held during a look.
-    looking: Mutex<()>,
+    looking: Mutex<Purges>,
+    purges: AtomicU64,
+}
+
+/// How freed memory is given back to the system.
+#[derive(Debug, Default)]
+struct Purges {
+    last: Option<Instant>,
+    /// What is freed is given back as it is freed.
+    at_once: bool,
 }
 
 /// Percent of the limit from which memory is tight, and short. What is left then is for what no account knows.
@@ -54,6 +64,10 @@ const STEPS: u64 = 256;
 const LEAST_STEP: u64 = 256 << 10;
 /// Assumed highest growth per second between two looks.
 const FASTEST: u64 = 1 << 30;
+/// Pause between two purges while memory is not plenty: meanwhile what is freed is given back by itself.
+const PURGE: Duration = Duration::from_millis(100);
+/// So long after a purge freed memory is kept again where memory is plenty.
+const SETTLED: Duration = Duration::from_secs(1);
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
@@ -84,7 +98,8 @@ impl Pressure {
                 used: AtomicU64::new(0),
                 level: AtomicU8::new(Level::Calm as u8),
                 changes: watch::Sender::new(Level::Calm),
-                looking: Mutex::new(()),
+                looking: Mutex::default(),
+                purges: AtomicU64::new(0),
             }),
         }
     }
@@ -114,20 +129,20 @@ impl Pressure {
         let is_due = |grown: usize| inner.limit.is_some() && grown >= inner.step;
         if is_due(inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)) {
             // Whoever takes in more waits for a look that is under way, which may free memory, and needs no other.
-            let looking = inner.looking.lock();
+            let mut looking = inner.looking.lock();
             if is_due(inner.grown.load(Ordering::Relaxed)) {
-                self.measure(&looking);
+                self.measure(&mut looking);
             }
         }
     }
 
     /// Looks at the process. Where memory is not plenty, what was freed is given back to the system first.
     pub fn look(&self) -> Level {
-        self.measure(&self.inner.looking.lock())
+        self.measure(&mut self.inner.looking.lock())
     }
 
     /// One at a time, so that the level and what is told of it agree.
-    fn measure(&self, _looking: &MutexGuard<'_, ()>) -> Level {
+    fn measure(&self, looking: &mut MutexGuard<'_, Purges>) -> Level {
         let inner = &self.inner;
         let Some(limit) = inner.limit else { return Level::Calm };
         inner.grown.store(0, Ordering::Relaxed);
@@ -135,12 +150,13 @@ impl Pressure {
         let measure = || (inner.measure)().unwrap_or_default() + kernel;
         let (before, mut used) = (self.level(), measure());
         let mut level = Level::at(used, limit);
-        if level != Level::Calm {
-            purge(true);
+        let since = looking.last.map_or(Duration::MAX, |last| last.elapsed());
+        if level != Level::Calm && (!looking.at_once || since >= PURGE) {
+            self.purge(looking, true);
             used = measure();
             level = Level::at(used, limit);
-        } else if before != Level::Calm {
-            purge(false);
+        } else if level == Level::Calm && looking.at_once && since >= SETTLED {
+            self.purge(looking, false);
         }
         inner.used.store(used, Ordering::Relaxed);
         inner.level.store(level as u8, Ordering::Relaxed);
@@ -148,6 +164,17 @@ impl Pressure {
             inner.changes.send_replace(level);
         }
         level
+    }
+
+    fn purge(&self, looking: &mut MutexGuard<'_, Purges>, at_once: bool) {
+        purge(at_once);
+        **looking = Purges { last: Some(Instant::now()), at_once };
+        self.inner.purges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often freed memory was given back to the system.
+    pub fn purges(&self) -> u64 {
+        self.inner.purges.load(Ordering::Relaxed)
     }
 
     /// Says what the kernel holds for the process besides its pages: sockets, page tables.
@@ -223,6 +250,32 @@ mod tests {
         pressure.set_kernel(1 << 20);
         assert_eq!(pressure.look(), Level::Calm);
         assert!(pressure.wait() > LEAST_WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn freed_memory_is_given_back_ten_times_a_second_at_most() {
+        static USED: AtomicU64 = AtomicU64::new(0);
+        let pressure = Pressure::measured(Some(100 << 20), || Some(USED.load(Ordering::Relaxed)));
+        // Where it goes up and down as well as where it stays.
+        for used in [[90, 90], [70, 80], [70, 90]] {
+            let before = pressure.purges();
+            for look in 0..1000 {
+                USED.store(used[look % 2] << 20, Ordering::Relaxed);
+                pressure.grow(1 << 20);
+                assert_eq!(pressure.used(), used[look % 2] << 20, "every growth is looked at");
+                assert_eq!(pressure.level(), Level::at(used[look % 2] << 20, 100 << 20));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!((1..=11).contains(&(pressure.purges() - before)), "{used:?}: {}", pressure.purges() - before);
+        }
+        // And kept again once memory is plenty.
+        let before = pressure.purges();
+        USED.store(10 << 20, Ordering::Relaxed);
+        for _ in 0..10 {
+            pressure.look();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        assert_eq!(pressure.purges() - before, 1);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use tokio::sync::watch;
 use super::super::pb::v1;
 use super::super::render::{self, Rendering};
 use super::super::status::Error;
-use super::request::Wanted;
+use super::request::{Join, Wanted};
+use crate::memory::Reservation;
 use crate::meta::{Gvr, ObjectKey};
 use crate::reads::{self, Selection, Source};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
@@ -24,6 +25,8 @@ pub(super) struct QueueKey {
 pub(super) struct Group {
     owner: String,
     pub(super) name: String,
+    /// Of the selections.
+    _held: Reservation,
     pub(super) feeds: Vec<Feed>,
     pub(super) queue: WorkQueue<QueueKey>,
     /// Workers that are there.
@@ -60,13 +63,8 @@ pub struct GroupStats {
 // === impl Group ===
 
 impl Group {
-    pub(super) fn new(
-        owner: String,
-        name: String,
-        wanted: Vec<Wanted>,
-        sources: Vec<Source>,
-        max_deleted: usize,
-    ) -> Self {
+    pub(super) fn new(join: Join, sources: Vec<Source>, max_deleted: usize) -> Self {
+        let Join { group, owner, wanted, held, .. } = join;
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
             // What is held and what comes later are written by the same source.
             selection: Selection { encoding: reads::Wanted::Only(source.encoding()), ..wanted.selection },
@@ -77,7 +75,8 @@ impl Group {
         });
         Self {
             owner,
-            name,
+            name: group,
+            _held: held,
             feeds: feeds.collect(),
             queue: WorkQueue::new(Default::default()),
             workers: watch::Sender::new(0),

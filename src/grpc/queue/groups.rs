@@ -120,9 +120,10 @@ impl Groups {
             return Err(Error::too_many(format!("there are {max_groups} groups already")));
         }
         let sources = watches.iter().map(|watch| watch.source.clone()).collect();
-        let group = Arc::new(Group::new(join.owner.clone(), join.group.clone(), join.wanted, sources, max_deletions));
+        let capacity = join.capacity;
+        let group = Arc::new(Group::new(join, sources, max_deletions));
         groups.insert(group.place(), Arc::clone(&group));
-        let member = self.enter(Arc::clone(&group), join.capacity);
+        let member = self.enter(Arc::clone(&group), capacity);
         for (place, watch) in watches.into_iter().enumerate() {
             lifecycle::spawn("queue feed", feed::run(Arc::clone(&group), place, self.inner.reads.clone(), watch));
         }

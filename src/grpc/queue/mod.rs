@@ -20,10 +20,13 @@ use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
 use super::retiring::Retiring;
 use super::status::Error;
+use crate::memory::Ledger;
 
 /// The service.
 pub(super) struct Queue {
     pub(super) groups: Groups,
+    /// Accounts for what workers have asked for and not taken.
+    pub(super) ledger: Ledger,
 }
 
 #[tonic::async_trait]
@@ -38,7 +41,7 @@ impl QueueService for Queue {
         let Some(Action::Join(join)) = first else {
             return Err(Error::invalid("the first request of a worker is join").into());
         };
-        let mut join = request::join(&join)?;
+        let mut join = request::join(&join, &self.ledger)?;
         let mut grants = Vec::new();
         for wanted in &join.wanted {
             grants.push(access::authorize(&caller, Verb::Watch, &wanted.selection).await?);
@@ -46,7 +49,9 @@ impl QueueService for Queue {
         let grants = Grants::join(grants);
         join.owner = grants.username().unwrap_or_default().to_owned();
         match self.groups.join(join).await {
-            Ok(member) => Ok(Response::new(session::start(member, grants.open(), requests, retiring))),
+            Ok(member) => {
+                Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone())))
+            }
             Err(error) => Err(told(grants, error)),
         }
     }

@@ -6,6 +6,7 @@ use super::super::convert;
 use super::super::pb::v1;
 use super::super::render::Rendering;
 use super::super::status::Error;
+use crate::memory::{Ledger, Reservation};
 use crate::reads::Selection;
 
 const MAX_GROUP: usize = 128;
@@ -22,6 +23,8 @@ pub(super) struct Join {
     pub(super) owner: String,
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
+    /// What its selections hold as long as a group has them.
+    pub(super) held: Reservation,
 }
 
 /// One selection of a group.
@@ -34,8 +37,8 @@ pub(super) struct Wanted {
 }
 
 /// # Errors
-/// INVALID_ARGUMENT with one sentence.
-pub(super) fn join(join: &v1::JoinGroup) -> Result<Join, Error> {
+/// INVALID_ARGUMENT with one sentence, or RESOURCE_EXHAUSTED.
+pub(super) fn join(join: &v1::JoinGroup, ledger: &Ledger) -> Result<Join, Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
     if join.group.is_empty() || join.group.len() > MAX_GROUP || !join.group.bytes().all(plain) {
         let form = format!("a group's name is 1 to {MAX_GROUP} letters, digits, '.', '-', '_' and '/'");
@@ -49,7 +52,10 @@ pub(super) fn join(join: &v1::JoinGroup) -> Result<Join, Error> {
     if wanted.windows(2).any(|pair| pair[0].selection.gvr == pair[1].selection.gvr) {
         return Err(Error::invalid("two selections of a group are of one resource: use one with several filters"));
     }
-    Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity: capacity(join.capacity.max(1))? })
+    let capacity = capacity(join.capacity.max(1))?;
+    let held: usize = wanted.iter().map(|wanted| convert::held(None, &wanted.selection) + wanted.identity.len()).sum();
+    let held = ledger.lasting(held).map_err(|_| Error::no_memory("there is no memory for one more worker"))?;
+    Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity, held })
 }
 
 pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
@@ -80,7 +86,7 @@ mod tests {
     }
 
     fn parsed(group: &str, selections: Vec<v1::Selection>, capacity: u32) -> Result<Join, Error> {
-        join(&v1::JoinGroup { group: group.to_owned(), selections, capacity })
+        join(&v1::JoinGroup { group: group.to_owned(), selections, capacity }, &Ledger::default())
     }
 
     #[test]

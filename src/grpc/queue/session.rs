@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::time::Duration;
 
+use futures_util::stream;
 use prost::Message;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::super::Streamed;
@@ -16,14 +16,16 @@ use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
 use super::super::retiring::Retiring;
-use super::super::status::{self, Error};
+use super::super::room::SMALL;
+use super::super::status::{self, Error, understood};
 use super::group::QueueKey;
 use super::groups::Member;
 use super::request;
 use crate::lifecycle;
+use crate::memory::{Ledger, Reservation};
 use crate::workqueue::{Deleted, Handed, Outcome, Why};
 
-/// A frame takes no further key beyond this size.
+/// A frame takes no further key beyond this size; while memory is not plenty, beyond [`SMALL`].
 const FRAME: usize = 256 << 10;
 /// Keys of one frame.
 const KEYS: usize = 128;
@@ -38,7 +40,17 @@ struct Session {
     /// The deletions that this worker was shown and has not answered for.
     shown: HashMap<QueueKey, Deleted>,
     retiring: Retiring,
+    ledger: Ledger,
 }
+
+/// A frame on its way to the worker, with its room if it is a large one.
+#[derive(Default)]
+struct Outgoing {
+    frame: Option<Frame>,
+    room: Option<Reservation>,
+}
+
+type Sender = mpsc::Sender<(Result<v1::WorkResponse, Status>, Option<Reservation>)>;
 
 /// What comes next of a session.
 enum Turn {
@@ -53,6 +65,8 @@ enum Turn {
     /// Nothing more will be handed out.
     Drained,
     Over(Error),
+    /// A request that cannot be taken.
+    Refused(Status),
     /// The worker may not see any more what the group selects.
     Gone(Error),
 }
@@ -63,26 +77,28 @@ pub(super) fn start(
     right: Right,
     requests: Streaming<v1::WorkRequest>,
     retiring: Retiring,
+    ledger: Ledger,
 ) -> Streamed<v1::WorkResponse> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let session = Session { member, right, shown: HashMap::new(), retiring };
+    let session = Session { member, right, shown: HashMap::new(), retiring, ledger };
     lifecycle::spawn("queue worker", session.run(requests, sender));
-    Box::pin(ReceiverStream::new(receiver))
+    Box::pin(stream::unfold((receiver, None), |(mut receiver, before)| async move {
+        // Nothing more was asked for until the frame before was gone.
+        drop::<Option<Reservation>>(before);
+        let (response, room) = receiver.recv().await?;
+        Some((response, (receiver, room)))
+    }))
 }
 
 // === impl Session ===
 
 impl Session {
-    async fn run(
-        mut self,
-        mut requests: Streaming<v1::WorkRequest>,
-        sender: mpsc::Sender<Result<v1::WorkResponse, Status>>,
-    ) {
+    async fn run(mut self, mut requests: Streaming<v1::WorkRequest>, sender: Sender) {
         let mut synced = self.member.group.synced.subscribe();
         let mut end = self.member.group.end.subscribe();
         let drain = self.member.drain.clone();
         let workers = u32::try_from(*self.member.group.workers.borrow()).unwrap_or(u32::MAX);
-        let mut outgoing = Some(Frame::Joined(v1::Joined { workers }));
+        let mut outgoing = Outgoing::from(Frame::Joined(v1::Joined { workers }));
         let mut told_synced = false;
         let mut retired = self.retiring.wait();
         let mut reason = v1::goodbye::Reason::Draining;
@@ -100,17 +116,19 @@ impl Session {
                     Ok(Some(v1::WorkRequest { action: None })) => {
                         Turn::Over(Error::invalid("the request has no action that this version knows"))
                     }
-                    Ok(None) | Err(_) => Turn::Left,
+                    Ok(None) => Turn::Left,
+                    Err(status) => Turn::Refused(status),
                 },
-                permit = sender.reserve(), if outgoing.is_some() => match (permit, outgoing.take()) {
-                    (Ok(permit), Some(frame)) => {
-                        permit.send(Ok(v1::WorkResponse { frame: Some(frame) }));
+                permit = sender.reserve(), if outgoing.frame.is_some() => match permit {
+                    Ok(permit) => {
+                        let Outgoing { frame, room } = std::mem::take(&mut outgoing);
+                        permit.send((Ok(v1::WorkResponse { frame }), room));
                         Turn::Sent
                     }
-                    _ => Turn::Left,
+                    Err(_) => Turn::Left,
                 },
-                _ = synced.wait_for(|synced| *synced), if !told_synced && outgoing.is_none() => Turn::Synced,
-                handed = self.member.worker.next(), if outgoing.is_none() => match handed {
+                _ = synced.wait_for(|synced| *synced), if !told_synced && outgoing.frame.is_none() => Turn::Synced,
+                handed = self.member.worker.next(), if outgoing.frame.is_none() => match handed {
                     Some(handed) => Turn::Keys(handed),
                     None => Turn::Drained,
                 },
@@ -124,7 +142,7 @@ impl Session {
                 Turn::Keys(first) => outgoing = self.items(first),
                 Turn::Synced => {
                     told_synced = true;
-                    outgoing = Some(Frame::Synced(v1::Synced {}));
+                    outgoing = Frame::Synced(v1::Synced {}).into();
                 }
                 Turn::Sent => {}
                 Turn::Retired => {
@@ -140,10 +158,16 @@ impl Session {
                         error: None,
                     };
                     // A worker that does not read is cut at the drain's deadline.
-                    sender.send(Ok(v1::WorkResponse { frame: Some(Frame::Goodbye(goodbye)) })).await.ok();
+                    let response = v1::WorkResponse { frame: Some(Frame::Goodbye(goodbye)) };
+                    sender.send((Ok(response), None)).await.ok();
                     return;
                 }
                 Turn::Over(error) => return fail(&sender, error).await,
+                Turn::Refused(status) => {
+                    drop(self);
+                    sender.send((Err(understood(status)), None)).await.ok();
+                    return;
+                }
                 Turn::Gone(error) => {
                     // Whether it hears of it or not, its keys are somebody else's now.
                     drop(self);
@@ -198,9 +222,9 @@ impl Session {
     }
 
     /// A frame of this key and of what else there is at once.
-    fn items(&mut self, first: Handed<QueueKey>) -> Option<Frame> {
+    fn items(&mut self, first: Handed<QueueKey>) -> Outgoing {
         let mut items = Vec::new();
-        let mut size = 0;
+        let (mut size, mut room) = (0, None);
         let mut next = Some(first);
         while let Some(handed) = next {
             match self.member.group.item(&handed) {
@@ -214,9 +238,22 @@ impl Session {
                 // Its deletion was handled while it waited for another attempt.
                 None => self.answer(&handed.key, Outcome::Done).unwrap_or_default(),
             }
-            next = (size < FRAME && items.len() < KEYS).then(|| self.member.worker.try_next()).flatten();
+            if size >= SMALL && room.is_none() {
+                room = self.ledger.spare(FRAME).ok();
+            }
+            let most = if room.is_some() { FRAME } else { SMALL };
+            next = (size < most && items.len() < KEYS).then(|| self.member.worker.try_next()).flatten();
         }
-        (!items.is_empty()).then_some(Frame::Items(v1::Items { items }))
+        let frame = (!items.is_empty()).then_some(Frame::Items(v1::Items { items }));
+        Outgoing { frame, room }
+    }
+}
+
+// === impl Outgoing ===
+
+impl From<Frame> for Outgoing {
+    fn from(frame: Frame) -> Self {
+        Self { frame: Some(frame), room: None }
     }
 }
 
@@ -229,6 +266,6 @@ async fn over(end: &mut tokio::sync::watch::Receiver<Option<Error>>) -> Error {
 }
 
 /// The last word; whoever does not read it learns it from the end of the stream.
-async fn fail(sender: &mpsc::Sender<Result<v1::WorkResponse, Status>>, error: Error) {
-    sender.send(Err(error.into())).await.ok();
+async fn fail(sender: &Sender, error: Error) {
+    sender.send((Err(error.into()), None)).await.ok();
 }

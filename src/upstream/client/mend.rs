@@ -10,7 +10,6 @@ use http::Request;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::source::{Look, blocking};
 use super::{CallOptions, Identity, Inner, RequestVerb, Upstream, UpstreamError, empty};
 use crate::lifecycle;
 
@@ -88,27 +87,13 @@ async fn attempt(upstream: Upstream) {
 
 /// Reads the configuration anew when a file of it changes.
 async fn follow(inner: Weak<Inner>) {
-    let mut last: Option<Look> = None;
     let mut pause = Duration::ZERO;
     loop {
         let Some(interval) = inner.upgrade().map(|inner| inner.config.check_interval) else { return };
         sleep(interval.max(pause).max(Duration::from_millis(100))).await;
         let Some(upstream) = inner.upgrade().map(|inner| Upstream { inner }) else { return };
-        let files = upstream.inner.current.load().files.clone();
-        let Ok(look) = blocking(move || Ok(files.look())).await else { continue };
-        pause = Duration::ZERO;
-        if last.as_ref() == Some(&look) {
-            continue;
-        }
         let mut reload = upstream.inner.reload.lock().await;
-        last = match upstream.compare_files(&mut reload).await {
-            // With the new configuration come other files.
-            Ok(true) => None,
-            Ok(false) => Some(look),
-            Err(_unreadable) => {
-                pause = AFTER_UNREADABLE;
-                None
-            }
-        };
+        let compared = upstream.compare_files(&mut reload).await;
+        pause = if compared.is_ok() { Duration::ZERO } else { AFTER_UNREADABLE };
     }
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use http::uri::Scheme;
@@ -63,9 +61,6 @@ pub(super) struct Fingerprint {
     pub(super) connection: u64,
     token: u64,
 }
-
-/// What files look like from outside: inode, time of change and length, `None` for one that is missing.
-pub(super) type Look = Vec<Option<(u64, Option<SystemTime>, u64)>>;
 
 /// The certificates of a connection to the apiserver, in DER.
 #[derive(Clone, Debug, Default)]
@@ -264,7 +259,7 @@ fn in_network(address: IpAddr, network: &str, bits: &str) -> bool {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, UpstreamError> + Send + 'static,
 ) -> Result<T, UpstreamError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(UpstreamError::Config(Cause::new(error))))
@@ -275,15 +270,6 @@ pub(super) async fn blocking<T: Send + 'static>(
 impl Files {
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint { connection: hash(&self.connection), token: hash(&self.token) }
-    }
-
-    /// Does not read the files. Follows symbolic links.
-    pub(super) fn look(&self) -> Look {
-        let look = |path: &Path| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.ino(), metadata.modified().ok(), metadata.len()))
-        };
-        self.connection.iter().chain(&self.token).map(|path| look(path)).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

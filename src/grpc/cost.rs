@@ -1,0 +1,171 @@
+//! What a message takes in memory once it is decoded, found by walking over its bytes: a few bytes can become a hundred each.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use prost::Message as _;
+use prost::bytes::Buf as _;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+
+use super::pb;
+use crate::memory::allocated;
+
+/// Messages by their full name, which begins with a dot, and the name of each method's request.
+#[derive(Debug, Default)]
+struct Schema {
+    messages: HashMap<String, Kind>,
+    requests: HashMap<String, String>,
+}
+
+/// A message: its fields by number.
+#[derive(Debug, Default)]
+struct Kind {
+    fields: HashMap<u32, Field>,
+    /// An entry of a map, which stands for two texts in a table.
+    is_entry: bool,
+}
+
+#[derive(Debug)]
+enum Field {
+    Message(String),
+    Text,
+    Number,
+}
+
+/// A message within another: the largest, in a vector that has grown to twice what it needs.
+const ELEMENT: usize = 320;
+/// An entry of a map with its share of the table, which may be half empty.
+const ENTRY: usize = 128;
+/// A text in such a vector, without its bytes.
+const TEXT: usize = 48;
+const NUMBER: usize = 8;
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::published);
+
+/// Bytes that the request of this method holds once it is decoded, at most; `method` is the path of a call. What is not of
+/// the published API is taken for text.
+pub(super) fn of_request(method: &str, message: &[u8]) -> usize {
+    let kind = SCHEMA.requests.get(method).and_then(|name| SCHEMA.messages.get(name));
+    kind.map_or(message.len(), |kind| SCHEMA.cost(kind, message))
+}
+
+// === impl Schema ===
+
+impl Schema {
+    fn published() -> Self {
+        let mut schema = Self::default();
+        // Descriptors that were just compiled can be read.
+        for file in FileDescriptorSet::decode(pb::DESCRIPTORS).unwrap_or_default().file {
+            let package = format!(".{}", file.package());
+            file.message_type.iter().for_each(|message| schema.add(&package, message));
+            for service in &file.service {
+                for method in &service.method {
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    schema.requests.insert(path, method.input_type().to_owned());
+                }
+            }
+        }
+        schema
+    }
+
+    fn add(&mut self, within: &str, message: &DescriptorProto) {
+        let name = format!("{within}.{}", message.name());
+        message.nested_type.iter().for_each(|nested| self.add(&name, nested));
+        let is_entry = message.options.as_ref().is_some_and(|options| options.map_entry());
+        let fields = message.field.iter().filter_map(|field| Some((u32::try_from(field.number()).ok()?, kind(field))));
+        self.messages.insert(name, Kind { fields: fields.collect(), is_entry });
+    }
+
+    /// Ends where the message cannot be read any further, as decoding it does.
+    fn cost(&self, kind: &Kind, mut rest: &[u8]) -> usize {
+        let mut sum = 0_usize;
+        while !rest.is_empty() {
+            let Ok((number, wire)) = decode_key(&mut rest) else { break };
+            let field = kind.fields.get(&number);
+            if wire != WireType::LengthDelimited {
+                if skip_field(wire, number, &mut rest, DecodeContext::default()).is_err() {
+                    break;
+                }
+                sum += field.map_or(0, |_| NUMBER);
+                continue;
+            }
+            let length = decode_varint(&mut rest).ok().and_then(|length| usize::try_from(length).ok());
+            let Some(part) = length.and_then(|length| rest.get(..length)) else { break };
+            rest.advance(part.len());
+            sum += match field {
+                // Skipped.
+                None => 0,
+                Some(Field::Message(name)) => match self.messages.get(name) {
+                    Some(entry) if entry.is_entry => ENTRY + self.cost(entry, part),
+                    Some(message) => ELEMENT + self.cost(message, part),
+                    None => ELEMENT + part.len(),
+                },
+                Some(Field::Text) if kind.is_entry => allocated(part.len()),
+                Some(Field::Text) => TEXT + allocated(part.len()),
+                Some(Field::Number) => NUMBER * part.len(),
+            };
+        }
+        sum
+    }
+}
+
+fn kind(field: &FieldDescriptorProto) -> Field {
+    debug_assert!(field.label() != Label::Required, "there are none in this syntax");
+    match field.r#type() {
+        Type::Message | Type::Group => Field::Message(field.type_name().to_owned()),
+        Type::String | Type::Bytes => Field::Text,
+        _ => Field::Number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pb::v1;
+    use super::*;
+
+    const LIST: &str = "/informerd.v1.Objects/List";
+
+    fn list(selection: v1::Selection) -> Vec<u8> {
+        v1::ListRequest { selection: Some(selection), ..Default::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn parts_cost_what_they_become() {
+        let filters = vec![v1::Filter::default(); 1000];
+        let message = list(v1::Selection { filters, ..Default::default() });
+        assert!(message.len() < 2100);
+        let cost = of_request(LIST, &message);
+        assert!(cost >= 1000 * std::mem::size_of::<v1::Filter>() * 2, "{cost}");
+        let names = vec![v1::Filter { names: vec![String::new(); 1000], ..Default::default() }];
+        let cost = of_request(LIST, &list(v1::Selection { filters: names, ..Default::default() }));
+        assert!(cost >= 1000 * std::mem::size_of::<String>() * 2, "{cost}");
+        let drop = of_request(LIST, &list(v1::Selection { drop: vec![1; 1000], ..Default::default() }));
+        assert!((4000..10_000).contains(&drop), "{drop}");
+        let known = (0..1000).map(|n| (format!("{n:036}"), format!("{n:07}"))).collect();
+        let watch = v1::WatchRequest { known, ..Default::default() }.encode_to_vec();
+        let cost = of_request("/informerd.v1.Objects/Watch", &watch);
+        assert!((150_000..250_000).contains(&cost), "{cost}");
+        assert!([ELEMENT / 2].iter().all(|&most| {
+            most >= std::mem::size_of::<v1::Filter>().max(std::mem::size_of::<v1::Selection>())
+                && most >= std::mem::size_of::<v1::IndexTerm>()
+        }));
+    }
+
+    #[test]
+    fn every_method_of_ours_is_known_and_nothing_else() {
+        for method in ["Objects/Get", "Objects/Sync", "Queue/Work", "Cache/WatchInformers"] {
+            assert_eq!(of_request(&format!("/informerd.v1.{method}"), &[]), 0);
+            assert!(SCHEMA.requests.contains_key(&format!("/informerd.v1.{method}")), "{method}");
+        }
+        assert_eq!(of_request("/other/Method", b"text"), 4);
+    }
+
+    #[test]
+    fn what_cannot_be_read_ends_the_walk() {
+        for bad in [&[0x0a][..], &[0x0a, 200], &[0xff; 20], &[0x0b], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
+            assert!(of_request(LIST, bad) <= ELEMENT);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+use http_body_util::BodyExt;
+use http_body_util::StreamBody;
+use prost::Message;
+use tonic::Code;
+
+use super::super::pb::v1;
+use super::*;
+use crate::memory::{Level, Pressure};
+
+const SYNC: &str = "/informerd.v1.Objects/Sync";
+const GET: &str = "/informerd.v1.Objects/Get";
+const MIB: usize = 1 << 20;
+
+fn framed(packed: u8, message: &[u8]) -> Vec<u8> {
+    [&[packed][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
+}
+
+/// The body of a request that comes in frames of this size.
+fn body(sent: &[u8], frame: usize) -> Body {
+    let frames: Vec<_> = sent.chunks(frame).map(|part| Ok::<_, Status>(Frame::data(part.to_vec().into()))).collect();
+    Body::new(StreamBody::new(tokio_stream::iter(frames)))
+}
+
+#[tokio::test]
+async fn a_body_comes_through_one_message_at_a_time() {
+    let sent: Vec<u8> = [0, 1, 300, 0, 5000].iter().flat_map(|&length| framed(0, &vec![b'x'; length])).collect();
+    for frame in [1, 3, 5, 6, 100, 1 << 20] {
+        let ledger = Ledger::new(MIB, Pressure::default());
+        let intake = Intake::new(&ledger, SYNC, false).unwrap();
+        let mut counted = intake.count(body(&sent, frame));
+        let (mut seen, mut most) = (Vec::new(), 0);
+        while let Some(part) = counted.frame().await {
+            let part = part.unwrap().into_data().unwrap();
+            most = most.max(part.len());
+            seen.extend_from_slice(&part);
+        }
+        assert!(seen == sent && most <= 5005, "{frame}");
+        assert_eq!(ledger.used(), 5005, "the largest message");
+        drop(counted);
+        assert_eq!(ledger.used(), PLACE);
+        drop(intake);
+        assert_eq!(ledger.used(), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_yet_is_not_counted_and_what_is_there_is() {
+    let ledger = Ledger::new(4 * MIB, Pressure::default());
+    let whole = framed(0, &vec![b'x'; 4 * MIB]);
+    let (first, second) = (Intake::new(&ledger, SYNC, false).unwrap(), Intake::new(&ledger, SYNC, false).unwrap());
+    let mut begun = first.count(body(&whole[..5], 5));
+    begun.frame().await.unwrap().unwrap();
+    assert_eq!(ledger.used(), 2 * PLACE);
+    let mut counted = second.count(body(&whole, 64 << 10));
+    let status = loop {
+        match counted.frame().await.unwrap() {
+            Ok(_) => assert!(ledger.used() <= 3 * MIB),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status.code(), ledger.refused()), (Code::ResourceExhausted, 1));
+    assert!(ledger.used() > 2 * MIB && counted.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn each_method_takes_what_it_needs() {
+    let ledger = Ledger::default();
+    for (method, taken) in [(GET, 256 << 10), (SYNC, 4 * MIB), ("/informerd.v1.Cache/ListInformers", 4 << 10)] {
+        for (length, is_taken) in [(taken, true), (taken + 1, false)] {
+            let intake = Intake::new(&ledger, method, false).unwrap();
+            let counted = intake.count(body(&framed(0, &vec![b'x'; length]), MIB)).collect().await;
+            assert_eq!(counted.map_err(|status| status.code()).err(), (!is_taken).then_some(Code::InvalidArgument));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_packed_message_counts_as_what_it_may_be() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let intake = Intake::new(&ledger, SYNC, true).unwrap();
+    // Said of a stream that goes on: 16 KiB are there for it.
+    let mut counted = intake.count(body(&[framed(1, &[0; 32]), framed(1, &[0; 1000])].concat(), MIB));
+    counted.frame().await.unwrap().unwrap();
+    assert_eq!(ledger.used(), PACKED_PLACE);
+    counted.frame().await.unwrap().unwrap();
+    assert_eq!(ledger.used(), 1005 + 982 * GZIP_MOST);
+}
+
+#[tokio::test]
+async fn what_a_message_becomes_is_counted_before_it_is_made() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let intake = Intake::new(&ledger, "/informerd.v1.Objects/List", false).unwrap();
+    let list = |filters: usize| {
+        let selection = v1::Selection { filters: vec![v1::Filter::default(); filters], ..Default::default() };
+        v1::ListRequest { selection: Some(selection), ..Default::default() }.encode_to_vec()
+    };
+    intake.decode(&list(1000)).unwrap();
+    assert!(ledger.used() > 200_000);
+    assert!(intake.decode(&list(100_000)).is_err(), "200 kB that become 30 MB");
+    intake.decode(&list(1)).unwrap();
+    assert_eq!(ledger.used(), PLACE);
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_while_memory_is_short() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    ledger.pressure().set(Level::Short);
+    let credit = |bytes: usize| framed(0, &vec![b'x'; bytes]);
+    let mut counted = intake.count(body(&[credit(20).repeat(1000), credit(20_000)].concat(), MIB));
+    for _ in 0..1000 {
+        counted.frame().await.unwrap().unwrap();
+    }
+    assert_eq!(counted.frame().await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
+}

@@ -1,0 +1,127 @@
+//! Calls of gRPC as they stand on the wire, by clients that do not take their answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{Request, Response};
+use informerd::grpc::pb::v1;
+use informerd::lifecycle::spawn;
+use prost::Message as _;
+use tokio::net::TcpStream;
+
+/// A connection whose windows let through as much as those of most clients, and on which nothing is read.
+pub struct Connection {
+    sender: SendRequest<Bytes>,
+    calls: Vec<Call>,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+struct Call {
+    answer: ResponseFuture,
+    /// Kept open: the client may have more to say.
+    _rest: SendStream<Bytes>,
+}
+
+/// What became of the calls of a connection.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Answers that have begun.
+    pub begun: Vec<RecvStream>,
+    /// Codes of those that were refused.
+    pub refused: Vec<tonic::Code>,
+    /// Those of which nothing was heard.
+    pub silent: usize,
+}
+
+const WINDOW: u32 = 65_535;
+/// So long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+// === impl Connection ===
+
+impl Connection {
+    pub async fn open(url: &str) -> Self {
+        let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(WINDOW).max_concurrent_reset_streams(0);
+        let (sender, connection) = builder.handshake(stream).await.unwrap();
+        let driver = spawn("connection", async move { drop(connection.await) });
+        Self { sender, calls: Vec::new(), driver }
+    }
+
+    /// Begins a call with this much of its request, or all of it.
+    pub async fn call(&mut self, method: &str, sent: Bytes, is_all: bool) {
+        let uri = format!("http://localhost/informerd.v1.{method}");
+        let request = Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+        self.sender = self.sender.clone().ready().await.unwrap();
+        let (answer, mut rest) = self.sender.send_request(request.body(()).unwrap(), false).unwrap();
+        rest.send_data(sent, is_all).unwrap();
+        self.calls.push(Call { answer, _rest: rest });
+    }
+
+    /// Waits for the beginnings of the answers, and takes nothing else.
+    pub async fn hear(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        let wait = |call: Call| async move {
+            let answer = tokio::time::timeout(PATIENCE, call.answer).await.ok();
+            (answer, call._rest)
+        };
+        for (answer, rest) in futures_util::future::join_all(self.calls.drain(..).map(wait)).await {
+            match answer.map(|answer| answer.map(Response::into_parts)) {
+                None => heard.silent += 1,
+                Some(Ok((head, body))) => match head.headers.get("grpc-status") {
+                    None => heard.begun.push(body),
+                    Some(code) => heard.refused.push(tonic::Code::from_bytes(code.as_bytes())),
+                },
+                // Cut off by a reset.
+                Some(Err(_)) => heard.refused.push(tonic::Code::ResourceExhausted),
+            }
+            drop(rest);
+        }
+        heard
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// A message behind its length.
+pub fn framed(message: &impl prost::Message) -> Bytes {
+    of_bytes(&message.encode_to_vec())
+}
+
+pub fn of_bytes(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0][..], &length, message].concat().into()
+}
+
+pub fn config_maps(namespace: &str) -> v1::Selection {
+    let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
+    let filter = v1::Filter { namespace: namespace.to_owned(), ..Default::default() };
+    v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() }
+}
+
+/// The watch of a client that says to hold so many objects.
+pub fn watch_with_known(objects: usize) -> Bytes {
+    let known = (0..objects).map(|n| (format!("{n:08}-0000-4000-8000-000000000000"), format!("{n}"))).collect();
+    framed(&v1::WatchRequest { selection: Some(config_maps("n0")), known, ..Default::default() })
+}
+
+/// A list by so many filters that say nothing: two bytes each.
+pub fn list_of_filters(filters: usize) -> Bytes {
+    let selection = [[0x12, 0].repeat(filters), config_maps("n0").encode_to_vec()].concat();
+    let mut message = vec![0x0a];
+    prost::encoding::encode_varint(selection.len() as u64, &mut message);
+    message.extend(selection);
+    of_bytes(&message)
+}
+
+pub fn get(namespace: &str, name: &str) -> Bytes {
+    let resource = config_maps("").resource;
+    framed(&v1::GetRequest { resource, namespace: namespace.into(), name: name.into(), ..Default::default() })
+}
