@@ -15,6 +15,8 @@ mod audit;
 mod authorizers;
 #[path = "access/certificates.rs"]
 mod certificates;
+#[path = "access/clock.rs"]
+mod clock;
 #[path = "access/crowd.rs"]
 mod crowd;
 #[path = "access/delays.rs"]

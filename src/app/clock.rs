@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::lifecycle::drain::DrainWatch;
 
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(2);
 /// A clock that is corrected by less goes unmentioned.
 const NOTABLE: f64 = 5.0;
 

@@ -24,6 +24,9 @@ use super::user::{AUTHENTICATED, NODE_NAME, UNAUTHENTICATED, UserInfo};
 
 /// Tokens and certificates remembered at once; the least used go first.
 const MAX_REMEMBERED: u64 = 65_536;
+/// A review is remembered for so long whatever the token says of its end, which our clock may have passed and the apiserver's not:
+/// otherwise each request and each open stream would ask again and again.
+const LEAST_LIFE: Duration = Duration::from_secs(1);
 /// A longer token is left to the apiserver.
 const MAX_TOKEN: usize = 32 << 10;
 
@@ -185,8 +188,8 @@ impl Authenticator {
             self.audiences.is_empty() || status.audiences.iter().any(|audience| self.audiences.contains(audience));
         let at_home = self.node.as_deref().is_none_or(|node| status.user.extra(NODE_NAME) == Some(node));
         let accepted = status.authenticated && !status.user.username.is_empty() && meant_for_us && at_home;
-        let life = expiry(token).map_or(self.ttl, |left| left.min(self.ttl));
-        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until: asked + life })
+        let until = asked + life(token, self.ttl);
+        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until })
     }
 
     async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
@@ -253,6 +256,11 @@ pub(super) fn fingerprint(certificate: &[u8]) -> String {
     text
 }
 
+/// How long a review of a token is remembered.
+fn life(token: &str, ttl: Duration) -> Duration {
+    expiry(token).map_or(ttl, |left| left.max(LEAST_LIFE).min(ttl))
+}
+
 /// How long a JWT says it is still valid. Its signature is not looked at: the claim only ever shortens what the
 /// apiserver has accepted.
 fn expiry(token: &str) -> Option<Duration> {
@@ -279,6 +287,10 @@ mod tests {
         assert!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5))).unwrap() <= Duration::from_secs(5));
         assert_eq!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now - 5))), Some(Duration::ZERO));
         assert!(expiry(&jwt(r#"{"exp":1e300}"#)).is_some());
+        // Those that are at their end are not asked about all the time, and a shorter `ttl` counts.
+        let (ended, ttl) = (jwt(r#"{"exp":1}"#), Duration::from_secs(10));
+        assert_eq!((life(&ended, ttl), life("opaque", ttl), life(&ended, ttl / 20)), (LEAST_LIFE, ttl, ttl / 20));
+        assert!((LEAST_LIFE..ttl).contains(&life(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5)), ttl)));
         for other in ["opaque", "a.b", "a.b.c.d", &jwt("{}"), &jwt("[]"), "a.!.c"] {
             assert_eq!(expiry(other), None, "{other}");
         }

@@ -113,3 +113,59 @@ impl http_body::Body for Leashed {
         SizeHint::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio_stream::{StreamExt as _, iter};
+
+    use super::*;
+    use crate::memory::{Ledger, Pressure};
+
+    const TIMEOUT: Duration = Duration::from_secs(100);
+
+    /// Messages of so many bytes, one after the other, and what is held for them.
+    fn answer(lengths: &'static [usize], leashes: &Leashes) -> (Body, Ledger) {
+        let ledger = Ledger::new(1 << 20, Pressure::default());
+        let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
+        let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
+        (leashed(Body::new(StreamBody::new(messages)), Taken { held }, leashes), ledger)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_taken_is_whole() {
+        let leashes = Leashes::default();
+        let (body, ledger) = answer(&[10, 100_000, 0, 20_000], &leashes);
+        assert_eq!(ledger.used(), 1000);
+        let mut body = body;
+        let mut sum = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            assert!(data.len() <= PART);
+            sum += data.len();
+        }
+        assert_eq!((sum, ledger.used()), (120_010, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_is_given_up_and_says_so() {
+        let leashes = Leashes::default();
+        crate::lifecycle::spawn("leashes", leashes.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
+        let ((mut between, ledger), (mut within, _)) = (answer(&[10, 10], &leashes), answer(&[100_000], &leashes));
+        for body in [&mut between, &mut within] {
+            body.frame().await.unwrap().unwrap();
+        }
+        tokio::time::sleep(TIMEOUT * 3 / 2).await;
+        assert_eq!(ledger.used(), 0);
+        // Between two messages by a status, within one by a reset that means the same.
+        let trailers = between.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "8");
+        assert!(between.frame().await.is_none());
+        let error = within.frame().await.unwrap().unwrap_err();
+        let reset = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+        assert_eq!(reset.and_then(h2::Error::reason), Some(h2::Reason::ENHANCE_YOUR_CALM));
+        assert!(within.frame().await.is_none());
+    }
+}

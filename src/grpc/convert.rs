@@ -207,6 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_for_each_namespace_has_a_bound() {
+        let of = |text: usize, values: usize| {
+            let many: Vec<_> = (0..values).map(|n| n.to_string()).collect();
+            let filter = namespaces(&many.iter().map(String::as_str).collect::<Vec<_>>());
+            let label_selector = format!("a={}", "b".repeat(text));
+            let sent = v1::Selection {
+                resource: Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() }),
+                filters: vec![v1::Filter { label_selector, ..filter }],
+                ..Default::default()
+            };
+            selection(Some(&sent)).map(|(selection, _)| held(Some(&sent), &selection))
+        };
+        assert!((2000..10_000).contains(&of(1000, 1).unwrap()));
+        assert!((64 * 2000..200_000).contains(&of(1000, 64).unwrap()), "once for each");
+        assert!(of(MAX_TEXT - 2, 1).is_ok() && of(MAX_TEXT - 1, 1).is_err());
+        assert!(of(MAX_TEXT / 64 - 2, 64).is_ok() && of(MAX_TEXT / 64, 64).is_err());
+    }
+
+    #[test]
     fn each_namespace_stands_for_itself() {
         let of =
             |name: &str| Filter { namespace: Some(name.into()), label_selector: "a=b".into(), ..Filter::default() };

@@ -114,6 +114,7 @@ struct Running {
     address: SocketAddr,
     cached: Cached,
     metrics: Arc<HttpMetrics>,
+    ledger: Ledger,
     drain: Drain,
     /// What the apiserver was asked.
     asked: Arc<Mutex<Vec<String>>>,
@@ -156,6 +157,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let metrics = Arc::<HttpMetrics>::default();
     let (drain, watch) = drain::channel();
     let fatal = Fatal::new();
+    let ledger = Ledger::default();
     let cached = Cached::new(upstream.clone(), &fatal, &watch).await;
     let parts = ServiceParts {
         guard: Guard::default(),
@@ -168,7 +170,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
         leashes: Leashes::default(),
-        ledger: Ledger::default(),
+        ledger: ledger.clone(),
         explain: false,
         lend_sessions: true,
         via: HeaderValue::from_static("ours"),
@@ -179,7 +181,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
     server.serve(Arc::new(Service::start(parts, &fatal)), &watch, &fatal);
-    Running { address, cached, metrics, drain, asked, _directory: directory }
+    Running { address, cached, metrics, ledger, drain, asked, _directory: directory }
 }
 
 impl Running {
@@ -223,6 +225,18 @@ async fn an_object_is_served() {
     assert_eq!((header(&big, "content-length"), header(&big, "transfer-encoding")), ("", "chunked"));
     assert!(text(big).await.len() > 5000);
     assert!(server.asked.lock().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_refused_while_memory_is_short_is_counted() {
+    let server = start().await;
+    server.ledger.pressure().set(Level::Short);
+    for target in ["/api/v1/configmaps", "/api/v1/configmaps?watch=1"] {
+        let response = server.get(target).await;
+        assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
+    }
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c00000").await.status(), 200);
+    assert_eq!(server.ledger.refused(), 2);
 }
 
 #[tokio::test]

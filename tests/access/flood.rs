@@ -2,9 +2,11 @@
 //! whose resident memory is looked at while every attack of the list runs against its delegated listener.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -19,15 +21,18 @@ use crate::world::FIXTURES;
 /// What all of them together may cost.
 const BOUND: u64 = 32 << 20;
 
-struct Daemon {
+/// The program as a process of its own, with a delegated and a trusted listener.
+pub struct Daemon {
     child: Child,
-    delegated: String,
-    trusted: String,
-    state: tempfile::TempDir,
+    pub delegated: String,
+    pub trusted: String,
+    pub admin: String,
+    pub log: Arc<Mutex<String>>,
+    pub state: tempfile::TempDir,
 }
 
 impl Daemon {
-    async fn start(cluster: &Cluster) -> Self {
+    pub async fn start(cluster: &Cluster, configure: impl FnOnce(&mut Command)) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("INFORMERD_")) {
@@ -36,43 +41,57 @@ impl Daemon {
         command.arg("--kubeconfig").arg(cluster.admin()).arg("--state-dir").arg(state.path());
         command.args(["--listen", "delegated+https://127.0.0.1:0,http://127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.args(["--log-format", "json"]);
+        configure(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (mut addresses, mut seen) = (Vec::new(), String::new());
-        while addresses.len() < 2 {
+        let (mut addresses, mut admin, mut seen) = (Vec::new(), None, String::new());
+        while addresses.len() < 2 || admin.is_none() {
             let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("{seen}"));
-            seen.push_str(&line);
+            seen.push_str(&format!("{line}\n"));
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
             let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
-            if fields["message"] == "serving" {
-                addresses.push(fields["address"].as_str().unwrap().to_owned());
+            match (fields["message"].as_str(), fields["address"].as_str()) {
+                (Some("serving"), Some(address)) => addresses.push(address.to_owned()),
+                (Some("admin"), Some(address)) => admin = Some(format!("http://{address}")),
+                _ => {}
             }
         }
-        informerd::lifecycle::spawn("log", async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let log = Arc::new(Mutex::new(seen));
+        let kept = Arc::clone(&log);
+        informerd::lifecycle::spawn("log", async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                kept.lock().push_str(&format!("{line}\n"));
+            }
+        });
         let of = |kind: &str| addresses.iter().find_map(|at| at.strip_prefix(kind)).unwrap().to_owned();
         let (delegated, trusted) = (of("delegated+https://"), of("http://"));
-        Self { child, delegated: format!("https://{delegated}"), trusted: format!("http://{trusted}"), state }
+        let (delegated, trusted) = (format!("https://{delegated}"), format!("http://{trusted}"));
+        Self { child, delegated, trusted, admin: admin.unwrap(), log, state }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
         connect(&self.delegated, &self.state.path().join("ca.crt")).await
     }
 
-    fn client(&self, token: &str) -> Client {
+    pub fn client(&self, token: &str) -> Client {
         Client::tls(&self.delegated, &self.state.path().join("ca.crt"), token)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     /// A line of the process's status, in bytes.
     fn memory(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() << 10
     }
 
     /// The peak counts from now on.
     fn forget_peak(&self) {
-        std::fs::write(format!("/proc/{}/clear_refs", self.child.id().unwrap()), "5").unwrap();
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
     }
 }
 
@@ -152,7 +171,7 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer x");
 async fn whoever_nobody_knows_costs_little() {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
-    let daemon = Daemon::start(&cluster).await;
+    let daemon = Daemon::start(&cluster, |_| ()).await;
     let token = cluster.kubectl_ok(["create", "token", "wide", "--namespace", "a"]).await.trim().to_owned();
     let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
     let (known, trusted) = (daemon.client(&token), Client::new(&daemon.trusted));
@@ -242,7 +261,7 @@ async fn whoever_nobody_knows_costs_little() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_told_to_go_after_a_401() {
     let cluster = Cluster::start().await;
-    let daemon = Daemon::start(&cluster).await;
+    let daemon = Daemon::start(&cluster, |_| ()).await;
     let mut stream = daemon.connect().await;
     let block = post("/api/v1/namespaces", &[TOKEN], 0);
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
