@@ -15,6 +15,7 @@ use super::pb::v1::list_response::Part;
 use super::pb::v1::{ListChunk, ListHeader, ListResponse};
 use super::render::Rendering;
 use super::room::Room;
+use super::status::Error;
 use crate::codec::Form;
 use crate::meta::Object;
 use crate::reads::ListItems;
@@ -67,7 +68,10 @@ impl ListStream {
     }
 
     /// The next chunk; an empty one where nothing was found yet.
-    fn chunk(&mut self) -> Option<ListChunk> {
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than a chunk.
+    fn chunk(&mut self) -> Result<Option<ListChunk>, Error> {
         let mut chunk = ListChunk::default();
         let (mut size, most) = (0, self.room.next(CHUNK) - HEADROOM);
         loop {
@@ -79,7 +83,7 @@ impl ListStream {
                 self.more = self.items.next(BATCH, &mut found);
                 self.waiting = found.into();
                 if self.waiting.is_empty() && self.more {
-                    return Some(chunk);
+                    return Ok(Some(chunk));
                 }
                 continue;
             }
@@ -88,6 +92,9 @@ impl ListStream {
             let length = rendered.encoded_len() + HEADROOM / BATCH;
             if size > 0 && size + length > most {
                 break;
+            }
+            if length > most {
+                self.room.exceed(length)?;
             }
             self.waiting.pop_front();
             size += length;
@@ -98,7 +105,7 @@ impl ListStream {
             }
         }
         self.metrics.list_objects.add(chunk.objects.len() as u64);
-        (!chunk.objects.is_empty()).then_some(chunk)
+        Ok((!chunk.objects.is_empty()).then_some(chunk))
     }
 }
 
@@ -116,13 +123,17 @@ impl Stream for ListStream {
             return Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Header(header)) })));
         }
         match self.chunk() {
-            None => Poll::Ready(None),
+            Err(error) => {
+                self.right = None;
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Ok(None) => Poll::Ready(None),
             // Much was looked at and nothing found: others first.
-            Some(chunk) if chunk.objects.is_empty() => {
+            Ok(Some(chunk)) if chunk.objects.is_empty() => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Some(chunk) => Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Chunk(chunk)) }))),
+            Ok(Some(chunk)) => Poll::Ready(Some(Ok(ListResponse { part: Some(Part::Chunk(chunk)) }))),
         }
     }
 }

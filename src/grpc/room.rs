@@ -34,6 +34,24 @@ impl Room {
         self.large = self.ledger.spare(large).ok();
         if self.large.is_some() { large } else { SMALL }
     }
+
+    /// Room for a message of one object that is larger than what [`Self::next`] has granted.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: memory is short.
+    pub(super) fn exceed(&mut self, bytes: usize) -> Result<(), Error> {
+        self.large = None;
+        self.large = Some(reserve(&self.ledger, bytes)?);
+        Ok(())
+    }
+}
+
+/// Room for a message that is larger than usual, since an object is.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED: memory is short.
+pub(super) fn reserve(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
+    ledger.reserve(bytes).map_err(|_| Error::no_memory(format!("there is no memory for a message of {bytes} bytes")))
 }
 
 #[cfg(test)]
@@ -52,6 +70,10 @@ mod tests {
         rooms.truncate(2);
         assert_eq!([rooms[0].next(MIB), rooms[1].next(MIB)], [MIB, SMALL], "half of the limit is for that");
         assert_eq!([rooms[0].next(MIB), rooms[1].next(MIB)], [MIB, SMALL]);
+        rooms[1].exceed(2 * MIB).unwrap();
+        assert_eq!(ledger.used(), 3 * MIB + 2 * SMALL);
+        assert!(rooms[0].exceed(3 * MIB).is_err());
+        assert_eq!(rooms[1].next(MIB), SMALL.max(MIB), "the large one is gone");
         drop(rooms);
         assert_eq!(ledger.used(), 0);
     }

@@ -20,7 +20,7 @@ use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
 use super::retiring::Retiring;
-use super::room::SMALL;
+use super::room::{self, SMALL};
 use super::status::{Error, duration};
 use super::terms::{Known, Terms};
 use crate::lifecycle::drain::DrainWatch;
@@ -206,7 +206,7 @@ impl Watch {
                     }
                 },
                 Phase::Open { .. } => match ready!(self.poll_open(cx)) {
-                    Ok(frame) => return Poll::Ready(Some(Ok(frame))),
+                    Ok(frame) => return Poll::Ready(Some(self.fit(frame))),
                     Err(reason) => return Poll::Ready(Some(Ok(self.ended(reason)))),
                 },
             }
@@ -289,6 +289,18 @@ impl Watch {
             self.room = self.ledger.spare(FRAME_BYTES).ok();
         }
         if self.room.is_some() { FRAME_BYTES } else { SMALL }
+    }
+
+    /// An event is given when its object is far larger than what there is room for, only if there is memory for it. The client
+    /// goes on from the frame before.
+    fn fit(&mut self, frame: Frame) -> Result<Frame, Error> {
+        let Frame::Events(events) = &frame else { return Ok(frame) };
+        let bytes = events.events.iter().map(|event| event.object.len() + EVENT_OVERHEAD).sum();
+        if bytes > self.room.as_ref().map_or(SMALL, Reservation::bytes) + SMALL {
+            self.room = None;
+            self.room = Some(room::reserve(&self.ledger, bytes)?);
+        }
+        Ok(frame)
     }
 
     fn flush(&mut self) -> Frame {

@@ -125,3 +125,17 @@ pub fn get(namespace: &str, name: &str) -> Bytes {
     let resource = config_maps("").resource;
     framed(&v1::GetRequest { resource, namespace: namespace.into(), name: name.into(), ..Default::default() })
 }
+
+/// The worker of a group of its own that takes as many keys as it may.
+pub fn worker(group: usize, namespace: &str) -> Bytes {
+    let join = v1::JoinGroup { group: format!("g{group}"), selections: vec![config_maps(namespace)], capacity: 10_000 };
+    framed(&v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) })
+}
+
+pub fn list(namespace: &str) -> Bytes {
+    framed(&v1::ListRequest { selection: Some(config_maps(namespace)), ..Default::default() })
+}
+
+pub fn watch(namespace: &str) -> Bytes {
+    framed(&v1::WatchRequest { selection: Some(config_maps(namespace)), ..Default::default() })
+}

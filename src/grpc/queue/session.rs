@@ -16,7 +16,7 @@ use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
 use super::super::retiring::Retiring;
-use super::super::room::SMALL;
+use super::super::room::{self, SMALL};
 use super::super::status::{self, Error, understood};
 use super::group::QueueKey;
 use super::groups::Member;
@@ -25,8 +25,10 @@ use crate::lifecycle;
 use crate::memory::{Ledger, Reservation};
 use crate::workqueue::{Deleted, Handed, Outcome, Why};
 
-/// A frame takes no further key beyond this size; while memory is not plenty, beyond [`SMALL`].
+/// A frame takes no further key beyond this size; while memory is not plenty, beyond [`LITTLE`].
 const FRAME: usize = 256 << 10;
+/// What each worker has room for twice: in a frame that waits for the transport, and in one that the transport has.
+const LITTLE: usize = SMALL / 2;
 /// Keys of one frame.
 const KEYS: usize = 128;
 /// Frames that wait for the transport: what is in them is in the worker's hands already.
@@ -41,6 +43,7 @@ struct Session {
     shown: HashMap<QueueKey, Deleted>,
     retiring: Retiring,
     ledger: Ledger,
+    _place: Reservation,
 }
 
 /// A frame on its way to the worker, with its room if it is a large one.
@@ -71,16 +74,20 @@ enum Turn {
     Gone(Error),
 }
 
-/// Serves one worker until either side ends.
+/// Bytes that each worker has room for as long as it works.
+pub(super) const PLACE: usize = 2 * LITTLE;
+
+/// Serves one worker until either side ends. `place` is of [`PLACE`] bytes.
 pub(super) fn start(
     member: Member,
     right: Right,
     requests: Streaming<v1::WorkRequest>,
     retiring: Retiring,
     ledger: Ledger,
+    place: Reservation,
 ) -> Streamed<v1::WorkResponse> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let session = Session { member, right, shown: HashMap::new(), retiring, ledger };
+    let session = Session { member, right, shown: HashMap::new(), retiring, ledger, _place: place };
     lifecycle::spawn("queue worker", session.run(requests, sender));
     Box::pin(stream::unfold((receiver, None), |(mut receiver, before)| async move {
         // Nothing more was asked for until the frame before was gone.
@@ -127,8 +134,13 @@ impl Session {
                     }
                     Err(_) => Turn::Left,
                 },
+                // Keys are taken once the frame before is with the transport.
+                permit = sender.reserve(), if outgoing.frame.is_none() && sender.capacity() == 0 => match permit {
+                    Ok(_) => Turn::Sent,
+                    Err(_) => Turn::Left,
+                },
                 _ = synced.wait_for(|synced| *synced), if !told_synced && outgoing.frame.is_none() => Turn::Synced,
-                handed = self.member.worker.next(), if outgoing.frame.is_none() => match handed {
+                handed = self.member.worker.next(), if outgoing.frame.is_none() && sender.capacity() > 0 => match handed {
                     Some(handed) => Turn::Keys(handed),
                     None => Turn::Drained,
                 },
@@ -139,7 +151,13 @@ impl Session {
                         return fail(&sender, error).await;
                     }
                 }
-                Turn::Keys(first) => outgoing = self.items(first),
+                Turn::Keys(first) => match self.items(first) {
+                    Ok(items) => outgoing = items,
+                    Err(error) => {
+                        drop(self);
+                        return fail(&sender, error).await;
+                    }
+                },
                 Turn::Synced => {
                     told_synced = true;
                     outgoing = Frame::Synced(v1::Synced {}).into();
@@ -222,7 +240,10 @@ impl Session {
     }
 
     /// A frame of this key and of what else there is at once.
-    fn items(&mut self, first: Handed<QueueKey>) -> Outgoing {
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than usual.
+    fn items(&mut self, first: Handed<QueueKey>) -> Result<Outgoing, Error> {
         let mut items = Vec::new();
         let (mut size, mut room) = (0, None);
         let mut next = Some(first);
@@ -238,14 +259,18 @@ impl Session {
                 // Its deletion was handled while it waited for another attempt.
                 None => self.answer(&handed.key, Outcome::Done).unwrap_or_default(),
             }
-            if size >= SMALL && room.is_none() {
+            if size >= LITTLE && room.is_none() {
                 room = self.ledger.spare(FRAME).ok();
             }
-            let most = if room.is_some() { FRAME } else { SMALL };
+            let most = if room.is_some() { FRAME } else { LITTLE };
             next = (size < most && items.len() < KEYS).then(|| self.member.worker.try_next()).flatten();
         }
         let frame = (!items.is_empty()).then_some(Frame::Items(v1::Items { items }));
-        Outgoing { frame, room }
+        if size > room.as_ref().map_or(LITTLE, Reservation::bytes) + LITTLE {
+            drop(room.take());
+            room = Some(room::reserve(&self.ledger, size)?);
+        }
+        Ok(Outgoing { frame, room })
     }
 }
 
