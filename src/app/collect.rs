@@ -115,7 +115,9 @@ const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("access_log_dropped", "Lines of the access log that found no room or could not be written", |m| {
         load(&m.access_log.dropped)
     }),
-    ("http_lists_stalled", "Lists given up because the client took no bytes", |m| m.lists_stalled.get()),
+    ("http_lists_stalled", "Lists, and gets over gRPC, given up because the client took no bytes", |m| {
+        m.lists_stalled.get()
+    }),
 ];
 
 const UPSTREAM_STATE: &[PerProcess<Upstream>] = &[

@@ -4,10 +4,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -54,13 +56,19 @@ struct Counted {
     had: usize,
     left: usize,
     is_packed: bool,
+    /// Runs while the rest of a message is waited for.
+    late: Option<Pin<Box<Sleep>>>,
 }
+
+type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
 /// What every call has a place for, so that a stream that has begun can go on with small messages.
 const PLACE: usize = 4 << 10;
 /// The same for streams of packed messages, which may unpack to that.
 const PACKED_PLACE: usize = 16 << 10;
 const HEAD: usize = 5;
+/// How long the next part of a message may take. A stream may be silent between two messages.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What gzip adds to a message, and how much smaller it can make it.
 const GZIP: usize = 18;
 const GZIP_MOST: usize = 1032;
@@ -114,7 +122,14 @@ impl Intake {
             had: 0,
             left: 0,
             is_packed: false,
+            late: None,
         })
+    }
+
+    /// What was decoded is accounted for elsewhere from now on.
+    pub(super) fn hand_over(&self) {
+        // There is no less room than before.
+        self.change(|held| held.decoded = 0).ok();
     }
 
     /// A whole message is about to be decoded; the one before it is gone.
@@ -186,16 +201,35 @@ impl Counted {
         self.intake.receive(self.had, unpacked)?;
         Ok(self.frame.split_to(end + more))
     }
+
+    /// Nothing has come. In the midst of a message that is borne for a while only.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Next {
+        if self.left == 0 && self.head.is_empty() {
+            return Poll::Pending;
+        }
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        ready!(late.as_mut().poll(cx));
+        self.fail(Error::invalid(format!("nothing of the rest of a message has come for {} s", PATIENCE.as_secs())))
+    }
+
+    fn fail(&mut self, error: Error) -> Next {
+        // Nothing more of it is wanted.
+        (self.body, self.frame, self.left) = (Body::empty(), Bytes::new(), 0);
+        self.head.clear();
+        Poll::Ready(Some(Err(error.into())))
+    }
 }
 
 impl http_body::Body for Counted {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Next {
         let this = &mut *self;
         while this.frame.is_empty() {
-            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+            let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else { return this.poll_late(cx) };
+            this.late = None;
+            match next {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => this.frame = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
@@ -203,12 +237,10 @@ impl http_body::Body for Counted {
                 other => return Poll::Ready(other),
             }
         }
-        let part = this.part();
-        if part.is_err() {
-            // Nothing more of it is wanted.
-            (this.body, this.frame) = (Body::empty(), Bytes::new());
+        match this.part() {
+            Ok(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            Err(error) => this.fail(error),
         }
-        Poll::Ready(Some(part.map(Frame::data).map_err(Status::from)))
     }
 
     fn is_end_stream(&self) -> bool {

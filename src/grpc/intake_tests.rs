@@ -113,3 +113,23 @@ async fn a_stream_goes_on_while_memory_is_short() {
     }
     assert_eq!(counted.frame().await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_does_not_go_on_gives_its_room_back() {
+    let ledger = Ledger::new(MIB, Pressure::default());
+    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(4);
+    let mut counted = intake.count(Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver))));
+    let sent = framed(0, &[b'x'; 100_000]);
+    sender.send(Ok(Frame::data(sent.clone().into()))).await.unwrap();
+    counted.frame().await.unwrap().unwrap();
+    // Between two messages there is all the time.
+    assert!(tokio::time::timeout(10 * PATIENCE, counted.frame()).await.is_err());
+    sender.send(Ok(Frame::data(sent[..50_000].to_vec().into()))).await.unwrap();
+    counted.frame().await.unwrap().unwrap();
+    assert!(tokio::time::timeout(PATIENCE / 2, counted.frame()).await.is_err());
+    let status = tokio::time::timeout(PATIENCE, counted.frame()).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    drop(counted);
+    assert_eq!(ledger.used(), PLACE);
+}

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::access::{self, Caller, Grants, Verb};
 use super::convert;
+use super::intake::Intake;
 use super::objects::{Objects, told};
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
@@ -88,6 +89,9 @@ impl Terms {
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
         let grants = access::authorize(caller, Verb::Watch, &selection).await?;
+        if let Some(intake) = Intake::current() {
+            intake.hand_over();
+        }
         let accounted =
             lasting(&objects.ledger, held).and_then(|held| Ok((held, Known::new(request.known, &objects.ledger)?)));
         let (held, known) = match accounted {

@@ -1,4 +1,5 @@
-//! What the process holds in memory: an account of the bodies that are under way, and looks at the whole.
+//! What the process holds in memory: an account of the bodies that are under way, the end of answers that nobody takes, and looks at
+//! the whole.
 //!
 //! Whoever is about to take bytes in reserves them first ([`Ledger`]). What no account knows of (connections, buffers of
 //! libraries, what the allocator has not given back) is seen by looking at the process ([`Pressure`]): as often as memory
