@@ -56,7 +56,7 @@ fn processor(pid: u32) -> f64 {
 }
 
 async fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let metrics = Client::new(&daemon.admin).get("/metrics").await.text();
+    let metrics = Client::new(&daemon.admin).metrics().await;
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
 }

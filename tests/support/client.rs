@@ -133,6 +133,18 @@ impl Client {
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
+    /// What the admin side counts. On a busy machine a request may be sent later than the admin side waits for one.
+    pub async fn metrics(&self) -> String {
+        let mut last = String::new();
+        for _ in 0..5 {
+            match self.try_get("/metrics").await {
+                Ok(answer) => return answer.text(),
+                Err(error) => last = error,
+            }
+        }
+        panic!("/metrics: {last}");
+    }
+
     /// A successful JSON answer.
     pub async fn json(&self, path: &str) -> Value {
         let answer = self.get(path).await;

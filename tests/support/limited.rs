@@ -111,7 +111,7 @@ impl Limited {
     }
 
     pub async fn metrics(&self) -> String {
-        Client::new(&format!("http://{}", self.admin)).get("/metrics").await.text()
+        Client::new(&format!("http://{}", self.admin)).metrics().await
     }
 
     /// A series without labels.
