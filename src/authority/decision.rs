@@ -38,7 +38,7 @@ pub(super) struct Accepted {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Denial(pub(super) String);
 
-/// Which nodes say that an address is theirs.
+/// Which nodes say that an address is theirs. An IPv4 address is the same in the form of IPv6.
 #[derive(Debug, Default)]
 pub(super) struct Addresses(BTreeMap<IpAddr, BTreeSet<String>>);
 
@@ -125,7 +125,7 @@ fn parse(pem: &[u8]) -> Result<CertificateSigningRequestParams, Denial> {
     let request = CertificateSigningRequestParams::from_der(&der)
         .map_err(|error| Denial(format!("the request cannot be read: {error}")))?;
     let params = &request.params;
-    if params.is_ca != IsCa::NoCa {
+    if matches!(params.is_ca, IsCa::Ca(_)) {
         return deny("the request is for a CA");
     }
     let plain =
@@ -159,15 +159,19 @@ impl Addresses {
     pub(super) fn add(&mut self, node: Node) {
         for address in node.status.addresses {
             if matches!(&*address.kind, "InternalIP" | "ExternalIP")
-                && let Ok(address) = address.address.parse()
+                && let Ok(address) = address.address.parse::<IpAddr>()
             {
-                self.0.entry(address).or_default().insert(node.metadata.name.clone());
+                self.0.entry(address.to_canonical()).or_default().insert(node.metadata.name.clone());
             }
         }
     }
 
     /// A kubelet writes the addresses of its own Node, so one that two nodes claim is nobody's.
     fn belongs(&self, address: IpAddr, node: &str) -> Result<(), Denial> {
+        // Clients take both forms for the same address, as Go's net.IP.Equal does.
+        if address != address.to_canonical() {
+            return deny(format!("{address} is an IPv4 address in the form of IPv6"));
+        }
         if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
             return deny(format!("{address} is an address that no node has alone"));
         }

@@ -35,8 +35,10 @@ fn nodes() -> Addresses {
         ("three", json!([{"type": "InternalIP", "address": "10.0.0.3"}])),
         (
             "thief",
-            json!([{"type": "InternalIP", "address": "10.0.0.4"}, {"type": "ExternalIP", "address": "10.0.0.3"}]),
+            json!([{"type": "InternalIP", "address": "10.0.0.4"}, {"type": "ExternalIP", "address": "10.0.0.3"},
+            {"type": "InternalIP", "address": "::ffff:10.0.0.5"}, {"type": "InternalIP", "address": "::ffff:127.0.0.1"}]),
         ),
+        ("five", json!([{"type": "InternalIP", "address": "10.0.0.5"}])),
     ] {
         let node = json!({"metadata": {"name": name}, "status": {"addresses": of}});
         addresses.add(serde_json::from_value(node).unwrap());
@@ -158,7 +160,7 @@ fn requests_for_more_are_denied() {
         ("one of its own and one of another", names(&["10.0.0.1", "10.0.0.2"]), "no address of node one"),
         ("an address of nobody", names(&["192.0.2.1"]), "no address of node one"),
         ("an address that is a host's name", names(&["10.0.0.9"]), "no address of node one"),
-        ("an address in another form", names(&["::ffff:10.0.0.1"]), "no address of node one"),
+        ("an address in another form", names(&["::ffff:10.0.0.1"]), "in the form of IPv6"),
         ("loopback", names(&["127.0.0.1"]), "no node has alone"),
         ("any address", names(&["0.0.0.0"]), "no node has alone"),
         ("a DNS name", names(&["10.0.0.1", "kubernetes.default.svc"]), "is no address"),
@@ -184,15 +186,33 @@ fn requests_for_more_are_denied() {
     }
 }
 
-/// On node `three`, whose address another kubelet claims, and on that one.
+/// On a node whose address another kubelet claims, and on that one.
 #[test]
 fn an_address_that_two_nodes_claim_is_nobodys() {
-    for node in ["three", "thief"] {
-        let mut spec = names(&["10.0.0.3"]);
-        spec.extra.as_mut().unwrap().insert("authentication.kubernetes.io/node-name".into(), vec![node.into()]);
-        let Denial(denial) = decided(&spec).expect_err(node);
+    for (node, address) in [("three", "10.0.0.3"), ("thief", "10.0.0.3"), ("five", "10.0.0.5"), ("thief", "10.0.0.5")] {
+        let Denial(denial) = decided(&by(node, names(&[address]))).expect_err(node);
         assert!(denial.contains("claimed by 2 nodes"), "{denial}");
     }
+}
+
+/// Go takes both forms of an IPv4 address for the same.
+#[test]
+fn an_ipv4_address_in_the_form_of_ipv6_is_not_signed() {
+    for address in ["::ffff:10.0.0.5", "::ffff:127.0.0.1"] {
+        let Denial(denial) = decided(&by("thief", names(&[address]))).expect_err(address);
+        assert!(denial.contains("in the form of IPv6"), "{denial}");
+    }
+}
+
+/// As the default of `openssl req` has it.
+#[test]
+fn a_request_may_say_that_it_is_for_no_ca() {
+    assert!(decided(&changed(|params| params.is_ca = IsCa::ExplicitNoCa)).is_ok());
+}
+
+fn by(node: &str, mut spec: Spec) -> Spec {
+    spec.extra.as_mut().unwrap().insert("authentication.kubernetes.io/node-name".into(), vec![node.into()]);
+    spec
 }
 
 #[test]

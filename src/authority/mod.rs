@@ -68,6 +68,8 @@ pub enum AuthorityError {
     Refused { what: String, status: u16, message: String },
     #[error("{what} was changed by somebody else")]
     Conflict { what: String },
+    #[error("{what}: the answer is too long")]
+    TooLong { what: String },
     #[error("{what}: {message}")]
     Content { what: String, message: String },
     #[error("issuing a certificate: {0}")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,13 +13,25 @@ use super::{AuthorityError, ObjectName};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty, full};
 
-/// The most bytes of one answer. A page of [`PAGE`] objects fits, each as large as the apiserver takes one.
-const MOST: usize = 32 << 20;
-/// Objects of one page of a list.
+/// The most bytes of one answer. Any object fits: etcd takes 1.5 MiB, and a byte of that is six in JSON at most.
+const MOST: usize = 16 << 20;
+/// Objects of one page of a list, unless they are large.
 const PAGE: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one watch lasts before it is opened anew, in seconds.
 const WATCHED: u64 = 240;
+
+/// A collection, page by page.
+pub(super) struct Pages<'a> {
+    upstream: &'a Upstream,
+    kind: &'static str,
+    collection: &'a str,
+    selector: &'a str,
+    /// Objects of the next page. Only ever less: where there are large ones, there may be more of them.
+    limit: usize,
+    /// Where it begins; `None` after the last.
+    next: Option<String>,
+}
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
@@ -55,16 +67,29 @@ fn path_of(kind: &str, name: &ObjectName) -> String {
     format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name)
 }
 
-/// One page of a collection: the first, or the one after another's `next`.
-pub(super) async fn page<T: DeserializeOwned>(
-    upstream: &Upstream,
-    kind: &'static str,
-    collection: &str,
-    selector: &str,
-    next: &str,
-) -> Result<Page<T>, AuthorityError> {
-    let path = format!("{collection}?limit={PAGE}&fieldSelector={selector}&continue={next}");
-    at(upstream, Method::GET, kind, &path, None).await
+// === impl Pages ===
+
+impl<'a> Pages<'a> {
+    pub(super) fn of(upstream: &'a Upstream, kind: &'static str, collection: &'a str, selector: &'a str) -> Self {
+        Self { upstream, kind, collection, selector, limit: PAGE, next: Some(String::new()) }
+    }
+
+    /// The next page, `None` after the last. One that is too long is asked for again with half as many objects.
+    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Page<T>>, AuthorityError> {
+        let Some(next) = &self.next else { return Ok(None) };
+        loop {
+            let (collection, limit, selector) = (self.collection, self.limit, self.selector);
+            let path = format!("{collection}?limit={limit}&fieldSelector={selector}&continue={next}");
+            match at::<Page<T>>(self.upstream, Method::GET, self.kind, &path, None).await {
+                Err(AuthorityError::TooLong { .. }) if limit > 1 => self.limit = limit / 2,
+                Err(error) => return Err(error),
+                Ok(page) => {
+                    self.next = Some(page.metadata.next.clone()).filter(|next| !next.is_empty());
+                    return Ok(Some(page));
+                }
+            }
+        }
+    }
 }
 
 /// Until something changes in a collection after this revision, or nothing has for some minutes.
@@ -114,7 +139,11 @@ pub(super) async fn at<T: DeserializeOwned>(
     let status = response.status();
     let body = Limited::new(response.into_body(), MOST).collect();
     let body = tokio::time::timeout(TIMEOUT, body).await.map_err(|_| content("no answer in time".to_owned()))?;
-    let body = body.map_err(|error| content(error.to_string()))?.to_bytes();
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => AuthorityError::TooLong { what: what.clone() },
+        false => content(error.to_string()),
+    })?;
+    let body = body.to_bytes();
     if status == StatusCode::CONFLICT {
         return Err(AuthorityError::Conflict { what });
     }

@@ -120,18 +120,28 @@ impl Requester {
     }
 }
 
-/// Two thirds of the time until then, by the clock of the machine: certificates go by it, and it may be set, or the machine
-/// may sleep.
+/// Until the next one is due, by the clock of the machine: certificates go by it, and it may be set, or the machine may sleep.
 async fn use_up(until: Timestamp) {
     let received = Timestamp::now();
-    let lasts = until.duration_since(received).unsigned_abs() * 2 / 3;
-    let due = received + lasts.mul_f64(rand::random_range(0.9..1.0)).max(RETRY);
+    let due = received + used(received, until).mul_f64(rand::random_range(0.9..1.0)).max(RETRY);
     loop {
         let now = Timestamp::now();
         if !(received..due).contains(&now) {
             return;
         }
         tokio::time::sleep(due.duration_since(now).unsigned_abs().min(LOOK)).await;
+    }
+}
+
+/// How long a certificate is used: two thirds of its time.
+fn used(received: Timestamp, until: Timestamp) -> Duration {
+    match Duration::try_from(until.duration_since(received)) {
+        Ok(lasts) if !lasts.is_zero() => lasts * 2 / 3,
+        // Somebody's clock is wrong, the signer's or ours. The next one is no better until it is set.
+        _ => {
+            tracing::warn!(%until, "the certificate has expired already: the signer's clock or ours is wrong");
+            RETRY_MOST
+        }
     }
 }
 
@@ -145,4 +155,18 @@ pub(super) fn request(names: &[String], key: &KeyPair) -> Result<String, rcgen::
 
 fn content(name: &str, message: String) -> AuthorityError {
     AuthorityError::Content { what: format!("CertificateSigningRequest {name}"), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_thirds_of_a_certificate_are_used() {
+        let now: Timestamp = "2026-01-31T00:00:00Z".parse().unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        assert_eq!(used(now, now + 30 * day), 20 * day);
+        // A signer whose clock is behind gives what has expired before it came. That must not be kept for months.
+        assert_eq!((used(now, now - 30 * day), used(now, now)), (RETRY_MOST, RETRY_MOST));
+    }
 }

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::ca::Ca;
 use super::decision::{Accepted, Addresses, Denial, Node, decide};
+use super::objects::Pages;
 use super::{AuthorityError, ObjectName, objects};
 use crate::upstream::client::Upstream;
 
@@ -75,27 +76,32 @@ impl Signer {
             if self.ca.wait_for(Option::is_some).await.is_err() {
                 return;
             }
-            match self.round().await {
-                Ok(()) => {
+            let pause = retry.mul_f64(rand::random_range(0.8..1.2));
+            match self.round(pause).await {
+                Ok(None) => {
                     retry = RETRY;
                     tokio::time::sleep(GATHER).await;
                 }
+                Ok(Some(error)) => {
+                    tracing::warn!(%error, "a request for a certificate cannot be decided, trying again");
+                    tokio::time::sleep(GATHER).await;
+                    retry = (retry * 2).min(RETRY_MOST);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "requests for certificates cannot be looked after, trying again");
-                    tokio::time::sleep(retry.mul_f64(rand::random_range(0.8..1.2))).await;
+                    tokio::time::sleep(pause).await;
                     retry = (retry * 2).min(RETRY_MOST);
                 }
             }
         }
     }
 
-    /// Decides what waits, and waits for more.
-    async fn round(&self) -> Result<(), AuthorityError> {
+    /// Decides what waits, and waits for more; for no longer than `pause` if one could not be decided. Returns why.
+    async fn round(&self, pause: Duration) -> Result<Option<AuthorityError>, AuthorityError> {
         let selector = format!("spec.signerName%3D{}", self.config.name);
-        let (mut nodes, mut revision, mut next) = (None, None, String::new());
-        let mut failed = None;
-        loop {
-            let page = objects::page(&self.upstream, KIND, REQUESTS, &selector, &next).await?;
+        let mut pages = Pages::of(&self.upstream, KIND, REQUESTS, &selector);
+        let (mut nodes, mut revision, mut failed) = (None, None, None);
+        while let Some(page) = pages.next::<Value>().await? {
             revision = revision.or(Some(page.metadata.resource_version));
             for request in page.items.into_iter().filter(waits) {
                 let nodes = match &mut nodes {
@@ -110,29 +116,24 @@ impl Signer {
                     Err(error) => failed = Some(error),
                 }
             }
-            if page.metadata.next.is_empty() {
-                break;
-            }
-            next = page.metadata.next;
-        }
-        if let Some(error) = failed {
-            return Err(error);
         }
         let revision = revision.unwrap_or_default();
-        objects::changed(&self.upstream, KIND, REQUESTS, &selector, &revision).await
+        let changed = objects::changed(&self.upstream, KIND, REQUESTS, &selector, &revision);
+        let Some(failed) = failed else { return changed.await.map(|()| None) };
+        match tokio::time::timeout(pause, changed).await {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Ok(Some(failed)),
+        }
     }
 
     /// All nodes, since an address is only a node's own if no other one claims it.
     async fn nodes(&self) -> Result<Addresses, AuthorityError> {
-        let (mut addresses, mut next) = (Addresses::default(), String::new());
-        loop {
-            let page = objects::page::<Node>(&self.upstream, "nodes", NODES, "", &next).await?;
+        let mut addresses = Addresses::default();
+        let mut pages = Pages::of(&self.upstream, "nodes", NODES, "");
+        while let Some(page) = pages.next::<Node>().await? {
             page.items.into_iter().for_each(|node| addresses.add(node));
-            if page.metadata.next.is_empty() {
-                return Ok(addresses);
-            }
-            next = page.metadata.next;
         }
+        Ok(addresses)
     }
 
     async fn settle(&self, mut request: Value, nodes: &Addresses) -> Result<(), AuthorityError> {

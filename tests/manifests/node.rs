@@ -12,7 +12,7 @@ use super::delegated::{World, signer};
 use super::isolated::HOST_IP;
 use super::objects;
 use super::sidecar::create_pod_as;
-use super::support::client::Client;
+use super::support::client::{Answer, Client};
 
 const NAMESPACE: &str = "informerd-node-agent";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -56,8 +56,31 @@ pub async fn each_has_a_certificate_for_its_node_alone() {
         assert!(conditions.len() == 1 && conditions[0]["type"] == "Approved", "{request}");
         assert!(request["status"]["certificate"].is_string(), "{request}");
     }
+    large_ones_stop_nobody(&world, &thief).await;
     may_what_it_must(&world).await;
     is_renewed(&world).await;
+}
+
+/// Whoever has the agent of one node fills the list with requests that are as large as the apiserver takes them, among them one to
+/// which not even a denial can be written.
+async fn large_ones_stop_nobody(world: &World, thief: &Client) {
+    // Their names come before all others: a page of them alone would have 40 MB.
+    for _ in 0..22 {
+        let answer = make(thief, "aaa-", &padded(1_540_000), "server auth").await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    // What etcd takes, and some bytes less.
+    let mut size = 1_572_864;
+    while make(thief, "aab-", &padded(size), "server auth").await.status != 201 {
+        size -= 128;
+        assert!(size > 1_560_000, "no such request is taken");
+    }
+    create_pod_as(&world.cluster, NAMESPACE, "honest", "informerd", "node-2").await;
+    let honest = agent(world, &["--bound-object-kind=Pod", "--bound-object-name=honest"]).await;
+    for _ in 0..3 {
+        let request = settled(&honest, &create(&honest, OTHER_IP, "server auth").await).await;
+        assert!(request["status"]["certificate"].is_string(), "{request}");
+    }
 }
 
 /// A client does not notice that certificates come and go.
@@ -123,17 +146,30 @@ async fn agent(world: &World, bound: &[&str]) -> Client {
 
 /// Asks for a certificate and returns the request's name.
 async fn create(who: &Client, name: &str, usage: &str) -> String {
-    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
-    let body = json!({
-        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": "test-"},
-        "spec": {"signerName": "informerd.io/node-serving", "request": STANDARD.encode(request),
-            "usages": ["digital signature", usage]},
-    });
-    let answer = who.request(Method::POST, REQUESTS, &[("content-type", "application/json")], &body.to_string()).await;
+    let answer = make(who, "test-", &pem(name), usage).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     answer.json()["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+fn pem(name: &str) -> String {
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+}
+
+/// A request of this many bytes. What stands before its first line is nothing to PEM.
+fn padded(size: usize) -> String {
+    let pem = pem(OTHER_IP);
+    format!("{}\n{pem}", "x".repeat(size - pem.len() - 1))
+}
+
+async fn make(who: &Client, prefix: &str, pem: &str, usage: &str) -> Answer {
+    let body = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": prefix},
+        "spec": {"signerName": "informerd.io/node-serving", "request": STANDARD.encode(pem),
+            "usages": ["digital signature", usage]},
+    });
+    who.request(Method::POST, REQUESTS, &[("content-type", "application/json")], &body.to_string()).await
 }
 
 /// The request, once it is signed or never will be.
