@@ -32,6 +32,15 @@ pub fn without_length(body: Body) -> Body {
     StreamBody::new(BodyStream::new(body)).boxed_unsync()
 }
 
+/// The same body, which keeps something until it ends.
+pub fn with<T: Send + 'static>(body: Body, kept: T) -> Body {
+    body.map_frame(move |frame| {
+        let _kept = &kept;
+        frame
+    })
+    .boxed_unsync()
+}
+
 /// A body that comes from somewhere else and passes through, trailers included.
 pub fn relayed<B>(body: B) -> Body
 where

@@ -24,6 +24,10 @@ pub const MOST: usize = 128;
 /// A newcomer that has been here for this long may be sent away for another one. Clients authenticate in milliseconds, or in
 /// seconds where hundreds come at once and the processor is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Where another address has so many times the newcomers of one, this one does not wait.
+const CROWDED: usize = 4;
+/// Connections that wait until there is room. More are closed.
+const WAITING: usize = 256;
 /// How long a newcomer without a request may stay: the time that Go's server of the apiserver has for a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// The headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
@@ -32,6 +36,8 @@ const HEADER_OVERHEAD: usize = 32;
 /// Requests of one newcomer that are judged at once. More are read when one of them is judged: a client that begins with
 /// hundreds of watches waits for the first of them.
 const REQUESTS: usize = 8;
+/// Calls of one newcomer that last although nobody is asked who it is: health and reflection.
+const LASTING: usize = 4;
 /// Bytes of all heads that wait until it is known whose they are.
 const HELD: usize = 4 << 20;
 /// What a header costs in memory besides its bytes, about.
@@ -46,6 +52,7 @@ pub struct Newcomers {
     left: Notify,
     held: AtomicUsize,
     unjudged: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -73,6 +80,7 @@ pub struct Newcomer {
     leave: CancellationToken,
     authenticated: AtomicBool,
     requests: AtomicUsize,
+    lasting: AtomicUsize,
     /// It may say more than others.
     unjudged: Mutex<Option<OwnedSemaphorePermit>>,
     /// The connection's reader, where it has to wait for a request to be judged.
@@ -85,6 +93,10 @@ pub struct Heard {
     newcomer: Arc<Newcomer>,
     held: usize,
 }
+
+/// A call of a newcomer, until its answer ends.
+#[derive(Debug)]
+pub struct Lasting(Arc<Newcomer>);
 
 /// Why a newcomer's request is refused before anything of it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,33 +122,47 @@ pub enum Wait {
 impl Newcomers {
     pub fn new(metrics: Arc<HttpMetrics>) -> Arc<Self> {
         let (present, left, held) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
+        let [unjudged, waiting] = [UNJUDGED, WAITING].map(|permits| Arc::new(Semaphore::new(permits)));
+        Arc::new(Self { present, left, held, unjudged, waiting, metrics })
     }
 
-    /// A place for a new connection. Where there is none, the oldest newcomer of the address with the most of them leaves,
-    /// once it has had [`PATIENCE`]; until then this waits.
+    /// A place for a new connection. Where there is none, the oldest newcomer of the address with the most of them leaves:
+    /// once it has had [`PATIENCE`], or at once if that address has [`CROWDED`] times as many as this one.
+    ///
+    /// # Errors
+    /// When that will be.
+    pub fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
+        let mut present = self.present.lock();
+        if let Some((id, leaves)) = present.in_the_way(address) {
+            if leaves > Instant::now() {
+                return Err(leaves);
+            }
+            if let Some(visit) = present.by_id.remove(&id) {
+                visit.leave.cancel();
+                self.metrics.newcomers_evicted.inc();
+            }
+        }
+        Ok(self.enter(&mut present, address))
+    }
+
+    /// A place for a new connection, once there is one. Nobody else may wait for this.
     pub async fn place(self: &Arc<Self>, address: IpAddr) -> Arc<Newcomer> {
         loop {
             let left = self.left.notified();
-            let wait = {
-                let mut present = self.present.lock();
-                match present.in_the_way() {
-                    None => return self.enter(&mut present, address),
-                    Some((id, since)) if since.elapsed() >= PATIENCE => {
-                        if let Some(visit) = present.by_id.remove(&id) {
-                            visit.leave.cancel();
-                            self.metrics.newcomers_evicted.inc();
-                        }
-                        return self.enter(&mut present, address);
-                    }
-                    Some((_, since)) => since + PATIENCE,
-                }
+            let leaves = match self.try_place(address) {
+                Ok(newcomer) => return newcomer,
+                Err(leaves) => leaves,
             };
             tokio::select! {
                 () = left => {}
-                () = sleep_until(wait) => {}
+                () = sleep_until(leaves) => {}
             }
         }
+    }
+
+    /// Room to wait for a place, if there is some.
+    pub fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
     fn enter(self: &Arc<Self>, present: &mut Present, address: IpAddr) -> Arc<Newcomer> {
@@ -145,8 +171,18 @@ impl Newcomers {
         let open = self.metrics.raise(|metrics| &metrics.newcomers_open);
         present.by_id.insert(id, Visit { address, since, leave: leave.clone(), _open: open });
         let (unjudged, reader) = (Mutex::default(), Mutex::default());
-        let (authenticated, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Arc::new(Newcomer { all: Arc::clone(self), id, since, leave, authenticated, requests, unjudged, reader })
+        let (authenticated, requests, lasting) = Default::default();
+        Arc::new(Newcomer {
+            all: Arc::clone(self),
+            id,
+            since,
+            leave,
+            authenticated,
+            requests,
+            lasting,
+            unjudged,
+            reader,
+        })
     }
 
     fn leave(&self, id: u64) {
@@ -159,8 +195,8 @@ impl Newcomers {
 // === impl Present ===
 
 impl Present {
-    /// Who has to leave before somebody can come; `None` while there is room.
-    fn in_the_way(&self) -> Option<(u64, Instant)> {
+    /// Who has to leave before somebody of this address can come, and when; `None` while there is room.
+    fn in_the_way(&self, address: IpAddr) -> Option<(u64, Instant)> {
         if self.by_id.len() < MOST {
             return None;
         }
@@ -170,8 +206,9 @@ impl Present {
             *entry = (entry.0 + 1, *id, visit.since);
         }
         // If two addresses have equally many, the one with the oldest newcomer.
+        let own = of_address.get(&address).map_or(0, |(count, ..)| *count);
         let most = of_address.into_values().max_by_key(|(count, id, _)| (*count, u64::MAX - id));
-        most.map(|(_, id, since)| (id, since))
+        most.map(|(count, id, since)| (id, if count >= CROWDED * (own + 1) { since } else { since + PATIENCE }))
     }
 }
 
@@ -249,6 +286,20 @@ impl Newcomer {
         Ok(Some(heard))
     }
 
+    /// A call that only ends when its client wants it to. `None`: it is no newcomer any more.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn lasting(self: &Arc<Self>) -> Result<Option<Lasting>, TooMuch> {
+        if self.is_authenticated() {
+            return Ok(None);
+        }
+        let before = self.lasting.fetch_add(1, Ordering::AcqRel);
+        // What was added is taken back when this is dropped.
+        let lasting = Lasting(Arc::clone(self));
+        if before < LASTING { Ok(Some(lasting)) } else { Err(self.refused(TooMuch::Requests)) }
+    }
+
     /// What its reader may do now; it is woken when that changes. `said_all`: what a newcomer may say.
     pub(super) fn reader_may(&self, reader: &Waker, said_all: bool) -> Wait {
         // Before the look at what it waits for, so that nothing is missed in between.
@@ -289,6 +340,14 @@ impl Drop for Heard {
         self.newcomer.all.held.fetch_sub(self.held, Ordering::AcqRel);
         self.newcomer.requests.fetch_sub(1, Ordering::AcqRel);
         self.newcomer.wake();
+    }
+}
+
+// === impl Lasting ===
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        self.0.lasting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

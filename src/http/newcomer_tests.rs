@@ -27,7 +27,7 @@ async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
         crowd.push(all.place(address(1)).await);
     }
     let started = Instant::now();
-    let late = all.place(address(3)).await;
+    let late = all.place(address(1)).await;
     assert_eq!(started.elapsed(), PATIENCE);
     assert!(crowd[0].leave.is_cancelled() && !crowd[1].leave.is_cancelled() && !other.leave.is_cancelled());
     assert_eq!((all.metrics.newcomers_open.get(), all.metrics.newcomers_evicted.get()), (128, 1));
@@ -39,6 +39,35 @@ async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
     drop(crowd);
     drop(other);
     assert_eq!(all.metrics.newcomers_open.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_few_does_not_wait_for_a_crowd() {
+    let all = Newcomers::new(Arc::default());
+    let mut crowd: Vec<_> = (0..MOST).map(|_| all.try_place(address(1)).unwrap()).collect();
+    let waits = all.try_place(address(1)).unwrap_err();
+    assert_eq!(waits, Instant::now() + PATIENCE);
+    // Until the crowd has no more than a few times as many.
+    let few: Vec<_> = std::iter::from_fn(|| all.try_place(address(2)).ok()).collect();
+    assert_eq!(few.len(), MOST / (CROWDED + 1));
+    assert!(all.try_place(address(3)).is_ok(), "there is always room for one more address");
+    crowd.retain(|one| !one.leave.is_cancelled());
+    assert_eq!(crowd.len() + few.len() + 1, MOST);
+    // What waits has a bound.
+    let waiting: Vec<_> = std::iter::from_fn(|| all.wait()).take(10_000).collect();
+    assert_eq!(waiting.len(), WAITING);
+}
+
+#[tokio::test]
+async fn few_of_its_calls_last() {
+    let one = newcomer().await;
+    let mut lasting: Vec<_> = (0..LASTING).map(|_| one.lasting().unwrap()).collect();
+    assert_eq!(one.lasting().unwrap_err(), TooMuch::Requests);
+    lasting.pop();
+    lasting.push(one.lasting().unwrap());
+    assert_eq!(one.lasting().unwrap_err(), TooMuch::Requests);
+    one.authenticated();
+    assert!(one.lasting().unwrap().is_none(), "it is known");
 }
 
 #[tokio::test(start_paused = true)]

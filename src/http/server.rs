@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -28,7 +28,7 @@ use super::gather::Gather;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
-use super::newcomer::{Heard, Newcomer, Newcomers, TooMuch};
+use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, TooMuch};
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::target::Encoded;
@@ -38,6 +38,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -178,17 +179,37 @@ impl Shared {
                 self.metrics.connections_refused.inc();
                 continue;
             };
-            let newcomer = match peer.filter(|_| address.mode() == Mode::Delegated) {
-                None => None,
-                // Until there is room, the next connections wait in the kernel.
-                Some(peer) => tokio::select! {
-                    newcomer = self.newcomers.place(peer.ip()) => Some(newcomer),
-                    () = self.drain.draining() => return,
+            let connection = Connection { place: Some(place), ..Connection::new(address.clone(), peer) };
+            match peer.filter(|_| address.mode() == Mode::Delegated) {
+                None => Arc::clone(&self).start(accepted, connection),
+                Some(peer) => match self.newcomers.try_place(peer.ip()) {
+                    Ok(newcomer) => {
+                        Arc::clone(&self).start(accepted, Connection { newcomer: Some(newcomer), ..connection });
+                    }
+                    Err(_) => Arc::clone(&self).start_later(accepted, connection, peer.ip()),
                 },
-            };
-            let connection = Connection { place: Some(place), newcomer, ..Connection::new(address.clone(), peer) };
-            Arc::clone(&self).start(accepted, connection);
+            }
         }
+    }
+
+    /// Where there is no room for one more newcomer. The next connections may be of others, so nothing waits for this one.
+    fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
+        let Some(waits) = self.newcomers.wait() else {
+            self.metrics.connections_refused.inc();
+            return;
+        };
+        spawn("connection", async move {
+            let place = tokio::time::timeout(self.handshake_timeout, self.newcomers.place(address));
+            let newcomer = tokio::select! {
+                placed = place => placed.ok(),
+                () = self.drain.draining() => return,
+            };
+            drop(waits);
+            match newcomer {
+                Some(_) => self.start(accepted, Connection { newcomer, ..connection }),
+                None => self.metrics.connections_refused.inc(),
+            }
+        });
     }
 
     /// Each kind of connection is a task of its own type: thousands of them are no larger than they must be.
@@ -226,7 +247,7 @@ impl Shared {
         mut connection: Connection,
     ) -> Option<(Box<TlsStream<TcpStream>>, Connection)> {
         let accepted = tokio::select! {
-            accepted = tokio::time::timeout(self.handshake_timeout, acceptor.accept(stream)) => accepted,
+            accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream)) => accepted,
             () = sent_away(&connection) => return None,
         };
         match accepted {
@@ -311,6 +332,20 @@ impl Shared {
     }
 }
 
+/// Whoever speaks HTTP without TLS is told so, as by Go's server of the apiserver.
+async fn accept_tls(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    let mut first = [0; 5];
+    let read = stream.peek(&mut first).await?;
+    if [&b"GET /"[..], b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first[..read]) {
+        // What is left unread would break the connection before the answer is read.
+        stream.try_read(&mut [0; 4096])?;
+        stream.write_all(HTTP_WITHOUT_TLS).await?;
+        stream.shutdown().await?;
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
+    }
+    acceptor.accept(stream).await
+}
+
 /// Waits until a newcomer has to leave. Any other connection never has to.
 async fn sent_away(connection: &Connection) {
     match &connection.newcomer {
@@ -366,6 +401,16 @@ impl Connection {
     /// It is too much for a client that is not authenticated.
     pub(super) fn hear<B>(&self, request: &Request<B>) -> Result<Option<Heard>, TooMuch> {
         self.newcomer.as_ref().map_or(Ok(None), |newcomer| newcomer.hear(request))
+    }
+
+    /// Takes a gRPC call in; the guard is kept until its answer ends. Health and reflection answer whoever asks, for as long
+    /// as the client wants it, and all other services ask who it is.
+    ///
+    /// # Errors
+    /// It is one too many for a client that is not authenticated. The connection takes no further request then.
+    pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
+        let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
+        newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
     }
 
     /// The connection takes no further request, and ends with those that run.

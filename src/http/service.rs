@@ -194,6 +194,10 @@ impl Inner {
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
+            let lasting = match connection.lasting(head.uri.path()) {
+                Ok(lasting) => lasting,
+                Err(why) => return self.refuse(&why.into(), StatusForm::default(), audit_id),
+            };
             let mut request = Request::from_parts(head, body);
             // Whose it is, only the call finds out.
             request.extensions_mut().insert(Arc::clone(client));
@@ -201,7 +205,7 @@ impl Inner {
             if watches {
                 response.extensions_mut().insert(IsWatch);
             }
-            return response;
+            return response.map(|body| body::with(body, lasting));
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {

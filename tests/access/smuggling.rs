@@ -1,7 +1,10 @@
 //! Requests that two servers could read differently: whatever the listener makes of one, nobody reads by it what the
 //! apiserver would not have shown, and what is forwarded is what was decided about.
 
-use tokio::io::AsyncWriteExt;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::wire::{codes, connect, raw};
 use crate::world::World;
@@ -10,15 +13,11 @@ const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
 
 /// The same bytes to the apiserver.
 pub async fn direct(world: &World, bytes: &[u8]) -> String {
-    use tokio::io::AsyncReadExt;
     let info = &world.cluster.info;
     let mut stream = connect(&info.server, &info.ca).await;
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(std::time::Duration::from_secs(60), stream.read_to_end(&mut answer))
-        .await
-        .expect("an end")
-        .ok();
+    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("an end").ok();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -133,7 +132,7 @@ async fn bodies_stay_bodies() {
             stream.shutdown().await.ok();
             let mut answer = Vec::new();
             let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer);
-            tokio::time::timeout(std::time::Duration::from_secs(60), read).await.expect("an end").ok();
+            tokio::time::timeout(Duration::from_secs(60), read).await.expect("an end").ok();
             let answers = String::from_utf8_lossy(&answer);
             assert!(!codes(&answers).contains(&"200"), "{what} {method}: {answers}");
             assert!(!answers.contains("ConfigMapList"), "{what} {method}: {answers}");
@@ -202,4 +201,27 @@ async fn impersonation_is_not_dropped() {
         let (ours, theirs) = (raw(&world, &request).await, direct(&world, request.as_bytes()).await);
         assert_eq!((codes(&ours), codes(&theirs)), (vec!["403"], vec!["403"]), "{ours}");
     }
+}
+
+/// What Go's server says in the clear to whoever does not speak TLS.
+#[tokio::test(flavor = "multi_thread")]
+async fn http_without_tls_is_told_so() {
+    let world = World::start("").await;
+    for request in
+        ["GET /api HTTP/1.1\r\nHost: x\r\n\r\n", "PUT /api HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"]
+    {
+        let (ours, theirs) =
+            (in_the_clear(&world.daemon.url, request), in_the_clear(&world.cluster.info.server, request));
+        let (ours, theirs) = tokio::join!(ours, theirs);
+        assert!(theirs.starts_with("HTTP/1.0 400 "), "{theirs}");
+        assert_eq!(ours, theirs);
+    }
+}
+
+async fn in_the_clear(url: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("an end").ok();
+    String::from_utf8_lossy(&answer).into_owned()
 }
