@@ -10,7 +10,7 @@ test:
 check:
 	cargo fmt --all -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo test --locked --workspace --lib --test layering --test deps --test docs
+	cargo test --locked --workspace --lib --test rules
 
 build:
 	cargo build --release

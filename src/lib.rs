@@ -2,7 +2,7 @@
 //!
 //! Data flows one way: `upstream` feeds `cache`, `informer` shares caches between requests, `reads` decides how a
 //! request is answered, `http` says it in the apiserver's words, and `passthrough` forwards everything else.
-//! ARCHITECTURE.md tells the whole; `tests/layering.rs` holds the imports to it.
+//! ARCHITECTURE.md tells the whole; `tests/rules/layering.rs` holds the imports to it.
 //!
 //! The product is the binary. Rooms are public where tests, benchmarks and fuzz targets need them; none of that is promised
 //! to other crates.

@@ -1,5 +1,5 @@
 //! Why a read is forwarded and what can be done about it, for the people who look after the daemon.
-//! docs/compatibility.md has the same texts; `tests/docs.rs` holds it to these.
+//! docs/compatibility.md has the same texts; `tests/rules/docs.rs` holds it to these.
 
 use super::ForwardReason;
 

@@ -23,22 +23,22 @@ pub fn all() -> impl Iterator<Item = &'static Row> {
 pub const LEFT_OUT: &[(&str, &str)] = &[
     (
         "A25",
-        "what comes before a deadline that is over is a race of the server's own: tests/edges.rs looks at the status",
+        "what comes before a deadline that is over is a race of the server's own: tests/real/edges.rs looks at the status",
     ),
     ("A26", "who may read what is decided for informerd's own clients: tests of the room auth"),
-    ("C2", "that nothing is waited for is no part of an answer: tests/freshness.rs"),
-    ("C11, C22, C23, E2-6, E25", "a compaction reaches the server's cache seconds later: tests/expiry.rs"),
+    ("C2", "that nothing is waited for is no part of an answer: tests/simulated/freshness.rs"),
+    ("C11, C22, C23, E2-6, E25", "a compaction reaches the server's cache seconds later: tests/waiting/expiry.rs"),
     ("C19", "an etcd page of one raw object among thousands: a cost, not an answer; C18 and C20 have its shape"),
-    ("C31, E2-15", "revisions over time: tests/consistency/never_back.rs"),
-    ("C32, C33, D7", "a cache that is not ready is a moment of each server's own: tests/faults.rs"),
-    ("D1, E12", "a read after a write under load: tests/freshness.rs and tests/judge.rs"),
-    ("E24", "a bound on time: tests/liveness.rs"),
+    ("C31, E2-15", "revisions over time: tests/real/consistency/never_back.rs"),
+    ("C32, C33, D7", "a cache that is not ready is a moment of each server's own: tests/simulated/faults.rs"),
+    ("D1, E12", "a read after a write under load: tests/simulated/freshness.rs and tests/real/semantics.rs"),
+    ("E24", "a bound on time: tests/real/liveness.rs"),
     ("G1, G6, G7", "they take minutes: the schedule's unit tests in src/cache"),
-    ("G8, G9", "a client that does not read fills the buffers of the kernel first: tests/daemon/slow.rs"),
-    ("G10, G11", "faults of the server: tests/faults.rs, tests/liveness.rs"),
-    ("G13, G14", "the end of the process and of clients: tests/daemon/drain.rs"),
+    ("G8, G9", "a client that does not read fills the buffers of the kernel first: tests/real/daemon/slow.rs"),
+    ("G10, G11", "faults of the server: tests/simulated/faults.rs, tests/real/liveness.rs"),
+    ("G13, G14", "the end of the process and of clients: tests/real/daemon/drain.rs"),
     ("I21", "not in this version of the kube-apiserver"),
-    ("I23", "HTTP/2: tests/daemon/connections.rs"),
+    ("I23", "HTTP/2: tests/real/daemon/connections.rs"),
     ("J1-J10", "real clients: tests/clients"),
     (
         "what is not HTTP",
@@ -47,6 +47,6 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     (
         "Origin, Host",
         "a listener without authentication refuses the pages of browsers and names that are not its own: \
-         tests/daemon/guards.rs",
+         tests/real/daemon/guards.rs",
     ),
 ];

@@ -1,0 +1,164 @@
+//! Programs in three languages that only know their in-cluster configuration, in the place of a manifest's container.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{ChildStdout, Command};
+
+use super::isolated;
+use super::pod::{Container, Pod, Process};
+use super::sidecar::create_pod;
+use crate::cluster::Cluster;
+use crate::support::client::Client;
+
+/// The languages in which they are written.
+pub const LANGUAGES: &[&str] = &["go", "python", "node"];
+
+/// Informers of one program that runs.
+pub struct Program {
+    language: String,
+    process: Process,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// By informer and object: what it was told last.
+    seen: BTreeMap<(u64, String), u64>,
+}
+
+/// The tier's address in the cluster: loopback, with a name in `/etc/hosts`. And the port of a node that its agent has.
+pub struct Service {
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// Each of them, unmodified, sees a pod come; all of it is answered by the cache behind `probes` if `cached`.
+pub async fn see_pods_come(cluster: &Cluster, pod: &Pod, container: &str, namespace: &str, probes: &str, cached: bool) {
+    for language in LANGUAGES {
+        let before = served(probes).await;
+        let mut program = Program::start(pod.container(container), language, namespace).await;
+        program.synced(1).await;
+        let name = format!("by-{language}");
+        create_pod(cluster, namespace, &name).await;
+        program.sees(&format!("{namespace}/{name}"), 1).await;
+        assert_eq!(served(probes).await > before, cached, "{language}: served from the cache");
+    }
+}
+
+/// Answers of a daemon that the apiserver had no part in.
+pub async fn served(probes: &str) -> u64 {
+    let metrics = Client::new(probes).get("/metrics").await.text();
+    let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter")
+}
+
+/// The command line of a client in another language; they are made before, where there is a network.
+pub async fn prepared(client: &str) -> Vec<String> {
+    let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
+    let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
+    assert!(output.status.success(), "there is no {client}: tests/clients/prepare failed");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+// === impl Program ===
+
+impl Program {
+    /// With the environment and the files of a container, and arguments of its own.
+    pub async fn start(mut container: Container, language: &str, namespace: &str) -> Self {
+        let mut program = prepared(language).await;
+        program.extend(["--resource", "v1/pods", "--namespace", namespace].map(str::to_owned));
+        container.args.clear();
+        let mut process = container.start_program(&program).await;
+        let lines = BufReader::new(process.child.stdout.take().expect("a pipe")).lines();
+        Self { language: language.to_owned(), process, lines, seen: BTreeMap::new() }
+    }
+
+    /// Until so many of its informers have synced.
+    pub async fn synced(&mut self, informers: usize) {
+        for _ in 0..informers {
+            while self.next().await["t"] != "SYNCED" {}
+        }
+    }
+
+    /// Until so many of its informers have told of an object.
+    pub async fn sees(&mut self, key: &str, informers: usize) {
+        while self.seen.keys().filter(|(_, seen)| seen == key).count() < informers {
+            self.next().await;
+        }
+    }
+
+    /// The next line. Nothing may be told twice, or out of order, and nothing may go.
+    async fn next(&mut self) -> Value {
+        let (language, log) = (&self.language, self.process.log());
+        let line = self.lines.next_line().await.expect("a pipe");
+        let line = line.unwrap_or_else(|| panic!("{language} has ended before its time\n{log}"));
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        match line["t"].as_str().expect("a type") {
+            kind @ ("ADDED" | "MODIFIED") => {
+                let key = (line["i"].as_u64().unwrap_or_default(), line["key"].as_str().expect("a key").to_owned());
+                let version = line["rv"].as_str().and_then(|rv| rv.parse().ok()).expect("a version");
+                let last = self.seen.insert(key, version);
+                assert_eq!(
+                    last.is_none(),
+                    kind == "ADDED",
+                    "{language} is told twice, or has missed something: {line}"
+                );
+                assert!(last.is_none_or(|last| last < version), "{language} is taken back: {line} after {last:?}");
+            }
+            "SYNCED" | "STATE" => {}
+            _ => panic!("{language}: {line}\n{log}"),
+        }
+        line
+    }
+
+    /// Ends it in order and returns what each of its informers holds.
+    pub async fn end(mut self, informers: usize) -> Vec<Value> {
+        self.process.child.stdin.as_mut().expect("a pipe").write_all(b"\n").await.expect("it reads");
+        let mut states = Vec::new();
+        while states.len() < informers {
+            let line = self.next().await;
+            if line["t"] == "STATE" {
+                states.push(line["items"].clone());
+            }
+        }
+        let status = self.process.child.wait().await.expect("it ends");
+        assert!(status.success(), "{}: {status}\n{}", self.language, self.process.log());
+        states
+    }
+}
+
+// === impl Service ===
+
+impl Service {
+    /// What kube-proxy and the cluster's DNS make of the Service `informerd`, and the container runtime of a `hostPort`; one
+    /// deployment runs at a time.
+    pub async fn start(dir: &Path) -> Self {
+        let hosts = dir.join("hosts");
+        let names = "127.0.0.1 localhost informerd.informerd-tier.svc\n";
+        std::fs::write(&hosts, names).expect("written");
+        let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
+        assert!(mounted.expect("mount runs").success());
+        let node = format!("{}:8643", isolated::HOST_IP);
+        Self { tasks: vec![forward("127.0.0.1:443").await, forward(&node).await] }
+    }
+}
+
+/// To the port on which all pods listen.
+async fn forward(address: &str) -> tokio::task::JoinHandle<()> {
+    let listener = TcpListener::bind(address).await.expect("a free port");
+    informerd::lifecycle::spawn("service", async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            informerd::lifecycle::spawn("connection of the service", async move {
+                if let Ok(mut pod) = TcpStream::connect("127.0.0.1:8443").await {
+                    tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
+                }
+            });
+        }
+    })
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}

@@ -1,0 +1,91 @@
+//! The alarms and the dashboard, read and tried by Prometheus's own promtool (see tests/clients/prepare). That every query
+//! names a metric that exists is held by tests/rules/docs.rs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const RULES: &str = "manifests/components/prometheus-rule/rules.yaml";
+const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
+const TRIED: &str = "tests/data/alarms.yaml";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Runs promtool, which must find nothing wrong.
+fn promtool(arguments: &[&str]) -> String {
+    let prepare = Command::new(Path::new(ROOT).join("tests/clients/prepare")).arg("promtool").output().expect("bash");
+    assert!(prepare.status.success(), "no promtool: {}", String::from_utf8_lossy(&prepare.stderr));
+    let path = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
+    let output = Command::new(path).args(arguments).output().expect("promtool runs");
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success(), "promtool {}: {said}", arguments.join(" "));
+    said
+}
+
+/// A file of rules for Prometheus, which takes JSON for YAML.
+fn write(directory: &Path, name: &str, value: &Value) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, value.to_string()).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn the_rules_are_rules() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = write(directory.path(), "rules.yaml", &yaml(RULES)["spec"]);
+    let said = promtool(&["check", "rules", "--lint=all", "--lint-fatal", &rules]);
+    assert!(said.contains("SUCCESS: "), "{said}");
+}
+
+#[test]
+fn every_alarm_rings_when_it_should_and_else_does_not() {
+    let (rules, mut tried) = (yaml(RULES), yaml(TRIED));
+    let alarms = |of: &Value| -> Vec<String> {
+        of.as_array().unwrap().iter().filter_map(|rule| rule["alert"].as_str()).map(str::to_owned).collect()
+    };
+    let alarms = alarms(&rules["spec"]["groups"][0]["rules"]);
+    assert!(alarms.len() >= 10, "{alarms:?}");
+    for alarm in &alarms {
+        let tests = tried["tests"].as_array().unwrap().iter().filter_map(|test| test["alert_rule_test"].as_array());
+        let of_it: Vec<_> = tests.flatten().filter(|test| test["alertname"] == alarm.as_str()).collect();
+        let rings = |test: &&Value| test["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty());
+        assert!(of_it.iter().any(rings), "{TRIED} does not let {alarm} ring");
+        assert!(of_it.iter().any(|test| !rings(test)), "{TRIED} does not keep {alarm} from ringing");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    tried["rule_files"] = json!([write(directory.path(), "rules.yaml", &rules["spec"])]);
+    let tests = write(directory.path(), "tests.yaml", &tried);
+    let said = promtool(&["test", "rules", &tests]);
+    assert!(said.contains("SUCCESS"), "{said}");
+}
+
+#[test]
+fn the_dashboards_queries_are_queries() {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let (mut rules, mut seen) = (Vec::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let query = target["expr"].as_str().unwrap();
+            // What Grafana puts in for its variables.
+            let query = query.replace("$__rate_interval", "5m").replace("$instance", "a");
+            assert!(!query.contains('$'), "an unknown variable in {query}");
+            assert!(seen.insert(query.clone()), "asked twice: {query}");
+            rules.push(json!({"record": format!("panel:{}", rules.len()), "expr": query}));
+        }
+    }
+    assert!(rules.len() > 15, "only {} queries", rules.len());
+    let directory = tempfile::tempdir().unwrap();
+    let rules = write(directory.path(), "dashboard.yaml", &json!({"groups": [{"name": "dashboard", "rules": rules}]}));
+    assert!(promtool(&["check", "rules", &rules]).contains("SUCCESS: "));
+}

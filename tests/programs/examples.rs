@@ -1,0 +1,298 @@
+//! The programs of `examples/`, in three languages, against a real kube-apiserver.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "the helpers of the client tests are used in part")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use informerd::lifecycle;
+use informerd::upstream::client::ConfigSource;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::clients::ledger::{Line, State};
+use super::clients::raw::RawWatch;
+use crate::cluster::Cluster;
+use crate::support::Through;
+
+const LANGUAGES: [&str; 3] = ["go", "python", "rust"];
+const COLORS: [&str; 3] = ["red", "green", "blue"];
+
+/// A running example.
+struct Program {
+    name: &'static str,
+    _child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+// === impl Program ===
+
+impl Program {
+    async fn start(language: &'static str, program: &str, through: &Through, arguments: &[&str]) -> Self {
+        let prepared = prepared(language).await;
+        let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
+        let mut command = match words.as_slice() {
+            [directory] => Command::new(format!("{directory}/{program}")),
+            [python, directory] => {
+                let mut command = Command::new(python);
+                command.arg(format!("{directory}/{program}.py"));
+                command
+            }
+            other => panic!("{other:?}"),
+        };
+        let authority = through.url.strip_prefix("http://").unwrap();
+        let address = if language == "rust" { &through.url } else { authority };
+        // Go knows single dashes, and takes double ones.
+        command.args(["--address", address]).args(arguments);
+        Self::run(language, command)
+    }
+
+    fn run(name: &'static str, mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let into = lines.clone();
+        lifecycle::spawn("stdout of an example", async move {
+            while let Ok(Some(line)) = out.next_line().await {
+                into.lock().push(line);
+            }
+        });
+        Self { name, _child: child, lines }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().clone()
+    }
+
+    /// What a consumer printed, as the other clients of the tests print it.
+    fn ledger_lines(&self) -> Vec<Line> {
+        let mut initial = true;
+        let mut items = BTreeMap::new();
+        let mut lines = vec![];
+        for line in self.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [t, key, rv] = words.as_slice() else { panic!("{}: {line}", self.name) };
+            if *t == "SYNCED" {
+                initial = false;
+                lines.push(Line { t: "SYNCED".to_owned(), ..Line::default() });
+                continue;
+            }
+            if *t == "DELETED" {
+                items.remove(*key)
+            } else {
+                items.insert((*key).to_owned(), (*rv).to_owned())
+            };
+            lines.push(Line {
+                t: (*t).to_owned(),
+                key: (*key).to_owned(),
+                rv: (*rv).to_owned(),
+                initial,
+                ..Line::default()
+            });
+        }
+        lines.push(Line { t: "STATE".to_owned(), items, ..Line::default() });
+        lines
+    }
+
+    fn holds(&self) -> State {
+        let lines = self.ledger_lines();
+        let state = lines.last().map(|line| line.items.clone()).unwrap_or_default();
+        state.into_iter().map(|(key, rv)| (key, rv.parse().unwrap())).collect()
+    }
+}
+
+/// What `tests/clients/prepare` says of the examples in a language.
+async fn prepared(language: &str) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
+    let output = Command::new(script).arg(format!("example-{language}")).stderr(Stdio::inherit()).output().await;
+    let output = output.unwrap();
+    assert!(output.status.success(), "the examples in {language} cannot be prepared");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+async fn before(cluster: &Cluster) -> Through {
+    let source =
+        ConfigSource::Kubeconfig { paths: vec![cluster.admin().to_owned()], context: None, cluster: None, user: None };
+    Through::start(source, "").await
+}
+
+/// Creates, changes, relabels, deletes.
+async fn churn(api: &Api<ConfigMap>, steps: usize) {
+    for step in 0..steps {
+        let name = format!("c{}", step * 7 % 9);
+        let labels = json!({"color": COLORS[step / 2 % 3]});
+        let value = |n| if n < step % 4 { json!(step.to_string()) } else { json!(null) };
+        // A null takes the key away from what is there.
+        let data: BTreeMap<String, Value> = (0..3).map(|n| (format!("k{n}"), value(n))).collect();
+        match (api.get_opt(&name).await.unwrap().is_some(), step % 5) {
+            (true, 3) => drop(api.delete(&name, &DeleteParams::default()).await.unwrap()),
+            (true, _) => {
+                let patch = Patch::Merge(json!({"metadata": {"labels": labels}, "data": data}));
+                drop(api.patch(&name, &PatchParams::default(), &patch).await.unwrap());
+            }
+            (false, _) => {
+                let data: BTreeMap<_, _> = data.into_iter().filter(|(_, value)| !value.is_null()).collect();
+                let object = json!({"metadata": {"name": name, "labels": labels}, "data": data});
+                let object = serde_json::from_value(object).unwrap();
+                drop(api.create(&PostParams::default(), &object).await.unwrap());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Asks until it is so; the bound only keeps a failing test from hanging.
+async fn until<F: Future<Output = Result<(), String>>>(mut so: impl FnMut() -> F) {
+    let bound = tokio::time::Instant::now() + Duration::from_secs(90);
+    while let Err(what) = so().await {
+        assert!(tokio::time::Instant::now() < bound, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_see_what_a_watch_by_http_sees() {
+    let cluster = Cluster::start().await;
+    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    let direct = super::clients::raw::client(cluster.admin()).await;
+    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
+    churn(&api, 20).await;
+    let path = "/api/v1/namespaces/one/configmaps?labelSelector=color%20in%20%28red%2Cgreen%29";
+    let (_, body) = super::clients::raw::get(&direct, path).await;
+    let (initial, start) = super::clients::raw::listed(&body);
+    let truth = RawWatch::start(&direct, &format!("{path}&watch=1&resourceVersion={start}")).await;
+
+    let through = before(&cluster).await;
+    let arguments = ["--namespace", "one", "--selector", "color in (red,green)", "v1/configmaps"];
+    let mut programs = vec![];
+    for language in LANGUAGES {
+        programs.push(Program::start(language, "consumer", &through, &arguments).await);
+    }
+    let synced = |program: &Program| program.lines().iter().any(|line| line.starts_with("SYNCED"));
+    until(|| async { if programs.iter().all(synced) { Ok(()) } else { Err("consumers synced".to_owned()) } }).await;
+    churn(&api, 300).await;
+    let (_, body) = super::clients::raw::get(&direct, path).await;
+    let (last, _) = super::clients::raw::listed(&body);
+    until(|| async {
+        let behind = programs.iter().find(|program| program.holds() != last).map(|program| program.name);
+        behind.map_or(Ok(()), |name| Err(format!("the {name} consumer has everything")))
+    })
+    .await;
+    until(|| async {
+        if truth.ledger(initial.clone()).last() == last { Ok(()) } else { Err("the watch by HTTP".to_owned()) }
+    })
+    .await;
+    let ledger = truth.ledger(initial);
+    assert!(ledger.changes.len() > 100);
+    for program in &programs {
+        assert_eq!(ledger.check(&program.ledger_lines()), Vec::<String>::new(), "{}", program.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_of_three_languages_share_the_work_and_lose_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    let direct = super::clients::raw::client(cluster.admin()).await;
+    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
+    churn(&api, 20).await;
+    let through = before(&cluster).await;
+    let arguments = ["--namespace", "one", "--workers", "2"];
+    let mut programs = vec![];
+    for language in LANGUAGES {
+        programs.push(Program::start(language, "controller", &through, &arguments).await);
+    }
+    let vanishing = async {
+        for language in LANGUAGES {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            // Killed with whatever it holds, and started again.
+            programs.remove(0);
+            programs.push(Program::start(language, "controller", &through, &arguments).await);
+        }
+    };
+    tokio::join!(churn(&api, 300), vanishing);
+    until(|| async {
+        for object in api.list(&Default::default()).await.unwrap() {
+            let keys = object.data.map_or(0, |data| data.len()).to_string();
+            let counted = object.metadata.annotations.unwrap_or_default().remove("example.com/keys");
+            if counted.as_ref() != Some(&keys) {
+                return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
+            }
+        }
+        Ok(())
+    })
+    .await;
+    // Each does its part: as many objects at once as all of them take.
+    until(|| async {
+        for n in 0..12 {
+            let data: BTreeMap<_, _> = [("n".to_owned(), n.to_string())].into();
+            let name = format!("more-{}-{n}", programs.iter().map(|program| program.lines().len()).sum::<usize>());
+            let object = ConfigMap { data: Some(data), ..Default::default() };
+            let metadata = kube::api::ObjectMeta { name: Some(name), ..Default::default() };
+            api.create(&PostParams::default(), &ConfigMap { metadata, ..object }).await.ok();
+        }
+        let worked = |program: &&Program| program.lines().iter().any(|line| line.starts_with("counted"));
+        let idle = programs.iter().find(|program| !worked(program)).map(|program| program.name);
+        idle.map_or(Ok(()), |name| Err(format!("the {name} controller works")))
+    })
+    .await;
+}
+
+/// Says twenty times a second what the consumer below it holds.
+const SAYS: &str = r#"
+import json, threading, time
+objects = {}
+def say():
+    while True:
+        versions = {"/".join(key): json.loads(o)["metadata"]["resourceVersion"] for key, o in list(objects.items())}
+        print(json.dumps(versions), flush=True)
+        time.sleep(0.05)
+threading.Thread(target=say, daemon=True).start()
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consumer_of_the_documentation_holds_what_is_there() {
+    let cluster = Cluster::start().await;
+    let direct = super::clients::raw::client(cluster.admin()).await;
+    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
+    churn(&api, 20).await;
+    let through = before(&cluster).await;
+
+    let documentation = include_str!("../../docs/grpc.md");
+    let (_, section) = documentation.split_once("\n## A correct consumer\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let blocks = section.split("```python\n").skip(1).map(|block| block.split_once("```").unwrap().0);
+    let authority = through.url.strip_prefix("http://").unwrap();
+    let code = blocks.collect::<String>();
+    assert!(code.contains("127.0.0.1:8001"), "{code}");
+    let code = code.replace("127.0.0.1:8001", authority);
+    let prepared = prepared("python").await;
+    let [python, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
+    let mut command = Command::new(python);
+    command.args(["-c", &format!("{SAYS}{code}")]).env("PYTHONPATH", directory);
+    let program = Program::run("documentation", command);
+    let holds = || {
+        let line = program.lines().pop().unwrap_or_else(|| "{}".to_owned());
+        serde_json::from_str::<BTreeMap<String, String>>(&line).unwrap()
+    };
+    until(|| async { if holds().is_empty() { Err("a first snapshot".to_owned()) } else { Ok(()) } }).await;
+    churn(&api, 100).await;
+    until(|| async {
+        let (_, body) = super::clients::raw::get(&direct, "/api/v1/configmaps").await;
+        let (last, _) = super::clients::raw::listed(&body);
+        let last: BTreeMap<_, _> = last.into_iter().map(|(key, rv)| (key, rv.to_string())).collect();
+        let holds = holds();
+        if holds == last { Ok(()) } else { Err(format!("{holds:?} instead of {last:?}")) }
+    })
+    .await;
+}

@@ -1,0 +1,12 @@
+//! Programs that others have written: informers of many languages, the examples, and promtool.
+
+#[path = "../judge/cluster.rs"]
+mod cluster;
+#[path = "../judge/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod alarms;
+mod clients;
+mod examples;

@@ -1,0 +1,22 @@
+//! The whole daemon over real sockets: what it shares, starts, serves, forwards, refuses and lets go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod access_log;
+mod away;
+mod connections;
+mod counted;
+mod definitions;
+mod drain;
+mod explained;
+mod fixtures;
+mod guards;
+mod memory;
+mod metrics;
+mod namespaces;
+mod on_demand;
+mod passthrough;
+mod scopes;
+mod sharing;
+mod slow;
+mod upgrades;

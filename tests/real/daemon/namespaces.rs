@@ -1,0 +1,174 @@
+//! An identity that may not list a resource everywhere, but in one namespace, against a real kube-apiserver.
+
+use std::time::Duration;
+
+use http::Method;
+use informerd::upstream::client::ConfigSource;
+
+use super::fixtures::{JSON, informers, names, next_event, reads};
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::{Answer, Client, rv};
+
+const FIXTURES: &str = r"
+apiVersion: v1
+kind: Namespace
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: b}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: one, namespace: a}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: one, namespace: b}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: readers}
+rules: [{apiGroups: [''], resources: [configmaps], verbs: [get, list, watch]}]
+";
+
+fn grant(namespace: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {{name: readers, namespace: {namespace}}}\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: readers}}\nsubjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: reader}}]\n"
+    )
+}
+
+struct World {
+    cluster: Cluster,
+    /// As the same user.
+    direct: Client,
+    through: Through,
+    client: Client,
+}
+
+async fn world() -> World {
+    let cluster = Cluster::start().await;
+    cluster.apply(FIXTURES).await;
+    cluster.apply(&grant("a")).await;
+    let source = ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader);
+    let through = Through::start(source, "").await;
+    through.ready().await;
+    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "reader-token");
+    let client = Client::new(&through.url);
+    let world = World { cluster, direct, through, client };
+    // The authorizer follows role bindings by an informer of its own.
+    world.until_allowed("a").await;
+    world
+}
+
+fn of(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+impl World {
+    async fn until_allowed(&self, namespace: &str) {
+        for _ in 0..100 {
+            if self.direct.get(&of(namespace)).await.status == 200 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{namespace} stays forbidden");
+    }
+
+    /// The refusal the apiserver itself has for this.
+    async fn refused(&self, method: Method, path: &str, body: &str) -> Answer {
+        let direct = self.direct.request(method.clone(), path, &[JSON], body).await;
+        let through = self.client.request(method, path, &[JSON], body).await;
+        assert_eq!(direct.status, 403, "{path}: {}", direct.text());
+        assert_eq!((through.status, through.text()), (direct.status, direct.text()), "{path}");
+        assert_eq!(through.headers["content-type"], direct.headers["content-type"], "{path}");
+        through
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
+    let world = world().await;
+    let served = || world.through.daemon.reads.metrics().local();
+    for selection in ["&labelSelector=!x", "", "&fieldSelector=metadata.name%3Done"] {
+        let before = served();
+        let list = world.client.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
+        assert_eq!((names(&list), served()), (vec!["one".to_owned()], before + 1), "{selection}");
+    }
+    let object = world.client.json(&format!("{}/one?resourceVersion=0", of("a"))).await;
+    assert_eq!(object["metadata"]["namespace"], "a");
+    let running = informers(&world.through);
+    assert!(running.contains(&"v1/configmaps in a".to_owned()), "{running:?}");
+
+    let list = world.client.json(&format!("{}?resourceVersion=0", of("a"))).await;
+    let path = format!("{}?watch=1&resourceVersion={}", of("a"), rv(&list));
+    let mut watch = world.client.watch(&path).await;
+    assert_eq!(watch.status, 200);
+    world.cluster.kubectl_ok(["create", "configmap", "two", "-n", "a"]).await;
+    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "two");
+
+    for path in [
+        format!("{}?resourceVersion=0", of("b")),
+        of("b"),
+        format!("{}/one?resourceVersion=0", of("b")),
+        format!("{}?watch=1&resourceVersion=0", of("b")),
+        "/api/v1/configmaps?resourceVersion=0".to_owned(),
+        "/api/v1/configmaps?watch=1".to_owned(),
+        "/api/v1/namespaces/a/pods?resourceVersion=0".to_owned(),
+        "/api/v1/nodes?resourceVersion=0".to_owned(),
+        "/api/v1/secrets".to_owned(),
+    ] {
+        world.refused(Method::GET, &path, "").await;
+    }
+    world.refused(Method::POST, &of("a"), r#"{"metadata":{"name":"x"}}"#).await;
+    assert!(reads(&world.through, "forward", "forbidden") >= 5);
+}
+
+/// What was granted later is served without a restart, and what is served outlives the apiserver.
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_come_and_the_apiserver_goes() {
+    let world = world().await;
+    let path = format!("{}?resourceVersion=0", of("b"));
+    assert_eq!(names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
+    world.refused(Method::GET, &path, "").await;
+    world.cluster.apply(&grant("b")).await;
+    world.until_allowed("b").await;
+    assert_eq!(names(&world.client.json(&path).await), ["one"], "forwarded at once");
+    // What was shown there is not gone behind here: this read has it proved while there is somebody to ask.
+    assert_eq!(names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
+
+    world.cluster.stop_apiserver().await;
+    // Long enough for every informer to try again and to fail in another way than before.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let answer = world.client.get(&format!("{}?resourceVersion=0", of("a"))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    world.cluster.start_apiserver().await;
+    world.until_allowed("a").await;
+    world.cluster.kubectl_ok(["create", "configmap", "late", "-n", "a"]).await;
+    let mut found = Vec::new();
+    for _ in 0..100 {
+        found = names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await);
+        if found.len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(found, ["late", "one"], "the informer goes on");
+
+    // A right that goes is noticed when the watch begins anew, and what is held is not served any longer.
+    world.cluster.kubectl_ok(["delete", "rolebinding", "readers", "-n", "a"]).await;
+    world.cluster.stop_apiserver().await;
+    world.cluster.start_apiserver().await;
+    let path = format!("{}?resourceVersion=0", of("a"));
+    for _ in 0..150 {
+        if world.client.get(&path).await.status == 403 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    world.refused(Method::GET, &path, "").await;
+}

@@ -1,0 +1,309 @@
+//! What is not served from a cache passes to a real kube-apiserver and back as it is.
+
+use bytes::Bytes;
+use http::Method;
+use informerd::upstream::client::ConfigSource;
+use serde_json::{Value, json};
+
+use super::fixtures::JSON;
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::{Answer, Client};
+
+pub struct World {
+    pub cluster: Cluster,
+    pub direct: Client,
+    pub through: Through,
+    pub client: Client,
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+pub async fn world() -> World {
+    let cluster = Cluster::start().await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "lendSessions: true\n").await;
+    through.ready().await;
+    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let client = Client::new(&through.url);
+    World { cluster, direct, through, client }
+}
+
+impl World {
+    /// A read that both have to answer alike, whatever it is; by both versions of HTTP.
+    pub async fn same(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let direct = self.direct.request(Method::GET, path, headers, "").await;
+        for client in [&self.client, &Client::http2(&self.through.url)] {
+            let through = client.request(Method::GET, path, headers, "").await;
+            alike(&format!("{path} {headers:?}"), &direct, &through);
+        }
+        direct
+    }
+
+    /// One write to each of two objects that differ in their names only, one directly and one through.
+    async fn twins(
+        &self,
+        method: Method,
+        path: impl Fn(&str) -> String,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Value {
+        let direct = self.direct.request(method.clone(), &path("dir"), headers, &named(body, "dir")).await;
+        let through = self.client.request(method.clone(), &path("thr"), headers, &named(body, "thr")).await;
+        let what = format!("{method} {} {headers:?}", path("*"));
+        assert_eq!(without_identity(&through.json(), "thr"), without_identity(&direct.json(), "dir"), "{what}");
+        assert_eq!(through.status, direct.status, "{what}");
+        assert_eq!(through.headers["content-type"], direct.headers["content-type"], "{what}");
+        through.json()
+    }
+}
+
+fn alike(what: &str, direct: &Answer, through: &Answer) {
+    assert_eq!(through.status, direct.status, "{what}: {}", through.text());
+    assert!(through.body == direct.body, "{what}\n{}\n{}", direct.text(), through.text());
+    for header in ["content-type", "etag", "cache-control", "warning", "retry-after"] {
+        assert_eq!(through.headers.get(header), direct.headers.get(header), "{what}: {header}");
+    }
+}
+
+/// The body as text with `NAME` replaced.
+fn named(body: &Value, name: &str) -> String {
+    if body.is_null() { String::new() } else { body.to_string().replace("NAME", name) }
+}
+
+/// What two objects with different names, made one after the other, have in common.
+fn without_identity(object: &Value, name: &str) -> String {
+    let mut object = object.clone();
+    strip(&mut object);
+    object.to_string().replace(name, "NAME")
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for field in ["uid", "resourceVersion", "creationTimestamp", "time", "deletionTimestamp"] {
+                fields.remove(field);
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_of_every_kind() {
+    let world = world().await;
+    let all = |name: &str| {
+        format!("{CONFIG_MAPS}?fieldManager=test&dryRun={name}").split("&dryRun").next().unwrap().to_owned()
+    };
+    let one = |name: &str| format!("{CONFIG_MAPS}/{name}?fieldManager=test");
+    let body = json!({"metadata": {"name": "NAME", "labels": {"set": "NAME"}}, "data": {"a": "1"}});
+    world.twins(Method::POST, all, &[JSON], &body).await;
+    // Created twice: the apiserver's own conflict.
+    world.twins(Method::POST, all, &[JSON], &body).await;
+    world.twins(Method::POST, all, &[JSON], &json!({"metadata": {"name": "NAME_"}})).await;
+    let put = json!({"metadata": {"name": "NAME"}, "data": {"a": "2", "list": "x"}});
+    world.twins(Method::PUT, one, &[JSON], &put).await;
+    for (kind, patch) in [
+        ("application/merge-patch+json", json!({"data": {"b": "3"}})),
+        ("application/strategic-merge-patch+json", json!({"data": {"c": "4", "a": null}})),
+        ("application/json-patch+json", json!([{"op": "add", "path": "/data/d", "value": "5"}])),
+        ("application/json-patch+json", json!([{"op": "test", "path": "/data/d", "value": "6"}])),
+        ("application/xml", json!({})),
+    ] {
+        world.twins(Method::PATCH, one, &[("content-type", kind)], &patch).await;
+    }
+    let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NAME"}, "data": {"e": "7"}});
+    let applied = world
+        .twins(
+            Method::PATCH,
+            |name| format!("{CONFIG_MAPS}/{name}?fieldManager=other&force=true"),
+            &[("content-type", "application/apply-patch+yaml")],
+            &apply,
+        )
+        .await;
+    assert_eq!(applied["data"]["e"], "7");
+    // A watch that is served has seen all of it, and a delete through us is seen by a list right after.
+    world.twins(Method::DELETE, |name| format!("{CONFIG_MAPS}/{name}"), &[], &Value::Null).await;
+    world.twins(Method::DELETE, |name| format!("{CONFIG_MAPS}/{name}"), &[], &Value::Null).await;
+    for name in ["x1", "x2", "x3"] {
+        let body = json!({"metadata": {"name": name, "labels": {"gone": "soon"}}});
+        world.client.request(Method::POST, CONFIG_MAPS, &[JSON], &body.to_string()).await;
+    }
+    let answer = world.client.request(Method::DELETE, &format!("{CONFIG_MAPS}?labelSelector=gone"), &[], "").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["items"].as_array().unwrap().len(), 3);
+    for selection in ["labelSelector=gone", "labelSelector=gone&resourceVersion=0"] {
+        let left = world.client.json(&format!("{CONFIG_MAPS}?{selection}")).await;
+        assert_eq!(left["items"], json!([]), "{selection}: read after the write");
+    }
+}
+
+/// Typed Go clients speak protobuf: their bodies go up and come back byte for byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn protobuf_goes_both_ways() {
+    let world = world().await;
+    let create = |name: &str| json!({"metadata": {"name": name}, "data": {"k": "v"}}).to_string();
+    world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &create("one")).await;
+    let accept = [("accept", PROTOBUF)];
+    let got = world.same(&format!("{CONFIG_MAPS}/one"), &accept).await;
+    assert!(got.body.starts_with(b"k8s\0"));
+    world.same("/api/v1/configmaps", &accept).await;
+    world.same(&format!("{CONFIG_MAPS}/missing"), &accept).await;
+    // The same object under another name of the same length, sent as protobuf.
+    let mut body = got.body.to_vec();
+    let at = body.windows(3).position(|window| window == b"one").unwrap();
+    body[at..at + 3].copy_from_slice(b"two");
+    let headers = [("accept", PROTOBUF), ("content-type", PROTOBUF)];
+    // It carries a resourceVersion, which the apiserver reads out of the protobuf and refuses.
+    let bytes = Bytes::from(body);
+    let direct = world.direct.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes.clone()).await;
+    let through = world.client.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes).await;
+    assert!(direct.text().contains("resourceVersion should not be set"), "{}", direct.text());
+    alike("create", &direct, &through);
+    let put = world.client.request_bytes(Method::PUT, &format!("{CONFIG_MAPS}/one"), &headers, got.body.clone()).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert!(put.body.starts_with(b"k8s\0"));
+    assert_eq!(world.client.json(&format!("{CONFIG_MAPS}/one")).await["data"]["k"], "v");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subresources_and_reviews() {
+    let world = world().await;
+    let template =
+        json!({"metadata": {"labels": {"app": "NAME"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let body = json!({"metadata": {"name": "NAME"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"app": "NAME"}}, "template": template,
+    }});
+    world.twins(Method::POST, |_| format!("{DEPLOYMENTS}?fieldManager=test"), &[JSON], &body).await;
+    let merge = [("content-type", "application/merge-patch+json")];
+    let scale = |name: &str| format!("{DEPLOYMENTS}/{name}/scale?fieldManager=test");
+    let scaled = world.twins(Method::PATCH, scale, &merge, &json!({"spec": {"replicas": 3}})).await;
+    assert_eq!((scaled["kind"].as_str(), scaled["spec"]["replicas"].as_i64()), (Some("Scale"), Some(3)));
+    world.same(&format!("{DEPLOYMENTS}/dir/scale"), &[]).await;
+    let status = |name: &str| format!("{DEPLOYMENTS}/{name}/status?fieldManager=test");
+    world.twins(Method::PATCH, status, &merge, &json!({"status": {"replicas": 2}})).await;
+    world.same(&format!("{DEPLOYMENTS}/dir/status"), &[]).await;
+    // Read after the write, from the cache, too.
+    for version in ["", "?resourceVersion=0"] {
+        let object = world.client.json(&format!("{DEPLOYMENTS}/thr{version}")).await;
+        assert_eq!((&object["spec"]["replicas"], &object["status"]["replicas"]), (&json!(3), &json!(2)), "{version}");
+    }
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "nobody", "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "NAME"}},
+    });
+    let reviews = |_: &str| "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned();
+    let answer = world.twins(Method::POST, reviews, &[JSON], &review).await;
+    assert_eq!(answer["status"]["allowed"], false);
+
+    let pod = json!({"metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    world.twins(Method::POST, |_| "/api/v1/namespaces/default/pods?fieldManager=test".to_owned(), &[JSON], &pod).await;
+    for path in ["log", "log?follow=true", "ephemeralcontainers", "status", "proxy/", "nothing"] {
+        world.same(&format!("/api/v1/namespaces/default/pods/dir/{path}"), &[]).await;
+    }
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "NAME", "namespace": "default"}});
+    let evict = |name: &str| format!("/api/v1/namespaces/default/pods/{name}/eviction");
+    world.twins(Method::POST, evict, &[JSON], &eviction).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_forms_of_reads() {
+    let world = world().await;
+    for name in ["one", "two"] {
+        let body = json!({"metadata": {"name": name}, "data": {"k": "v"}});
+        world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &body.to_string()).await;
+    }
+    let exact = world.direct.json(CONFIG_MAPS).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let list =
+        format!("{CONFIG_MAPS}?resourceVersion={exact}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Done");
+    // The age in a table is of the moment; a second of difference is another answer.
+    let wide = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    for (path, headers) in [
+        (list.as_str(), vec![("accept", "application/yaml")]),
+        (&format!("{CONFIG_MAPS}/one"), vec![("accept", "application/yaml")]),
+        (&format!("{CONFIG_MAPS}/one?pretty=true"), vec![]),
+        (&format!("{CONFIG_MAPS}/one"), vec![("user-agent", "curl/8.0")]),
+        (&format!("{CONFIG_MAPS}/one"), vec![("accept", "application/cbor")]),
+        (&list, vec![("accept", "text/plain")]),
+        ("/apis/apps/v1/namespaces/default/deployments?resourceVersion=0", vec![wide]),
+    ] {
+        world.same(path, &headers).await;
+    }
+    // A table is compared within one second of the objects' age.
+    for path in [list.clone(), format!("{CONFIG_MAPS}/one"), "/api/v1/namespaces/kube-system".to_owned()] {
+        let mut equal = false;
+        for _ in 0..5 {
+            let direct = world.direct.request(Method::GET, &path, &[TABLE], "").await;
+            let through = world.client.request(Method::GET, &path, &[TABLE], "").await;
+            assert_eq!(through.json()["kind"], "Table");
+            assert_eq!(through.headers["content-type"], direct.headers["content-type"]);
+            equal |= through.body == direct.body;
+        }
+        assert!(equal, "{path}");
+    }
+    // A watch of tables, as kubectl get -w has it.
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={exact}&timeoutSeconds=4");
+    let mut direct = world.direct.watch_as(&path, &[TABLE]).await;
+    let mut through = world.client.watch_as(&path, &[TABLE]).await;
+    let patch = [("content-type", "application/merge-patch+json")];
+    for n in ["1", "2"] {
+        let body = json!({"data": {"k": n}}).to_string();
+        world.client.request(Method::PATCH, &format!("{CONFIG_MAPS}/one"), &patch, &body).await;
+    }
+    for n in 0..2 {
+        let (direct, through) = (direct.next().await.unwrap().unwrap(), through.next().await.unwrap().unwrap());
+        assert_eq!(through["object"]["kind"], "Table");
+        assert_eq!(through["object"]["rows"][0]["object"], direct["object"]["rows"][0]["object"]);
+        // Whether a later event says them again differs from watch to watch of the apiserver itself.
+        if n == 0 {
+            assert_eq!(through["object"]["columnDefinitions"], direct["object"]["columnDefinitions"]);
+        }
+    }
+    assert!(direct.next().await.unwrap().is_none() && through.next().await.unwrap().is_none(), "both end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn discovery_and_openapi() {
+    let world = world().await;
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    for path in
+        ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version", "/openapi/v3", "/apis/nope", "/"]
+    {
+        for _ in 0..2 {
+            world.same(path, &[]).await;
+            world.same(path, &[("accept", aggregated)]).await;
+        }
+    }
+    let legacy = world.client.get("/apis").await;
+    let grouped = world.client.request(Method::GET, "/apis", &[("accept", aggregated)], "").await;
+    assert_eq!(
+        (legacy.json()["kind"].as_str(), grouped.json()["kind"].as_str()),
+        (Some("APIGroupList"), Some("APIGroupDiscoveryList"))
+    );
+
+    // A document that is known costs no body, and one that is asked for by hash is the apiserver's.
+    let index = world.client.json("/openapi/v3").await;
+    let document = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    for path in ["/openapi/v2", &document, "/apis"] {
+        let headers: &[(&str, &str)] = if path == "/apis" { &[("accept", aggregated)] } else { &[] };
+        let whole = world.same(path, headers).await;
+        assert_eq!(whole.status, 200, "{path}");
+        let etag = whole.headers["etag"].to_str().unwrap().to_owned();
+        let mut asked = headers.to_vec();
+        asked.push(("if-none-match", &etag));
+        let unchanged = world.same(path, &asked).await;
+        assert_eq!((unchanged.status.as_u16(), unchanged.body.len()), (304, 0), "{path}");
+        asked.pop();
+        asked.push(("if-none-match", "\"other\""));
+        assert_eq!(world.same(path, &asked).await.status, 200, "{path}");
+    }
+    let (status, metrics) = super::fixtures::admin(&world.through, "/metrics").await;
+    let confirmed = metrics.lines().find_map(|line| line.strip_prefix("informerd_forward_documents_confirmed_total "));
+    assert_eq!(status, 200);
+    assert!(confirmed.is_some_and(|count| count.parse::<u64>().unwrap() > 10), "{confirmed:?}");
+}

@@ -1,0 +1,66 @@
+//! A definition changes under the objects of its resource: they are read as the apiserver now reads them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::Client;
+use informerd::upstream::client::ConfigSource;
+use tokio::time::{Instant, sleep};
+
+const TABS: &str = "/apis/stable.example.com/v1/crontabs";
+
+fn definition(list_kind: &str, size: &str) -> String {
+    format!(
+        r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: crontabs.stable.example.com}}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {{plural: crontabs, singular: crontab, kind: CronTab, listKind: {list_kind}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {{spec: {{type: object, properties: {{color: {{type: string}}, size: {size}}}}}}}
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_appears_in_objects_that_nobody_has_written() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&definition("CronTabList", "{type: string}")).await;
+    sleep(Duration::from_secs(1)).await;
+    let tab = "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: one, namespace: default}\nspec: {color: red}\n";
+    cluster.apply(tab).await;
+    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+    daemon.ready().await;
+    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let through = Client::new(&daemon.url);
+    let list = format!("{TABS}?resourceVersion=0");
+    assert_eq!(through.json(&list).await["items"], direct.json(TABS).await["items"]);
+    let mut watch = through.watch(&format!("{TABS}?watch=1&resourceVersion=0&timeoutSeconds=100")).await;
+    assert!(watch.next_line().await.unwrap().unwrap().contains("ADDED"));
+
+    cluster.apply(&definition("CronTabCollection", "{type: string, default: large}")).await;
+    // The apiserver ends the watches of a resource whose definition has changed, and so do we.
+    while watch.next_line().await.unwrap().is_some() {}
+    let bound = Instant::now() + Duration::from_secs(30);
+    loop {
+        // While its own cache begins anew, the apiserver answers 429.
+        let answers = [direct.get(TABS).await.text(), through.get(&list).await.text()];
+        if answers.iter().all(|answer| answer.contains("large") && answer.contains("CronTabCollection")) {
+            break;
+        }
+        assert!(Instant::now() < bound, "30 s after the change: {answers:?}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}

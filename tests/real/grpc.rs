@@ -1,0 +1,22 @@
+//! The typed streams of `informerd.v1`, with a client generated from the same API, against the simulated server and the
+//! real kube-apiserver.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod age;
+mod cache;
+mod fixtures;
+mod grpcurl;
+mod queue;
+mod reads;
+mod real;
+mod real_protobuf;
+mod real_queue;
+mod real_restarts;
+mod restarts;
+mod services;
+mod syncs;
+mod tokens;
+mod told;
+mod transport;
+mod watches;

@@ -1,0 +1,419 @@
+//! Work queues: what workers are given, whatever happens to the apiserver, to other workers and to informerd.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::queue_client::QueueClient;
+use informerd::grpc::pb::v1::work_request::Action;
+use informerd::grpc::pb::v1::work_response::Frame;
+use informerd::lifecycle::drain::DrainEnd;
+use informerd_sim::{Effect, Fault, Server};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+use super::fixtures::{all, channel, config_map, filtered, labelled, labels, namespace};
+use crate::support::{Through, eventually};
+
+/// One worker.
+pub struct Worker {
+    requests: mpsc::Sender<v1::WorkRequest>,
+    frames: Streaming<v1::WorkResponse>,
+    /// Of frames that came and were not looked at.
+    items: Vec<v1::Item>,
+}
+
+impl Worker {
+    pub async fn join(channel: &Channel, group: &str, selection: v1::Selection, capacity: u32) -> Result<Self, Status> {
+        Self::join_all(channel, group, vec![selection], capacity).await
+    }
+
+    async fn join_all(
+        channel: &Channel,
+        group: &str,
+        selections: Vec<v1::Selection>,
+        capacity: u32,
+    ) -> Result<Self, Status> {
+        let (requests, receiver) = mpsc::channel(64);
+        let join = v1::JoinGroup { group: group.to_owned(), selections, capacity };
+        requests.send(v1::WorkRequest { action: Some(Action::Join(join)) }).await.unwrap();
+        let answer = QueueClient::new(channel.clone()).work(ReceiverStream::new(receiver)).await?;
+        let mut worker = Self { requests, frames: answer.into_inner(), items: vec![] };
+        match worker.frame().await? {
+            Some(Frame::Joined(_)) => Ok(worker),
+            other => panic!("joined comes first: {other:?}"),
+        }
+    }
+
+    pub async fn frame(&mut self) -> Result<Option<Frame>, Status> {
+        Ok(self.frames.message().await?.and_then(|response| response.frame))
+    }
+
+    /// The next key, whatever else comes before it.
+    pub async fn item(&mut self) -> v1::Item {
+        while self.items.is_empty() {
+            if let Frame::Items(items) = self.frame().await.unwrap().expect("the stream goes on") {
+                self.items = items.items;
+                self.items.reverse();
+            }
+        }
+        self.items.pop().unwrap()
+    }
+
+    async fn items(&mut self, count: usize) -> Vec<v1::Item> {
+        let mut items = vec![];
+        for _ in 0..count {
+            items.push(self.item().await);
+        }
+        items
+    }
+
+    pub async fn say(&self, action: Action) {
+        self.requests.send(v1::WorkRequest { action: Some(action) }).await.unwrap();
+    }
+
+    pub async fn done(&self, item: &v1::Item) {
+        self.say(Action::Done(item.r#ref.clone().unwrap())).await;
+    }
+
+    pub async fn retry(&self, item: &v1::Item) {
+        self.say(Action::Retry(item.r#ref.clone().unwrap())).await;
+    }
+
+    /// Handles everything until the keys were seen in the state that is wanted.
+    async fn sees(&mut self, wanted: &[(&str, u64)]) {
+        let mut wanted: BTreeMap<_, _> = wanted.iter().map(|(name, rv)| ((*name).to_owned(), *rv)).collect();
+        while !wanted.is_empty() {
+            let item = self.item().await;
+            let rv = rv(&item);
+            wanted.retain(|name, of| (name, *of) != (&name_of(&item), rv));
+            self.done(&item).await;
+        }
+    }
+}
+
+pub fn name_of(item: &v1::Item) -> String {
+    item.r#ref.as_ref().unwrap().name.clone()
+}
+
+fn names(items: &[v1::Item]) -> BTreeSet<String> {
+    items.iter().map(name_of).collect()
+}
+
+/// Of the object, or of the deletion where there is none.
+pub fn rv(item: &v1::Item) -> u64 {
+    let object = item.object.as_ref().or(item.deleted.as_ref()).unwrap();
+    object.key.as_ref().unwrap().resource_version.parse().unwrap()
+}
+
+fn why(item: &v1::Item) -> BTreeSet<v1::Why> {
+    item.why.iter().map(|why| v1::Why::try_from(*why).unwrap()).collect()
+}
+
+async fn three() -> (Server, Through, Channel) {
+    let builder =
+        ["a", "b", "c"].into_iter().fold(Server::builder(), |builder, name| builder.object(config_map("n", name)));
+    let server = builder.start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let channel = channel(&through).await;
+    (server, through, channel)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_object_comes_once_and_then_what_changes() {
+    let (server, _through, channel) = three().await;
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    let items = worker.items(3).await;
+    assert_eq!(names(&items), ["a", "b", "c"].map(str::to_owned).into());
+    for item in &items {
+        assert_eq!((item.attempt, why(item)), (1, [v1::Why::Initial].into()));
+        assert!(item.object.as_ref().unwrap().object.starts_with(br#"{"kind":"ConfigMap""#));
+        assert_eq!(item.encoding, v1::Encoding::Json as i32);
+        worker.done(item).await;
+    }
+    let changed = server.update(labelled("n", "b", &json!({"x": "y"}))).unwrap();
+    let item = worker.item().await;
+    assert_eq!((name_of(&item).as_str(), rv(&item), why(&item)), ("b", changed, [v1::Why::Modified].into()));
+    worker.done(&item).await;
+    let gone = server.delete("configmaps", "n", "c").unwrap();
+    let item = worker.item().await;
+    assert_eq!((name_of(&item).as_str(), item.object.as_ref(), rv(&item)), ("c", None, gone));
+    assert_eq!(why(&item), [v1::Why::Deleted].into());
+    worker.done(&item).await;
+    server.create(config_map("n", "d")).unwrap();
+    let item = worker.item().await;
+    assert_eq!((name_of(&item).as_str(), item.deleted.as_ref(), why(&item)), ("d", None, [v1::Why::Added].into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_hand_waits_and_comes_with_the_latest_state() {
+    let (server, _through, channel) = three().await;
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    let held = worker.items(3).await;
+    for round in 0..5 {
+        server.update(labelled("n", "a", &json!({"round": round.to_string()}))).unwrap();
+    }
+    server.delete("configmaps", "n", "a").unwrap();
+    let last = server.create(config_map("n", "a")).unwrap();
+    // When this has come, the queue has heard of all that was before it.
+    server.create(config_map("n", "marker")).unwrap();
+    assert_eq!(name_of(&worker.item().await), "marker", "the key is in a hand");
+    for item in &held {
+        worker.done(item).await;
+    }
+    let again = worker.item().await;
+    assert_eq!((name_of(&again).as_str(), rv(&again), again.attempt), ("a", last, 1));
+    assert!(again.deleted.is_some(), "a recreation hides no deletion");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_of_a_group_share_its_keys() {
+    let (_server, _through, channel) = three().await;
+    let mut first = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
+    let mut second = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
+    let (mut ones, mut others) = (vec![], vec![]);
+    while ones.len() + others.len() < 3 {
+        tokio::select! {
+            item = first.item() => ones.push(item),
+            item = second.item() => others.push(item),
+        }
+    }
+    assert!(!ones.is_empty() && !others.is_empty());
+    assert!(names(&ones).is_disjoint(&names(&others)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_come_back_with_a_count_and_forget_clears_it() {
+    let (_server, through, channel) = three().await;
+    let only = v1::Filter { names: vec!["a".to_owned()], ..Default::default() };
+    let mut worker = Worker::join(&channel, "g", filtered("configmaps", vec![only]), 1).await.unwrap();
+    for attempt in 1..=3 {
+        let item = worker.item().await;
+        assert_eq!(item.attempt, attempt);
+        worker.retry(&item).await;
+    }
+    let item = worker.item().await;
+    assert_eq!((item.attempt, why(&item)), (4, [v1::Why::Retry].into()));
+    worker.say(Action::Forget(item.r#ref.clone().unwrap())).await;
+    worker.retry(&item).await;
+    let item = worker.item().await;
+    assert_eq!(item.attempt, 2);
+    let delay = Some(prost_types::Duration { seconds: 0, nanos: 1_000_000 });
+    worker.say(Action::AddAfter(v1::AddAfter { item: item.r#ref.clone(), delay })).await;
+    let item = worker.item().await;
+    assert_eq!((item.attempt, why(&item)), (1, [v1::Why::After].into()));
+    worker.done(&item).await;
+    worker.say(Action::Resync(v1::Resync {})).await;
+    let item = worker.item().await;
+    assert_eq!(why(&item), [v1::Why::Resync].into());
+    worker.done(&item).await;
+    // A key that is not in hand, and one that is nowhere.
+    for name in ["nowhere", "a"] {
+        let key = v1::ItemRef { namespace: "n".into(), name: name.into(), resource: None };
+        worker.say(Action::AddAfter(v1::AddAfter { item: Some(key), delay: None })).await;
+    }
+    let item = worker.item().await;
+    assert_eq!((name_of(&item).as_str(), why(&item)), ("a", [v1::Why::After].into()));
+    let metrics = through.context.metrics.encode();
+    assert!(metrics.contains("workqueue_retries_total{name=\"g\"} 6\n"), "{metrics}");
+    assert!(metrics.contains("workqueue_work_duration_seconds_count{name=\"g\"} 7\n"), "{metrics}");
+    assert!(metrics.contains("workqueue_work_duration_seconds_bucket{le=\"+Inf\",name=\"g\"} 7\n"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vanished_workers_keys_go_to_the_others() {
+    let (_server, _through, channel) = three().await;
+    let mut first = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
+    let held = first.items(2).await;
+    let mut second = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    let rest = second.item().await;
+    assert!(!names(&held).contains(&name_of(&rest)));
+    drop(first);
+    let returned = second.items(2).await;
+    assert_eq!(names(&returned), names(&held));
+    assert!(returned.iter().all(|item| item.attempt == 2 && why(item).contains(&v1::Why::Returned)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_while_the_watch_was_gone_is_queued_as_the_difference() {
+    let (server, _through, channel) = three().await;
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    for item in worker.items(3).await {
+        worker.done(&item).await;
+    }
+    // The window of the server passes its clients while they are away: they have to list again.
+    let down = server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }).on("configmaps"));
+    server.faults().expire_watches(Some("configmaps"));
+    let changed = server.update(labelled("n", "a", &json!({"x": "y"}))).unwrap();
+    server.delete("configmaps", "n", "b").unwrap();
+    let added = server.create(config_map("n", "d")).unwrap();
+    server.faults().compact();
+    server.faults().remove(down);
+    let mut seen = BTreeMap::new();
+    while seen.len() < 3 {
+        let item = worker.item().await;
+        worker.done(&item).await;
+        seen.insert(name_of(&item), (item.object.is_some(), rv(&item)));
+    }
+    assert_eq!(seen["a"], (true, changed));
+    assert!(!seen["b"].0);
+    assert_eq!(seen["d"], (true, added));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_its_selections_while_it_has_workers() {
+    let (_server, _through, channel) = three().await;
+    let in_n = filtered("configmaps", vec![namespace("n"), namespace("m")]);
+    let same = filtered("configmaps", vec![namespace("m"), namespace("n")]);
+    let worker = Worker::join(&channel, "g", in_n, 1).await.unwrap();
+    let second = Worker::join(&channel, "g", same, 1).await.unwrap();
+    let refused = Worker::join(&channel, "g", all("configmaps"), 1).await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("other selections"), "{}", refused.message());
+    assert!(Worker::join(&channel, "another", all("configmaps"), 1).await.is_ok());
+    drop((worker, second));
+    // As soon as both are gone.
+    loop {
+        match Worker::join(&channel, "g", all("configmaps"), 1).await {
+            Ok(_) => break,
+            Err(refused) => assert_eq!(refused.code(), Code::FailedPrecondition),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_are_told_and_end_the_stream() {
+    let (_server, _through, channel) = three().await;
+    let labels = filtered("configmaps", vec![labels("a in (")]);
+    let of = |selections| Worker::join_all(&channel, "g", selections, 1);
+    assert_eq!(of(vec![]).await.err().unwrap().code(), Code::InvalidArgument);
+    assert_eq!(of(vec![labels]).await.err().unwrap().code(), Code::InvalidArgument);
+    assert_eq!(of(vec![all("nothings")]).await.err().unwrap().code(), Code::NotFound);
+    assert_eq!(of(vec![all("secrets")]).await.err().unwrap().code(), Code::FailedPrecondition);
+
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    let item = worker.item().await;
+    worker.done(&item).await;
+    worker.done(&item).await;
+    let refused = loop {
+        if let Err(status) = worker.frame().await {
+            break status;
+        }
+    };
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("not in this worker's hands"), "{}", refused.message());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_unhandled_deletions_begin_the_queue_anew() {
+    let (server, through) = {
+        let server = Server::builder().object(config_map("n", "keep")).start().await.unwrap();
+        let through = Through::before(&server, "limits: {maxQueueDeletions: 3}\n").await;
+        (server, through)
+    };
+    let channel = channel(&through).await;
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
+    let held = worker.item().await;
+    assert_eq!(name_of(&held), "keep");
+    let refused = {
+        for n in 0..5 {
+            server.create(config_map("n", &format!("x{n}"))).unwrap();
+            server.delete("configmaps", "n", &format!("x{n}")).unwrap();
+        }
+        loop {
+            if let Err(status) = worker.frame().await {
+                break status;
+            }
+        }
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
+    let item = worker.item().await;
+    assert_eq!((name_of(&item).as_str(), why(&item)), ("keep", [v1::Why::Initial].into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_lets_workers_finish_what_they_hold() {
+    let (_server, through, channel) = three().await;
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
+    let held = worker.item().await;
+    let stop = through.stop(Duration::from_secs(60));
+    let work = async {
+        eventually("draining", || through.context.drain.is_draining()).await;
+        worker.done(&held).await;
+        loop {
+            match worker.frame().await {
+                Ok(Some(Frame::Goodbye(goodbye))) => break goodbye,
+                Ok(Some(Frame::Synced(_))) => {}
+                other => panic!("nothing more is handed out: {other:?}"),
+            }
+        }
+    };
+    let (end, goodbye) = tokio::join!(stop, work);
+    assert_eq!(goodbye.reason, v1::goodbye::Reason::Draining as i32);
+    assert_eq!(end, DrainEnd::Clean);
+}
+
+/// Workers come, go and fail while objects change: in the end every object has been handled in its last state, and no key
+/// was ever in two hands.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_under_churn_and_vanishing_workers() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let channel = channel(&through).await;
+    let churn = async {
+        for round in 0..400_u32 {
+            let name = format!("o{}", round * 7 % 20);
+            let exists = server.state("configmaps").contains_key(&format!("n/{name}"));
+            match (exists, round % 5) {
+                (true, 3) => drop(server.delete("configmaps", "n", &name).unwrap()),
+                (true, _) => drop(server.update(labelled("n", &name, &json!({"r": round.to_string()}))).unwrap()),
+                (false, _) => drop(server.create(config_map("n", &name)).unwrap()),
+            }
+            if round % 10 == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    let work = async {
+        let mut workers: Vec<(Worker, BTreeMap<String, v1::Item>)> = vec![];
+        let mut steps = 0_usize;
+        for turn in 0..40_usize {
+            let worker =
+                Worker::join(&channel, "g", all("configmaps"), 1 + u32::try_from(turn % 3).unwrap()).await.unwrap();
+            workers.push((worker, BTreeMap::new()));
+            if workers.len() > 4 {
+                // It vanishes with what it holds.
+                drop(workers.remove(turn % 4));
+            }
+            for _ in 0..20 {
+                steps += 1;
+                let at = steps % workers.len();
+                let next = tokio::time::timeout(Duration::from_millis(5), workers[at].0.item()).await;
+                if let Ok(item) = next {
+                    let name = name_of(&item);
+                    let held = workers.iter().any(|(_, held)| held.contains_key(&name));
+                    assert!(!held, "{name} is in two hands");
+                    workers[at].1.insert(name, item);
+                }
+                if let Some((_, item)) = workers[at].1.pop_first() {
+                    match steps % 4 {
+                        0 => workers[at].0.retry(&item).await,
+                        _ => workers[at].0.done(&item).await,
+                    }
+                }
+            }
+        }
+    };
+    tokio::join!(churn, work);
+    let mut worker = Worker::join(&channel, "g", all("configmaps"), 100).await.unwrap();
+    worker.say(Action::Resync(v1::Resync {})).await;
+    let state = server.state("configmaps");
+    let wanted: Vec<(&str, u64)> = state.iter().map(|(key, rv)| (key.strip_prefix("n/").unwrap_or(key), *rv)).collect();
+    assert!(!wanted.is_empty());
+    worker.sees(&wanted).await;
+}

@@ -1,0 +1,395 @@
+//! Against the real kube-apiserver under churn: every watch by gRPC, of clients in three languages, tells what the same
+//! watch by HTTP tells, byte for byte, in both encodings.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use http::Method;
+use informerd::grpc::pb::v1;
+use informerd::lifecycle;
+use informerd::upstream::client::ConfigSource;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tonic::Code;
+
+use super::fixtures::{Frames, client, consistent, details, filtered, labels, list, namespace, resource, watch_of};
+use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::Client as Http;
+
+const OBJECTS: usize = 12;
+const STEPS: u64 = 400;
+const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
+
+pub struct World {
+    pub cluster: Cluster,
+    pub daemon: Through,
+    pub direct: Http,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let cluster = Cluster::start().await;
+        for namespace in ["a", "b"] {
+            cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n")).await;
+        }
+        let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+        daemon.ready().await;
+        let direct = Http::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+        Self { cluster, daemon, direct }
+    }
+}
+
+/// One client in another language, which watches up to the last write and then lists.
+async fn program(language: &str, through: &Through, arguments: &[String]) -> Vec<String> {
+    let mut command = command(language).await;
+    command.args(["--address", through.url.strip_prefix("http://").unwrap()]).args(arguments).arg("configmaps");
+    let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output().await.unwrap();
+    assert!(output.status.success(), "{language}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+async fn command(language: &str) -> Command {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    if language == "go" {
+        return Command::new(prepared("grpc-go").await.remove(0));
+    }
+    let example = prepared("example-python").await;
+    let [python, stubs] = example.as_slice() else { panic!("{example:?}") };
+    let mut command = Command::new(python);
+    command.arg(directory.join("grpc/main.py")).env("PYTHONPATH", stubs);
+    command
+}
+
+/// What `tests/clients/prepare` says.
+pub async fn prepared(what: &str) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
+    let output = Command::new(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
+    assert!(output.status.success(), "{what} cannot be prepared");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+pub fn object(n: u64, step: u64) -> Value {
+    let namespace = if n.is_multiple_of(2) { "a" } else { "b" };
+    let app = ["x", "y", "z"][usize::try_from(step / 3 % 3).unwrap()];
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": format!("n{n}"), "namespace": namespace, "labels": {"app": app}},
+        "data": {"step": step.to_string(), "text": "<é> & \u{2028}"},
+    })
+}
+
+/// Creates, changes, relabels, deletes and creates anew.
+pub async fn churn(direct: &Http) {
+    churn_while(direct, |step| step < STEPS).await;
+}
+
+/// The same, as long as it is wanted, and then the last write.
+pub async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
+    let headers = [("content-type", "application/json")];
+    let mut there = [false; OBJECTS];
+    for step in (0..).take_while(|step| wanted(*step)) {
+        let n = (step * 7 + step / 11) % OBJECTS as u64;
+        let value = object(n, step);
+        let path = format!("/api/v1/namespaces/{}/configmaps", value["metadata"]["namespace"].as_str().unwrap());
+        let held = &mut there[usize::try_from(n).unwrap()];
+        let one = format!("{path}/n{n}");
+        let answer = match (*held, step % 5) {
+            (true, 0) => direct.request(Method::DELETE, &one, &[], "").await,
+            (true, _) => direct.request(Method::PUT, &one, &headers, &value.to_string()).await,
+            (false, _) => direct.request(Method::POST, &path, &headers, &value.to_string()).await,
+        };
+        assert!(answer.status.is_success(), "{}", answer.text());
+        *held = !(*held && step % 5 == 0);
+    }
+    let last = json!({"metadata": {"name": LAST, "namespace": "a", "labels": {"app": "x"}}});
+    let path = "/api/v1/namespaces/a/configmaps";
+    assert_eq!(direct.request(Method::POST, path, &headers, &last.to_string()).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tells_what_http_tells_under_churn() {
+    let World { cluster, daemon, direct } = World::start().await;
+    let through = Http::new(&daemon.url);
+    let mut grpc = client(&daemon).await;
+    let mut from = 0;
+    for encoding in ENCODINGS {
+        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![]) };
+        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
+        from = list(&mut grpc, request).await.0.resource_version.parse().unwrap();
+    }
+
+    let label = |value: &str| v1::Filter {
+        index: vec![v1::IndexTerm {
+            key: Some(v1::index_term::Key::Label("app".into())),
+            values: vec![value.into(), "w".into()],
+        }],
+        ..Default::default()
+    };
+    // A path and query, and the same as filters, the union as a set of values; and as flags of the other clients.
+    let flags = |flag: &str, value: &str| vec![flag.to_owned(), value.to_owned()];
+    let selections = [
+        ("/api/v1/configmaps?", vec![], Some(vec![])),
+        ("/api/v1/configmaps?labelSelector=app%3Dx&", vec![labels("app=x")], Some(flags("--selector", "app=x"))),
+        ("/api/v1/namespaces/a/configmaps?", vec![namespace("a")], Some(flags("--namespace", "a"))),
+        ("/api/v1/configmaps?labelSelector=app+in+(x,w)&", vec![label("x")], None),
+        (
+            "/api/v1/configmaps?labelSelector=app+in+(x,y)&",
+            vec![labels("app=y"), labels("app=x"), labels("app=x")],
+            None,
+        ),
+        (
+            "/api/v1/configmaps?fieldSelector=metadata.namespace%3Da&",
+            vec![namespace("a"), v1::Filter { names: vec![LAST.into()], ..Default::default() }],
+            None,
+        ),
+    ];
+    let mut pairs = Vec::new();
+    for encoding in ENCODINGS {
+        for (target, filters, flags) in selections.clone() {
+            let path = format!("{target}watch=1&resourceVersion={from}&allowWatchBookmarks=true");
+            let accept = [("accept", accept(encoding))];
+            let (ours, theirs) = (through.watch_as(&path, &accept).await, direct.watch_as(&path, &accept).await);
+            let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
+            let whole = lifecycle::spawn("by-grpc", by_grpc(grpc.clone(), selection.clone(), from, usize::MAX));
+            pairs.push((target, encoding, ours, theirs, whole, selection, flags));
+        }
+    }
+    let writes = churn(&direct);
+    let told = async {
+        let mut all = Vec::new();
+        for (target, encoding, ours, theirs, whole, selection, flags) in pairs {
+            // They are late, connect anew all the time, and see it all the same.
+            let others = async {
+                let mut others = Vec::new();
+                for language in ["go", "python"].iter().filter(|_| flags.is_some()) {
+                    let name = encoding.as_str_name().trim_start_matches("ENCODING_").to_owned();
+                    let fixed =
+                        ["--from".to_owned(), from.to_string(), "--cut".into(), "40".into(), "--encoding".into(), name];
+                    let arguments = [&fixed[..], flags.as_deref().unwrap_or_default()].concat();
+                    others.push((*language, program(language, &daemon, &arguments).await));
+                }
+                others
+            };
+            let (ours, theirs, whole, others) =
+                tokio::join!(by_http(ours, encoding), by_http(theirs, encoding), whole, others);
+            all.push((target, encoding, ours, theirs, whole.unwrap(), selection, others));
+        }
+        all
+    };
+    let ((), told) = tokio::join!(writes, told);
+    // The past is fetched within a bound on time, which a busy machine may not keep to.
+    let mut attempts = 0;
+    let late = loop {
+        let late = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+        let mut resumed = true;
+        for (.., selection, _) in &told {
+            resumed = resumed && resumes(client(&late).await, selection.clone(), from).await;
+        }
+        attempts += 1;
+        if resumed {
+            break late;
+        }
+        assert!(attempts < 5, "the past was not fetched in {attempts} attempts");
+    };
+    for (target, encoding, ours, theirs, whole, selection, others) in told {
+        assert!(whole.len() > 50, "{target}: {}", whole.len());
+        assert_eq!(ours, theirs, "{target} {encoding:?}");
+        assert_eq!(whole, theirs, "{target} {encoding:?}");
+        // Again, over many reconnects.
+        assert_eq!(by_grpc(grpc.clone(), selection.clone(), from, 7).await, theirs, "{target} {encoding:?}");
+        // And by a daemon that was not there, from what the apiserver still knows.
+        let missed = by_grpc(client(&late).await, selection.clone(), from, usize::MAX).await;
+        assert_eq!(missed, theirs, "{target} {encoding:?}");
+        // And the state it all came to.
+        let (items, state) = state_by_grpc(&mut grpc, selection).await;
+        assert_eq!(items, state_by_http(&direct, target.trim_end_matches(['?', '&']), encoding).await, "{target}");
+        let wanted = [theirs, state].concat();
+        for (language, lines) in others {
+            assert_eq!(lines, wanted, "{language} {target} {encoding:?}");
+        }
+    }
+    for informer in
+        late.daemon.factory.informers().iter().filter(|informer| &*informer.key().gvr.resource == "configmaps")
+    {
+        let stats = informer.cache().stats();
+        assert_eq!((stats.backfills_total, stats.backfills_failed_total), (1, 0), "{informer:?}");
+        assert!(stats.backfilled_events_total > STEPS, "{informer:?}");
+    }
+}
+
+/// A type of which the apiserver has no messages.
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: crontabs.stable.example.com}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {plural: crontabs, singular: crontab, kind: CronTab}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const CRON_TAB: &str =
+    "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: one, namespace: a}\nspec: {x: 1}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn encodings_and_shapes_are_the_apiservers() {
+    let World { cluster, daemon, direct } = World::start().await;
+    cluster.apply(DEFINITION).await;
+    let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
+    while direct.get(crontabs).await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    cluster.apply(CRON_TAB).await;
+    let headers = [("content-type", "application/json")];
+    let path = "/api/v1/namespaces/a/configmaps";
+    let mut value = object(0, 1);
+    let applied = "kubectl.kubernetes.io/last-applied-configuration";
+    value["metadata"]["annotations"] = json!({applied: "{}", "kept": "yes"});
+    assert_eq!(direct.request(Method::POST, path, &headers, &value.to_string()).await.status, 201);
+    let mut grpc = client(&daemon).await;
+    let get = |of: v1::Resource, name: &str, shape: v1::Shape, encoding: v1::Encoding| v1::GetRequest {
+        resource: Some(of),
+        namespace: "a".into(),
+        name: name.into(),
+        consistency: Some(consistent()),
+        shape: shape.into(),
+        encoding: encoding.into(),
+        ..Default::default()
+    };
+    let config_map = || get(resource("configmaps"), "n0", v1::Shape::Full, v1::Encoding::KubeProtobuf);
+    let cron_tabs =
+        || v1::Resource { group: "stable.example.com".into(), version: "v1".into(), resource: "crontabs".into() };
+
+    // Nothing is held yet, so any is JSON; what is held in one encoding is read from there.
+    let any = v1::GetRequest { encoding: v1::Encoding::Any.into(), ..config_map() };
+    let one = grpc.get(config_map()).await.unwrap().into_inner();
+    assert_eq!(one.encoding(), v1::Encoding::KubeProtobuf);
+    let accept = |accept| [("accept", accept)];
+    let full = accept("application/vnd.kubernetes.protobuf");
+    let theirs = direct.request(Method::GET, &format!("{path}/n0"), &full, "").await.body;
+    assert_eq!(one.object.unwrap().object, theirs);
+    assert_eq!(grpc.get(any.clone()).await.unwrap().into_inner().encoding(), v1::Encoding::KubeProtobuf);
+    let masked = v1::GetRequest {
+        shape: v1::Shape::Masked.into(),
+        mask: Some(prost_types::FieldMask { paths: vec!["data.step".into()] }),
+        ..any.clone()
+    };
+    assert_eq!(grpc.get(masked.clone()).await.unwrap().into_inner().encoding(), v1::Encoding::Json);
+    let masked = v1::GetRequest { encoding: v1::Encoding::KubeProtobuf.into(), ..masked };
+    assert_eq!(grpc.get(masked).await.unwrap_err().code(), Code::InvalidArgument);
+    // Now both are held.
+    assert_eq!(grpc.get(any).await.unwrap().into_inner().encoding(), v1::Encoding::Json);
+
+    // Metadata alone, also of types that have no other message.
+    let partial = accept("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    for (of, name, path) in
+        [(resource("configmaps"), "n0", format!("{path}/n0")), (cron_tabs(), "one", format!("{crontabs}/one"))]
+    {
+        let asked = get(of, name, v1::Shape::MetadataOnly, v1::Encoding::KubeProtobuf);
+        let ours = grpc.get(asked).await.unwrap().into_inner();
+        assert_eq!(ours.encoding(), v1::Encoding::KubeProtobuf);
+        let ours = ours.object.unwrap();
+        assert!(ours.partial);
+        assert_eq!(ours.object, direct.request(Method::GET, &path, &partial, "").await.body, "{path}");
+    }
+
+    // Without parts of the metadata.
+    let dropped =
+        v1::GetRequest { drop: vec![v1::Drop::ManagedFields.into(), v1::Drop::LastApplied.into()], ..config_map() };
+    let dropped = grpc.get(dropped).await.unwrap().into_inner().object.unwrap();
+    assert!(dropped.partial && dropped.object.len() < theirs.len());
+    let text = String::from_utf8_lossy(&dropped.object).into_owned();
+    assert!(text.contains("kept") && text.contains("step"), "{text}");
+    assert!(!text.contains(applied) && !text.contains("fieldsV1") && !text.contains("FieldsV1"), "{text}");
+    assert!(!message(&dropped.object).is_empty());
+
+    // Whole objects of a custom resource have no messages, as the apiserver says with a 406.
+    let answer = direct.request(Method::GET, &format!("{crontabs}/one"), &full, "").await;
+    assert_eq!(answer.status, 406);
+    let refused = grpc.get(get(cron_tabs(), "one", v1::Shape::Full, v1::Encoding::KubeProtobuf)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("crontabs.stable.example.com"), "{refused:?}");
+    let selection = v1::Selection {
+        resource: Some(cron_tabs()),
+        encoding: v1::Encoding::KubeProtobuf.into(),
+        ..Default::default()
+    };
+    assert_eq!(grpc.watch(watch_of(selection.clone())).await.unwrap_err().code(), Code::InvalidArgument);
+    let selection = v1::Selection { encoding: v1::Encoding::Any.into(), ..selection };
+    let mut frames = Frames::open(&mut grpc, watch_of(selection)).await;
+    let super::fixtures::Frame::Started(started) = frames.tell().await else { panic!("no start") };
+    assert_eq!(started.encoding(), v1::Encoding::Json);
+    assert_eq!(frames.snapshot().await.0.len(), 1);
+}
+
+/// Owners, which no attribute of an object tells, by a union of a label and an owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_are_found_in_both_encodings() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let headers = [("content-type", "application/json")];
+    let path = "/api/v1/namespaces/a/configmaps";
+    let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]);
+    for (n, owners) in [(0, json!([])), (2, owner("first")), (4, owner("second"))] {
+        let mut value = object(n, n);
+        value["metadata"]["ownerReferences"] = owners;
+        assert_eq!(direct.request(Method::POST, path, &headers, &value.to_string()).await.status, 201);
+    }
+    let mut grpc = client(&daemon).await;
+    let owned = super::fixtures::index(v1::Index::OwnerUid, &["second", "third"]);
+    for encoding in ENCODINGS {
+        let filters = vec![owned.clone(), labels("app=x")];
+        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
+        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
+        let (_, objects) = list(&mut grpc, request).await;
+        assert_eq!(super::fixtures::keys(&objects), ["a/n0", "a/n2", "a/n4"], "{encoding:?}");
+        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![owned.clone()]) };
+        let request = v1::ListRequest { selection: Some(selection), consistency: None };
+        assert_eq!(super::fixtures::keys(&list(&mut grpc, request).await.1), ["a/n4"], "{encoding:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_the_apiservers() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let mut grpc = client(&daemon).await;
+    let missing = v1::GetRequest {
+        resource: Some(resource("configmaps")),
+        namespace: "a".into(),
+        name: "none".into(),
+        consistency: Some(consistent()),
+        ..Default::default()
+    };
+    let refused = grpc.get(missing).await.unwrap_err();
+    let theirs = direct.get("/api/v1/namespaces/a/configmaps/none").await;
+    assert_eq!((refused.code(), theirs.status.as_u16()), (Code::NotFound, 404));
+    assert_eq!(details(&refused), ("NOT_FOUND".into(), None, Some(theirs.json())));
+
+    for (field, selector, query) in
+        [(false, "a==b=c", "labelSelector=a%3D%3Db%3Dc"), (true, "spec.unknown=x", "fieldSelector=spec.unknown%3Dx")]
+    {
+        let filter =
+            if field { v1::Filter { field_selector: selector.into(), ..Default::default() } } else { labels(selector) };
+        let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![filter])), consistency: None };
+        let refused = grpc.list(request).await.unwrap_err();
+        let theirs = direct.get(&format!("/api/v1/configmaps?{query}")).await.json();
+        assert_eq!((refused.code(), Some(refused.message())), (Code::InvalidArgument, theirs["message"].as_str()));
+        assert_eq!(details(&refused), ("INVALID".into(), None, Some(theirs)));
+    }
+
+    let from = v1::Consistency {
+        bound: Some(v1::consistency::Bound::NotOlderThan("999999999999".into())),
+        max_staleness: None,
+    };
+    let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![])), consistency: Some(from) };
+    let refused = grpc.list(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    let (reason, retry, _) = details(&refused);
+    assert_eq!(reason, "TOO_LARGE_RESOURCE_VERSION");
+    assert!(retry.is_some_and(|retry| !retry.is_zero()));
+}

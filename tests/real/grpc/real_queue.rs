@@ -1,0 +1,238 @@
+//! Work queues and the state of informers before a real kube-apiserver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Method;
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::cache_client::CacheClient;
+use informerd::grpc::pb::v1::work_request::Action;
+use informerd::lifecycle;
+use parking_lot::Mutex;
+use rand::Rng;
+use serde_json::json;
+
+use super::fixtures::{all, channel, client, consistent, filtered, labels, list, resource};
+use super::queue::{Worker, name_of, rv};
+use super::real::{World, churn, object};
+use crate::support::client::{self as seen, Client as Http};
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
+const PATH: &str = "/api/v1/namespaces/a/configmaps";
+
+async fn create(direct: &Http, n: u64) -> u64 {
+    let answer = direct.request(Method::POST, PATH, &JSON, &object(n, 0).to_string()).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    seen::rv(&answer.json())
+}
+
+async fn change(direct: &Http, n: u64, step: usize) -> u64 {
+    let patch = json!({"data": {"step": step.to_string()}}).to_string();
+    let answer = direct.request(Method::PATCH, &format!("{PATH}/n{n}"), &MERGE, &patch).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    seen::rv(&answer.json())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_comes_once_however_often_it_changes_and_again_when_it_fails() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    create(&direct, 0).await;
+    let channel = channel(&daemon).await;
+    let selection = filtered("configmaps", vec![labels("app=x")]);
+    let mut worker = Worker::join(&channel, "g", selection, 10).await.unwrap();
+    let held = worker.item().await;
+    assert_eq!((name_of(&held).as_str(), held.attempt), ("n0", 1));
+    let mut last = 0;
+    for step in 0..30 {
+        last = change(&direct, 0, step).await;
+    }
+    // When this has come, the queue has heard of all that was before it.
+    create(&direct, 2).await;
+    let marker = worker.item().await;
+    assert_eq!(name_of(&marker), "n2", "the other is in a hand");
+    worker.done(&marker).await;
+    worker.done(&held).await;
+    for attempt in 1..4 {
+        let item = worker.item().await;
+        assert_eq!((name_of(&item).as_str(), rv(&item), item.attempt), ("n0", last, attempt));
+        if attempt < 3 { worker.retry(&item).await } else { worker.done(&item).await }
+    }
+    // Nothing of the changes is left.
+    create(&direct, 4).await;
+    let marker = worker.item().await;
+    assert_eq!(name_of(&marker), "n4");
+    worker.done(&marker).await;
+    last = change(&direct, 0, 100).await;
+    let item = worker.item().await;
+    assert_eq!((rv(&item), item.attempt), (last, 1), "its failures are forgotten");
+    worker.done(&item).await;
+    let gone = direct.request(Method::DELETE, &format!("{PATH}/n0"), &[], "").await;
+    assert_eq!(gone.status, 200);
+    let item = worker.item().await;
+    assert!(item.object.is_none() && item.deleted.is_some(), "{item:?}");
+}
+
+/// What the workers of one group did.
+#[derive(Default)]
+struct Work {
+    /// Whose hands a key is in.
+    held: Mutex<BTreeMap<String, usize>>,
+    /// The state that each key was last handled in; zero where it was gone.
+    handled: Mutex<BTreeMap<String, u64>>,
+    killed: Mutex<usize>,
+    /// From here on nobody fails.
+    calm: AtomicBool,
+    over: AtomicBool,
+}
+
+/// Joins, works a little, and vanishes with whatever it holds, over and over.
+async fn vanishing(work: Arc<Work>, through: String, me: usize) {
+    let mut life = 0;
+    while !work.over.load(Ordering::Acquire) {
+        let channel = tonic::transport::Endpoint::from_shared(through.clone()).unwrap().connect().await.unwrap();
+        let mut worker = Worker::join(&channel, "g", filtered("configmaps", vec![]), 2).await.unwrap();
+        life += 1;
+        let (mut mine, keys): (Vec<String>, usize) = (Vec::new(), rand::rng().random_range(1..20));
+        // A key that is handed out to those who die in a row comes back later each time.
+        let calm = || work.calm.load(Ordering::Acquire);
+        for n in 0.. {
+            if n >= keys && !calm() {
+                break;
+            }
+            let item = tokio::select! {
+                item = worker.item() => item,
+                () = until(&work.over) => return,
+                // Whoever holds something for good goes.
+                () = until(&work.calm), if !mine.is_empty() => break,
+            };
+            let of = item.r#ref.clone().unwrap();
+            let key = format!("{}/{}", of.namespace, of.name);
+            let other = work.held.lock().insert(key.clone(), me * 1000 + life);
+            assert_eq!(other, None, "{key} is in two hands");
+            let fate = if calm() { 9 } else { rand::rng().random_range(0..20) };
+            match fate {
+                // Still in its hands when it is gone.
+                0 => mine.push(key),
+                1 | 2 => {
+                    work.held.lock().remove(&key);
+                    worker.retry(&item).await;
+                }
+                _ => {
+                    let state = if item.object.is_some() { rv(&item) } else { 0 };
+                    work.handled.lock().insert(key.clone(), state);
+                    // Before the answer: from there on somebody else may have it.
+                    work.held.lock().remove(&key);
+                    worker.done(&item).await;
+                }
+            }
+        }
+        for key in mine {
+            work.held.lock().remove(&key);
+        }
+        *work.killed.lock() += 1;
+        drop(worker);
+    }
+}
+
+async fn until(flag: &AtomicBool) {
+    while !flag.load(Ordering::Acquire) {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_vanish_lose_nothing_and_share_no_key() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let work = Arc::<Work>::default();
+    let workers: Vec<_> =
+        (0..4).map(|me| lifecycle::spawn("worker", vanishing(Arc::clone(&work), daemon.url.clone(), me))).collect();
+    churn(&direct).await;
+    work.calm.store(true, Ordering::Release);
+    // Each back-off is its key's own, so what is left takes no longer than the unluckiest one.
+    let bound = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
+    loop {
+        let items = direct.json("/api/v1/configmaps").await["items"].as_array().unwrap().clone();
+        let wanted: BTreeMap<_, _> = items.iter().map(|item| (seen::key(item), seen::rv(item))).collect();
+        let mut handled = work.handled.lock().clone();
+        handled.retain(|_, rv| *rv != 0);
+        if handled == wanted {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < bound, "{handled:?} instead of {wanted:?}");
+        for worker in &workers {
+            assert!(!worker.is_finished(), "a worker has failed");
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    work.over.store(true, Ordering::Release);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert!(*work.killed.lock() > 10, "{}", work.killed.lock());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_messages_gets_messages() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let first = create(&direct, 0).await;
+    let channel = channel(&daemon).await;
+    let of = |encoding: v1::Encoding| v1::Selection {
+        encoding: encoding.into(),
+        ..filtered("configmaps", vec![labels("app=x")])
+    };
+    let mut worker = Worker::join(&channel, "g", of(v1::Encoding::KubeProtobuf), 1).await.unwrap();
+    let item = worker.item().await;
+    assert_eq!((rv(&item), item.encoding()), (first, v1::Encoding::KubeProtobuf));
+    assert!(item.object.as_ref().unwrap().object.starts_with(b"k8s\0"));
+    // Another group takes what is held.
+    let mut other = Worker::join(&channel, "h", of(v1::Encoding::Any), 1).await.unwrap();
+    let theirs = other.item().await;
+    assert_eq!((theirs.encoding(), &theirs.object), (v1::Encoding::KubeProtobuf, &item.object));
+    other.say(Action::Done(theirs.r#ref.unwrap())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_are_what_the_apiserver_has() {
+    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    create(&direct, 0).await;
+    let mut grpc = client(&daemon).await;
+    let mut cache = CacheClient::new(channel(&daemon).await);
+    for encoding in [v1::Encoding::Json, v1::Encoding::KubeProtobuf] {
+        let selection = v1::Selection { encoding: encoding.into(), ..all("configmaps") };
+        list(&mut grpc, v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) }).await;
+    }
+    let there = direct.json("/api/v1/configmaps").await;
+    let count = there["items"].as_array().unwrap().len() as u64;
+    let informers = cache.list_informers(v1::ListInformersRequest {}).await.unwrap().into_inner().informers;
+    let mut encodings = Vec::new();
+    for informer in informers.iter().filter(|informer| informer.resource == Some(resource("configmaps"))) {
+        assert_eq!((informer.synced, informer.objects), (true, count), "{informer:?}");
+        assert!(informer.bytes > 0 && informer.oldest_resource_version.parse::<u64>().is_ok(), "{informer:?}");
+        encodings.push(informer.encoding());
+    }
+    encodings.sort_unstable();
+    assert_eq!(encodings, [v1::Encoding::Json, v1::Encoding::KubeProtobuf]);
+
+    let request =
+        v1::WatchInformersRequest { interval: Some(prost_types::Duration { seconds: 0, nanos: 100_000_000 }) };
+    let mut changes = cache.watch_informers(request).await.unwrap().into_inner();
+    assert!(!changes.message().await.unwrap().unwrap().informers.is_empty());
+    let written = create(&direct, 2).await;
+    let mut left = 2;
+    while left > 0 {
+        let changed = changes.message().await.unwrap().unwrap();
+        assert!(changed.stopped.is_empty());
+        let there = |informer: &&v1::Informer| {
+            informer.resource == Some(resource("configmaps"))
+                && informer.objects == count + 1
+                && informer.resource_version.parse::<u64>().unwrap() >= written
+        };
+        left -= changed.informers.iter().filter(there).count().min(left);
+    }
+    let fresh = cache.freshness(v1::FreshnessRequest { resource: Some(resource("configmaps")) }).await.unwrap();
+    let fresh = fresh.into_inner();
+    assert!(fresh.synced && fresh.resource_version.parse::<u64>().unwrap() >= written, "{fresh:?}");
+    assert!(fresh.upstream_silence.unwrap().seconds < 60);
+}

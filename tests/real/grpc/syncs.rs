@@ -1,0 +1,267 @@
+//! Many watches on one stream.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::sync_request::Action;
+use informerd_sim::Server;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+use super::fixtures::{Client, Frame, all, client, config_map, filtered, said, say, watch_of};
+use crate::support::{Through, eventually};
+
+struct Sync {
+    requests: mpsc::Sender<v1::SyncRequest>,
+    responses: tonic::Streaming<v1::SyncResponse>,
+}
+
+impl Sync {
+    async fn open(client: &mut Client) -> Self {
+        let (requests, receiver) = mpsc::channel(64);
+        let responses = client.sync(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        Self { requests, responses }
+    }
+
+    async fn ask(&self, watch_id: u64, action: Action) {
+        self.requests.send(v1::SyncRequest { watch_id, action: Some(action) }).await.unwrap();
+    }
+
+    async fn add(&self, watch_id: u64, watch: v1::WatchRequest, credit: Option<v1::Credit>) {
+        self.ask(watch_id, Action::Add(v1::AddWatch { watch: Some(watch), credit })).await;
+    }
+
+    /// The next frame that is no bookmark: those come when they are due.
+    async fn next(&mut self) -> Option<(u64, Frame)> {
+        loop {
+            let next = tokio::time::timeout(Duration::from_secs(60), self.responses.message()).await;
+            let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
+            let frame = response.response.unwrap().frame.unwrap();
+            if !matches!(frame, Frame::Bookmark(_)) {
+                return Some((response.watch_id, frame));
+            }
+        }
+    }
+}
+
+const NONE: Option<v1::Credit> = Some(v1::Credit { frames: 0, bytes: 0 });
+const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
+
+fn named(name: &str) -> v1::WatchRequest {
+    watch_of(filtered("configmaps", vec![v1::Filter { names: vec![name.into()], ..Default::default() }]))
+}
+
+fn written(name: &str, text: &str) -> Value {
+    let mut object = config_map("a", name);
+    object["data"] = json!({ "text": text });
+    object
+}
+
+/// One of a thousand is never granted anything: the others see everything, and nothing piles up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starved_watch_holds_up_nobody() {
+    const WATCHES: u64 = 1000;
+    const ROUNDS: u64 = 20;
+    let mut builder = Server::builder();
+    for n in 0..WATCHES {
+        builder = builder.object(config_map("a", &format!("n{n}")));
+    }
+    let server = builder.start().await.unwrap();
+    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 200}\n").await;
+    let mut sync = Sync::open(&mut client(&through).await).await;
+    let starved = 7;
+    for n in 0..WATCHES {
+        let credit = if n == starved { NONE } else { Some(PLENTY) };
+        sync.add(n, named(&format!("n{n}")), credit).await;
+    }
+    // A merged one of the same object holds its latest state, and no more.
+    sync.add(WATCHES, v1::WatchRequest { conflate: true, ..named("n7") }, NONE).await;
+    let mut ended = 0;
+    while ended < WATCHES - 1 {
+        let (id, frame) = sync.next().await.unwrap();
+        assert!(id != starved && id != WATCHES);
+        ended += u64::from(matches!(frame, Frame::SnapshotEnd(_)));
+    }
+    let mut seen = HashMap::<u64, Vec<String>>::new();
+    for round in 0..ROUNDS {
+        let mut wanted = HashMap::new();
+        for n in (round * 31 % 97..WATCHES).step_by(97).chain([starved]) {
+            let rv = server.update(written(&format!("n{n}"), &round.to_string())).unwrap();
+            if n != starved {
+                wanted.insert(n, format!("MODIFIED a/n{n}@{rv}"));
+            }
+        }
+        while !wanted.is_empty() {
+            let (id, frame) = sync.next().await.unwrap();
+            let Frame::Events(events) = frame else { continue };
+            assert_eq!(said(&events.events), [wanted.remove(&id).unwrap()]);
+            seen.entry(id).or_default().extend(said(&events.events));
+        }
+    }
+    eventually("one state waits", || through.daemon.grpc.pending.get() == 1).await;
+    // Once it may, it says where it is: the window has passed it meanwhile, or has not.
+    sync.ask(starved, Action::Credit(PLENTY)).await;
+    let (id, frame) = sync.next().await.unwrap();
+    assert!(id == starved && matches!(frame, Frame::Started(_)), "{frame:?}");
+    let latest = server.state("configmaps")[&format!("a/n{starved}")];
+    loop {
+        let (id, frame) = sync.next().await.unwrap();
+        let told = matches!(&frame, Frame::Events(events) if say(events.events.last().unwrap()).ends_with(&format!("@{latest}")));
+        if id == starved && told {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credit_is_what_may_be_sent() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut sync = Sync::open(&mut client(&through).await).await;
+    sync.add(1, named("one"), Some(v1::Credit { frames: 2, bytes: 1 << 20 })).await;
+    // Its presence shows that the first is out of credit and not just late.
+    sync.add(2, named("one"), None).await;
+    let mut frames = BTreeMap::<u64, usize>::new();
+    let mut ended = 0;
+    while ended < 1 {
+        let (id, frame) = sync.next().await.unwrap();
+        *frames.entry(id).or_default() += 1;
+        ended += usize::from(id == 2 && matches!(frame, Frame::SnapshotEnd(_)));
+    }
+    server.update(written("one", "x")).unwrap();
+    let (id, frame) = loop {
+        let (id, frame) = sync.next().await.unwrap();
+        if id == 2 {
+            break (id, frame);
+        }
+        *frames.entry(id).or_default() += 1;
+    };
+    assert!(id == 2 && matches!(frame, Frame::Events(_)));
+    assert_eq!(frames[&1], 2, "started, and the object");
+    sync.ask(1, Action::Credit(v1::Credit { frames: 1, bytes: 0 })).await;
+    let (id, frame) = sync.next().await.unwrap();
+    assert!(id == 1 && matches!(frame, Frame::SnapshotEnd(_)), "{id} {frame:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_watch_is_not_held_up_by_a_large_one() {
+    let mut builder = Server::builder().object(config_map("small", "one"));
+    for n in 0..100 {
+        let mut object = config_map("large", &format!("n{n}"));
+        object["data"] = json!({ "x": "y".repeat(200_000) });
+        builder = builder.object(object);
+    }
+    let server = builder.start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut sync = Sync::open(&mut client(&through).await).await;
+    let of = |namespace: &str| watch_of(filtered("configmaps", vec![super::fixtures::namespace(namespace)]));
+    sync.add(1, of("large"), Some(PLENTY)).await;
+    let (_, frame) = sync.next().await.unwrap();
+    assert!(matches!(frame, Frame::Started(_)));
+    sync.add(2, of("small"), Some(PLENTY)).await;
+    let mut large = 0;
+    loop {
+        match sync.next().await.unwrap() {
+            (2, Frame::SnapshotEnd(_)) => break,
+            (1, Frame::SnapshotEnd(_)) => panic!("20 MB first, and then one object"),
+            (1, Frame::Events(events)) => large += events.events.len(),
+            _ => {}
+        }
+    }
+    assert!(large < 100, "{large}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_come_go_and_fail_alone() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut sync = Sync::open(&mut client).await;
+    sync.add(1, watch_of(all("secrets")), None).await;
+    let (id, Frame::Goodbye(goodbye)) = sync.next().await.unwrap() else { panic!() };
+    let error = goodbye.error.clone().unwrap();
+    assert_eq!((id, goodbye.reason(), error.code), (1, v1::goodbye::Reason::Failed, Code::FailedPrecondition as i32));
+    // Its number is free again, and the stream is well.
+    sync.add(1, named("one"), None).await;
+    while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}
+    eventually("one watch is open", || through.daemon.grpc.watches_open.get() == 1).await;
+    sync.ask(1, Action::Remove(v1::RemoveWatch {})).await;
+    let (_, Frame::Goodbye(goodbye)) = sync.next().await.unwrap() else { panic!() };
+    assert_eq!(goodbye.reason(), v1::goodbye::Reason::Removed);
+    assert_eq!(through.daemon.grpc.watches_open.get(), 0);
+    // A watch with a number that is taken is a mistake that cannot be answered to either.
+    sync.add(2, named("one"), NONE).await;
+    sync.add(2, named("one"), NONE).await;
+    assert_eq!(sync.responses.message().await.unwrap_err().code(), Code::InvalidArgument);
+
+    let mut sync = Sync::open(&mut client).await;
+    sync.add(1, named("one"), NONE).await;
+    sync.add(2, named("one"), None).await;
+    while !matches!(sync.next().await.unwrap(), (2, Frame::SnapshotEnd(_))) {}
+    through.stop(Duration::from_secs(10)).await;
+    let mut left = Vec::new();
+    while let Some((id, frame)) = sync.next().await {
+        let Frame::Goodbye(goodbye) = frame else { panic!("{frame:?}") };
+        assert_eq!(goodbye.reason(), v1::goodbye::Reason::Draining);
+        left.push(id);
+    }
+    left.sort_unstable();
+    assert_eq!(left, [1, 2], "those without credit hear it, too");
+}
+
+/// Nothing is taken while 3,000 changes and 20 recreations happen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflated_watch_gets_the_latest_of_each_key() {
+    let server =
+        Server::builder().object(config_map("a", "hot")).object(config_map("a", "other")).start().await.unwrap();
+    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 100}\n").await;
+    let mut sync = Sync::open(&mut client(&through).await).await;
+    let conflated = v1::WatchRequest { conflate: true, ..watch_of(all("configmaps")) };
+    sync.add(1, conflated, None).await;
+    while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}
+    sync.ask(1, Action::Remove(v1::RemoveWatch {})).await;
+    while !matches!(sync.next().await.unwrap(), (1, Frame::Goodbye(_))) {}
+
+    let conflated = v1::WatchRequest { conflate: true, ..watch_of(all("configmaps")) };
+    sync.add(2, conflated, NONE).await;
+    eventually("the watch is open", || through.daemon.grpc.pending.get() == 2).await;
+    for n in 0..3000 {
+        server.update(written("hot", &n.to_string())).unwrap();
+        if n % 150 == 0 {
+            server.create(config_map("a", "again")).unwrap();
+            server.delete("configmaps", "a", "again").unwrap();
+        }
+    }
+    let last = server.update(written("hot", "last")).unwrap();
+    let conflating = || through.daemon.grpc.conflated.get() == 3001;
+    eventually("all is merged", conflating).await;
+    assert!(through.daemon.grpc.pending.get() <= 2 + 40, "{}", through.daemon.grpc.pending.get());
+    sync.ask(2, Action::Credit(PLENTY)).await;
+    let (mut state, mut created, mut deleted, mut events) = (BTreeMap::new(), 0, 0, 0);
+    while state.get("hot") != Some(&last.to_string()) || deleted < 20 {
+        let (_, frame) = sync.next().await.unwrap();
+        let Frame::Events(batch) = frame else { continue };
+        for event in batch.events {
+            events += 1;
+            let key = event.key.clone().unwrap();
+            match event.r#type() {
+                v1::event::Type::Deleted => {
+                    assert!(state.remove(&key.name).is_some());
+                    deleted += 1;
+                }
+                v1::event::Type::Added => {
+                    created += u32::from(key.name == "again");
+                    assert!(state.insert(key.name, key.resource_version).is_none());
+                }
+                _ => assert!(state.insert(key.name, key.resource_version).is_some()),
+            }
+        }
+    }
+    let names: Vec<_> = state.keys().map(String::as_str).collect();
+    assert_eq!((created, deleted, names), (20, 20, vec!["hot", "other"]));
+    assert!(events <= 44, "{events}");
+    eventually("nothing waits", || through.daemon.grpc.pending.get() == 0).await;
+}

@@ -1,0 +1,195 @@
+//! What happens to a selection, a line for each event with the object's bytes, whoever tells it.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use informerd::grpc::pb::v1;
+use prost::Message;
+use serde_json::Value;
+
+use super::fixtures::{Client, Frames, consistent, list, resume, started, watch_of};
+use crate::support::client::{Client as Http, Watch, key, rv};
+
+/// The last write, which every selection sees.
+pub const LAST: &str = "last";
+
+#[derive(Clone, PartialEq, Message)]
+struct WatchEvent {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(message, optional, tag = "2")]
+    object: Option<RawExtension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawExtension {
+    #[prost(bytes = "vec", tag = "1")]
+    raw: Vec<u8>,
+}
+
+/// `runtime.Unknown`, behind `k8s\0`.
+#[derive(Clone, PartialEq, Message)]
+struct Unknown {
+    #[prost(bytes = "vec", tag = "2")]
+    raw: Vec<u8>,
+}
+
+/// Any object.
+#[derive(Clone, PartialEq, Message)]
+struct Whole {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<Metadata>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Metadata {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+    #[prost(string, tag = "5")]
+    uid: String,
+    #[prost(string, tag = "6")]
+    resource_version: String,
+}
+
+/// Any list.
+#[derive(Clone, PartialEq, Message)]
+struct Items {
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    items: Vec<Vec<u8>>,
+}
+
+/// `namespace/name@revision` and the uid, read out of an object's bytes.
+pub fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
+    if encoding == v1::Encoding::Json {
+        let value: Value = serde_json::from_slice(object).unwrap();
+        return (
+            format!("{}@{}", key(&value), rv(&value)),
+            value["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+        );
+    }
+    let Metadata { name, namespace, uid, resource_version } =
+        Whole::decode(&*message(object)).unwrap().metadata.unwrap();
+    (format!("{namespace}/{name}@{resource_version}"), uid)
+}
+
+/// The message in an envelope.
+pub fn message(envelope: &[u8]) -> Vec<u8> {
+    Unknown::decode(envelope.strip_prefix(b"k8s\0").unwrap()).unwrap().raw
+}
+
+pub fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(object);
+    format!("{kind} {} {text}", identity(encoding, object).0)
+}
+
+/// The object's bytes in a line.
+pub fn object_of(line: &str) -> Vec<u8> {
+    base64::engine::general_purpose::STANDARD.decode(line.rsplit_once(' ').unwrap().1).unwrap()
+}
+
+pub fn is_last(line: &str) -> bool {
+    line.contains(&format!("/{LAST}@"))
+}
+
+pub fn accept(encoding: v1::Encoding) -> &'static str {
+    if encoding == v1::Encoding::Json { "application/json" } else { "application/vnd.kubernetes.protobuf" }
+}
+
+/// A watch by HTTP, up to the last write.
+pub async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
+    let mut told = Vec::new();
+    loop {
+        let (kind, object) = match encoding {
+            v1::Encoding::Json => {
+                let line = bounded(watch.next_line()).await.unwrap().unwrap();
+                let (kind, object) = line.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
+                (kind.to_owned(), object.trim_end().strip_suffix('}').unwrap().as_bytes().to_vec())
+            }
+            _ => {
+                let frame = bounded(watch.next_frame()).await.unwrap().unwrap();
+                let event = WatchEvent::decode(&frame[4..]).unwrap();
+                (event.kind, event.object.unwrap().raw)
+            }
+        };
+        if kind != "BOOKMARK" {
+            told.push(line(&kind, encoding, &object));
+            if is_last(told.last().unwrap()) {
+                return told;
+            }
+        }
+    }
+}
+
+/// Whether a watch goes on from a revision, instead of beginning anew.
+pub async fn resumes(mut client: Client, selection: v1::Selection, from: u64) -> bool {
+    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
+    let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection) }).await;
+    started(&frames.tell().await)
+}
+
+/// A watch by gRPC, up to the last write; at each `cut`th event the call is dropped and resumed.
+pub async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cut: usize) -> Vec<String> {
+    let encoding = selection.encoding();
+    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
+    let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection.clone()) }).await;
+    let first = frames.tell().await;
+    assert!(started(&first), "{first:?}");
+    let (mut told, mut since) = (Vec::new(), 0);
+    loop {
+        for event in frames.events(1).await {
+            let key = event.key.clone().unwrap();
+            let said = (format!("{}/{}@{}", key.namespace, key.name, key.resource_version), key.uid);
+            assert_eq!(identity(encoding, &event.object), said);
+            told.push(line(event.r#type().as_str_name().trim_start_matches("TYPE_"), encoding, &event.object));
+            since += 1;
+            if is_last(told.last().unwrap()) {
+                return told;
+            }
+        }
+        if since >= cut {
+            since = 0;
+            let token = frames.token.clone();
+            frames = Frames::open(&mut client, resume(selection.clone(), &token)).await;
+            assert!(started(&frames.tell().await));
+        }
+    }
+}
+
+/// The state by HTTP.
+pub async fn state_by_http(http: &Http, path: &str, encoding: v1::Encoding) -> Vec<String> {
+    let headers = [("accept", accept(encoding))];
+    let answer = http.request(http::Method::GET, path, &headers, "").await;
+    if encoding == v1::Encoding::Json {
+        // Items of a list lack their kind and apiVersion.
+        let items = answer.json()["items"].as_array().unwrap().clone();
+        return items.iter().map(|item| format!("STATE {}@{} {item}", key(item), rv(item))).collect();
+    }
+    let items = Items::decode(&*message(&answer.body)).unwrap().items;
+    items.iter().map(|item| format!("STATE {item:?}")).collect()
+}
+
+/// The state by gRPC, in the words of [`state_by_http`], and as the programs in other languages print it.
+pub async fn state_by_grpc(client: &mut Client, selection: v1::Selection) -> (Vec<String>, Vec<String>) {
+    let encoding = selection.encoding();
+    let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
+    let (header, objects) = list(client, request).await;
+    assert_eq!(header.encoding(), encoding);
+    let as_item = |object: &v1::Object| {
+        if encoding == v1::Encoding::Json {
+            let mut item: Value = serde_json::from_slice(&object.object).unwrap();
+            let item_map = item.as_object_mut().unwrap();
+            assert!(item_map.remove("kind").is_some() && item_map.remove("apiVersion").is_some());
+            format!("STATE {}@{} {item}", key(&item), rv(&item))
+        } else {
+            format!("STATE {:?}", message(&object.object))
+        }
+    };
+    let lines = objects.iter().map(|object| line("STATE", encoding, &object.object)).collect();
+    (objects.iter().map(as_item).collect(), lines)
+}
+
+async fn bounded<T>(next: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), next).await.expect("nothing in a minute")
+}

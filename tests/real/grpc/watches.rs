@@ -1,0 +1,278 @@
+//! One selection watched: frames, resumption, resets, differences.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use informerd::grpc::pb::v1;
+use informerd_sim::{Effect, Fault, Server};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::fixtures::{
+    Frame, Frames, all, client, config_map, filtered, labelled, labels, namespace, resume, said, started, watch_of,
+};
+use crate::support::Through;
+use crate::support::client::Client as Http;
+
+fn changed(name: &str, text: &str) -> Value {
+    let mut object = config_map("a", name);
+    object["data"] = json!({ "text": text });
+    object
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_and_then_the_changes() {
+    let server = Server::builder().object(config_map("a", "one")).object(config_map("b", "two")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
+    assert!(!started(&frames.tell().await));
+    let (events, end) = frames.snapshot().await;
+    let state = server.state("configmaps");
+    let wanted: Vec<_> = state.iter().map(|(key, rv)| format!("ADDED {key}@{rv}")).collect();
+    assert_eq!((said(&events), end.count), (wanted, 2));
+
+    let created = server.create(config_map("a", "three")).unwrap();
+    assert_eq!(said(&frames.events(1).await), [format!("ADDED a/three@{created}")]);
+    let modified = server.update(changed("three", "x")).unwrap();
+    let event = frames.events(1).await.remove(0);
+    assert_eq!(said(std::slice::from_ref(&event)), [format!("MODIFIED a/three@{modified}")]);
+    let rest = Http::new(&through.url).get("/api/v1/namespaces/a/configmaps/three?resourceVersion=0").await;
+    assert_eq!([&event.object[..], b"\n"].concat(), rest.body);
+    let deleted = server.delete("configmaps", "a", "three").unwrap();
+    assert_eq!(said(&frames.events(1).await), [format!("DELETED a/three@{deleted}")]);
+    assert_eq!(through.daemon.grpc.event_lag.read().count, 3, "of the changes, and not of the snapshot");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edges_of_a_union_are_exact() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let union = filtered("configmaps", vec![labels("app=x"), labels("tier=front"), namespace("b")]);
+    let mut frames = Frames::open(&mut client, watch_of(union)).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    let write = |labels: Value| server.update(labelled("a", "one", &labels)).unwrap();
+    server.create(labelled("a", "one", &json!({}))).unwrap();
+    let entered = write(json!({"app": "x"}));
+    // From one alternative to another: it stays.
+    let stayed = write(json!({"tier": "front"}));
+    let both = write(json!({"tier": "front", "app": "x"}));
+    let left = write(json!({"app": "y"}));
+    let other = server.create(config_map("b", "two")).unwrap();
+    let wanted = [
+        format!("ADDED a/one@{entered}"),
+        format!("MODIFIED a/one@{stayed}"),
+        format!("MODIFIED a/one@{both}"),
+        format!("DELETED a/one@{left}"),
+        format!("ADDED b/two@{other}"),
+    ];
+    let events = frames.events(5).await;
+    assert_eq!(said(&events), wanted);
+    let last: Value = serde_json::from_slice(&events[3].object).unwrap();
+    assert_eq!(last["metadata"]["labels"], json!({"tier": "front", "app": "x"}), "the last state that was selected");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resumes_where_it_was_here_and_on_another_replica() {
+    let server = Server::builder()
+        .object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}))
+        .object(config_map("a", "one"))
+        .start()
+        .await
+        .unwrap();
+    let through = Through::before(&server, "").await;
+    let other = Through::before(&server, "").await;
+    let (mut here, mut there) = (client(&through).await, client(&other).await);
+    let mut frames = Frames::open(&mut here, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    Frames::open(&mut there, watch_of(all("configmaps"))).await.tell().await;
+    server.create(config_map("a", "two")).unwrap();
+    frames.events(1).await;
+    let token = frames.token.clone();
+    drop(frames);
+    let missed = server.create(config_map("a", "three")).unwrap();
+    for client in [&mut here, &mut there] {
+        let mut frames = Frames::open(client, resume(all("configmaps"), &token)).await;
+        assert!(started(&frames.tell().await));
+        assert_eq!(said(&frames.events(1).await), [format!("ADDED a/three@{missed}")]);
+    }
+
+    let of_another = here.watch(resume(filtered("configmaps", vec![labels("a=b")]), &token)).await.unwrap_err();
+    assert_eq!(of_another.code(), Code::InvalidArgument);
+    assert_eq!(of_another.message(), "the resume token is of another selection");
+    let cluster = Server::builder()
+        .object(config_map("a", "first"))
+        .object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}))
+        .start()
+        .await
+        .unwrap();
+    let elsewhere = Through::before(&cluster, "").await;
+    let refused = client(&elsewhere).await.watch(resume(all("configmaps"), &token)).await.unwrap_err();
+    assert_eq!(refused.message(), "the resume token is of another cluster");
+    let garbage = here.watch(resume(all("configmaps"), b"garbage")).await.unwrap_err();
+    assert_eq!(garbage.code(), Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn begins_anew_where_the_window_has_passed() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 100}\n").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    let token = frames.token.clone();
+    let mut last = 0;
+    for n in 0..400 {
+        last = server.update(changed("one", &n.to_string())).unwrap();
+    }
+    frames.events(400).await;
+    let mut frames = Frames::open(&mut client, resume(all("configmaps"), &token)).await;
+    assert!(!started(&frames.tell().await));
+    let Frame::Reset(reset) = frames.tell().await else { panic!("no reset") };
+    assert_eq!(reset.reason(), v1::reset::Reason::Expired);
+    assert_eq!(said(&frames.snapshot().await.0), [format!("ADDED a/one@{last}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_daemon_resumes_or_begins_anew() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let before = Through::before(&server, "").await;
+    let mut frames = Frames::open(&mut client(&before).await, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    let quiet = frames.token.clone();
+    before.stop(Duration::from_secs(5)).await;
+
+    // Nothing has happened: the new window begins where the old one ended.
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, resume(all("configmaps"), &quiet)).await;
+    assert!(started(&frames.tell().await));
+    let created = server.create(config_map("a", "two")).unwrap();
+    assert_eq!(said(&frames.events(1).await), [format!("ADDED a/two@{created}")]);
+    through.stop(Duration::from_secs(5)).await;
+
+    // Something has, which nobody remembers: with what it holds, the client gets the difference.
+    server.faults().compact();
+    let again = Through::before(&server, "").await;
+    let mut client = super::fixtures::client(&again).await;
+    let known = HashMap::from([("x".to_owned(), "1".to_owned())]);
+    let request = v1::WatchRequest { known, ..resume(all("configmaps"), &quiet) };
+    let mut frames = Frames::open(&mut client, request).await;
+    assert!(!started(&frames.tell().await));
+    let (events, end) = frames.snapshot().await;
+    assert_eq!((events.len(), end.count, end.gone_uids), (2, 2, vec!["x".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tells_only_the_difference_to_what_is_known() {
+    let server = Server::builder()
+        .object(config_map("a", "gone"))
+        .object(config_map("a", "same"))
+        .object(config_map("a", "other"))
+        .start()
+        .await
+        .unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    let (events, _) = frames.snapshot().await;
+    let held = |event: &v1::Event| {
+        let key = event.key.clone().unwrap();
+        (key.uid, key.resource_version)
+    };
+    let known: HashMap<_, _> = events.iter().map(held).collect();
+    let gone = events.iter().find(|event| event.key.as_ref().unwrap().name == "gone").map(held).unwrap().0;
+    drop(frames);
+    server.delete("configmaps", "a", "gone").unwrap();
+    let changed_at = server.update(changed("other", "x")).unwrap();
+    let created_at = server.create(config_map("a", "young")).unwrap();
+    let consistency = v1::Consistency { bound: Some(v1::consistency::Bound::Consistent(true)), max_staleness: None };
+    let start = Some(v1::watch_request::Start::Snapshot(consistency));
+    let request = v1::WatchRequest { known, start, ..watch_of(all("configmaps")) };
+    let mut frames = Frames::open(&mut client, request).await;
+    started(&frames.tell().await);
+    let (events, end) = frames.snapshot().await;
+    assert_eq!(said(&events), [format!("MODIFIED a/other@{changed_at}"), format!("ADDED a/young@{created_at}")]);
+    assert_eq!((end.count, end.gone_uids), (3, vec![gone]));
+    // What comes later is told as it happens.
+    let modified = server.update(changed("same", "y")).unwrap();
+    assert_eq!(said(&frames.events(1).await), [format!("MODIFIED a/same@{modified}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relist_with_a_loss_resets_and_goes_on() {
+    let server = Server::builder().object(config_map("a", "one")).object(config_map("a", "two")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    // The watch breaks, and what happens meanwhile is compacted away.
+    let stall = server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
+    server.delete("configmaps", "a", "one").unwrap();
+    server.faults().compact();
+    server.faults().remove(stall);
+    server.faults().expire_watches(None);
+    let Frame::Reset(reset) = frames.tell().await else { panic!("no reset") };
+    assert_eq!(reset.reason(), v1::reset::Reason::Relisted);
+    let (events, _) = frames.snapshot().await;
+    let state: BTreeMap<String, u64> = server.state("configmaps");
+    let wanted: Vec<_> = state.iter().map(|(key, rv)| format!("ADDED {key}@{rv}")).collect();
+    assert_eq!(said(&events), wanted);
+    let created = server.create(config_map("a", "three")).unwrap();
+    assert_eq!(said(&frames.events(1).await), [format!("ADDED a/three@{created}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn says_goodbye_in_a_drain_and_at_its_age() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let short = v1::WatchRequest {
+        max_age: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..watch_of(all("configmaps"))
+    };
+    for (request, reason) in
+        [(short, v1::goodbye::Reason::MaxAge), (watch_of(all("configmaps")), v1::goodbye::Reason::Draining)]
+    {
+        let mut frames = Frames::open(&mut client, request).await;
+        started(&frames.tell().await);
+        frames.snapshot().await;
+        if reason == v1::goodbye::Reason::Draining {
+            through.stop(Duration::from_secs(10)).await;
+        }
+        let Frame::Goodbye(goodbye) = frames.tell().await else { panic!("no goodbye") };
+        assert_eq!(goodbye.reason(), reason);
+        assert!(frames.next().await.is_none());
+    }
+    assert_eq!(through.daemon.grpc.watches_open.get(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bookmarks_say_how_long_the_apiserver_was_silent() {
+    let server =
+        Server::builder().object(config_map("a", "one")).bookmark_every(Duration::from_secs(1)).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let request = v1::WatchRequest {
+        bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..watch_of(filtered("configmaps", vec![namespace("nothing")]))
+    };
+    let mut frames = Frames::open(&mut client, request).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    let created = server.create(config_map("a", "two")).unwrap();
+    let before = frames.token.clone();
+    let Some(Frame::Bookmark(bookmark)) = frames.next().await else { panic!("no bookmark") };
+    assert!(bookmark.upstream_silence.unwrap().seconds < 30);
+    assert_ne!(frames.token, before);
+    let mut frames =
+        Frames::open(&mut client, resume(filtered("configmaps", vec![namespace("nothing")]), &frames.token)).await;
+    assert!(started(&frames.tell().await), "{created}");
+}

@@ -1,0 +1,139 @@
+//! Connections to the apiserver that go away: silently, open at our end only, or because it says so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::{Client, rv};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use informerd::lifecycle;
+use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
+use informerd_sim::Server;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Passes bytes on until it is frozen; from then on it swallows them, with its connections open.
+async fn relay(to: SocketAddr) -> (SocketAddr, Arc<watch::Sender<bool>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let frozen = Arc::new(watch::Sender::new(false));
+    let state = frozen.clone();
+    lifecycle::spawn("relay", async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(to).await.unwrap();
+            let (client, server) = (client.into_split(), server.into_split());
+            lifecycle::spawn("relay-up", pump(client.0, server.1, state.subscribe()));
+            lifecycle::spawn("relay-down", pump(server.0, client.1, state.subscribe()));
+        }
+    });
+    (address, frozen)
+}
+
+async fn pump(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin, frozen: watch::Receiver<bool>) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if !*frozen.borrow() && to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+    // Does not even pass on the end of the stream.
+    if *frozen.borrow() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
+    // Any server with HTTP/2 over TLS will do; a daemon is one.
+    let server = Server::builder().start().await.unwrap();
+    let tls = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let (address, frozen) = relay(tls.url.trim_start_matches("https://").parse().unwrap()).await;
+
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    let ca = CertificateDer::from_pem_file(tls.daemon.ca_file.as_ref().unwrap()).unwrap();
+    config.root_cert = Some(vec![ca.to_vec()]);
+    let ping = Duration::from_secs(1);
+    let settings = UpstreamConfig { ping_interval: ping, ping_timeout: ping, ..UpstreamConfig::default() };
+    let upstream = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
+
+    let path = "/api/v1/namespaces?watch=1&resourceVersion=0&allowWatchBookmarks=true";
+    let request = || Request::get(path).body(empty()).unwrap();
+    let response = upstream.send(Identity::Own, request()).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2));
+    let mut body = response.into_body();
+    body.frame().await.expect("the initial events").unwrap();
+
+    // Alive and quiet is no reason to give up, however long it lasts.
+    let quiet = tokio::time::timeout(Duration::from_secs(4), async {
+        while let Some(frame) = body.frame().await {
+            frame.expect("the connection answers its pings");
+        }
+    });
+    assert!(quiet.await.is_err(), "the watch has ended");
+
+    frozen.send_replace(true);
+    let noticed = tokio::time::timeout(Duration::from_secs(30), async {
+        loop {
+            match body.frame().await {
+                Some(Ok(_)) => {}
+                end => break end,
+            }
+        }
+    });
+    let end = noticed.await.expect("a half-open connection was not noticed");
+    assert!(matches!(end, Some(Err(_))), "it must not look like a clean end");
+
+    // And it is not used again.
+    frozen.send_replace(false);
+    assert_eq!(upstream.send(Identity::Own, request()).await.unwrap().status().as_u16(), 200);
+}
+
+/// A kube-apiserver told to (`--goaway-chance`) sends its clients away now and then, so that they spread over all
+/// apiservers: nothing that is under way may fail of it, writes included, and no watch may lose an event.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apiserver_that_sends_its_clients_away_is_not_noticed() {
+    let cluster = Cluster::start_with(&["--apiserver-flag=goaway-chance=0.02"]).await;
+    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+    daemon.ready().await;
+    let client = Client::new(&daemon.url);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let now = rv(&client.json(maps).await);
+    let mut watch = client.watch(&format!("{maps}?watch=1&resourceVersion={now}&timeoutSeconds=300")).await;
+    let connects = &daemon.daemon.upstream.metrics().connects;
+    let before = connects.load(Ordering::Relaxed);
+    let mut written = Vec::new();
+    let mut round = 0;
+    // Until it has happened often enough; a chance of one in fifty, and of sixteen requests each.
+    while round < 20 || connects.load(Ordering::Relaxed) < before + 5 {
+        assert!(round < 500, "{} connections in {round} rounds", connects.load(Ordering::Relaxed));
+        let names: Vec<_> = (0..8).map(|n| format!("m-{round}-{n}")).collect();
+        let writes = names.iter().map(|name| {
+            let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+            let client = &client;
+            async move {
+                let headers = [("content-type", "application/json")];
+                let created = client.request(Method::POST, maps, &headers, &body).await;
+                assert_eq!(created.status, 201, "{}", created.text());
+                let read = client.get(&format!("{maps}/{name}")).await;
+                assert_eq!(read.status, 200, "{}", read.text());
+                rv(&created.json())
+            }
+        });
+        written.extend(futures_util::future::join_all(writes).await);
+        round += 1;
+    }
+    written.sort_unstable();
+    for want in written {
+        let event = watch.next().await.unwrap().expect("the watch goes on");
+        assert_eq!((event["type"].as_str(), rv(&event["object"])), (Some("ADDED"), want));
+    }
+}

@@ -1,0 +1,21 @@
+//! The daemon and its binary before a real kube-apiserver, or a simulated one where that is enough.
+
+#[path = "../judge/cluster.rs"]
+mod cluster;
+#[path = "../judge/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cli;
+mod consistency;
+mod daemon;
+mod definition_changes;
+mod edges;
+mod grpc;
+mod liveness;
+mod otel;
+mod recovery;
+mod responses;
+mod restore;
+mod semantics;

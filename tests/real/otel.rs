@@ -1,0 +1,458 @@
+//! Traces and metrics by OTLP: the binary, and a collector that keeps what it is sent.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
+
+mod collector;
+mod daemon;
+mod lines;
+mod real;
+mod receiver;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::Method;
+use informerd_sim::Server;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use prost::Message;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::support::client::Client;
+use crate::support::eventually;
+use collector::{Attributes, Collector, attributes};
+use daemon::Daemon;
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";
+const CYCLE: &str = "reflector watchList configmaps";
+/// Soon, so that no test waits for long.
+const SOON: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "50");
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn of(span: &Span) -> Attributes {
+    attributes(&span.attributes)
+}
+
+async fn some() -> Server {
+    let object =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "a", "name": name}});
+    Server::builder().object(object("one")).object(object("two")).start().await.unwrap()
+}
+
+/// Sends a request as a part of the trace, and returns the answer's status.
+async fn traced(client: &Client, method: Method, path: &str) -> u16 {
+    let parent = format!("00-{TRACE}-{PARENT}-01");
+    let headers = [("traceparent", parent.as_str()), ("tracestate", "vendor=1"), ("baggage", "user=anna")];
+    client.request(method, path, &headers, "").await.status.as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_goes_from_the_client_to_the_apiserver() {
+    let (server, collector) = (some().await, Collector::start().await);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+        SOON,
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    let client = daemon.client();
+    // A list from the cache, a read that is forwarded, and a write.
+    assert_eq!(traced(&client, Method::GET, &format!("{CONFIG_MAPS}?resourceVersion=0")).await, 200);
+    assert_eq!(traced(&client, Method::GET, "/api/v1/namespaces/a/configmaps/one?export=1").await, 200);
+    assert_eq!(traced(&client, Method::DELETE, "/api/v1/namespaces/a/configmaps/two").await, 200);
+
+    let within =
+        || -> Vec<Span> { collector.spans().into_iter().filter(|span| hex(&span.trace_id) == TRACE).collect() };
+    eventually("all spans of the trace", || {
+        within().iter().filter(|span| span.kind == SpanKind::Server as i32).count() == 3
+    })
+    .await;
+    let named = |name: &str| {
+        let found: Vec<_> = within().into_iter().filter(|span| span.name == name).collect();
+        assert!(!found.is_empty(), "no {name} in {:?}", within().iter().map(|span| &span.name).collect::<Vec<_>>());
+        found[0].clone()
+    };
+    let route = "/api/v1/namespaces/{namespace}/configmaps";
+    let served = named(&format!("GET {route}"));
+    assert_eq!((hex(&served.parent_span_id).as_str(), served.trace_state.as_str()), (PARENT, "vendor=1"));
+    let told = of(&served);
+    for (key, value) in [
+        ("http.request.method", "GET"),
+        ("http.route", route),
+        ("http.response.status_code", "200"),
+        ("url.path", CONFIG_MAPS),
+        ("url.scheme", "http"),
+        ("server.address", "127.0.0.1"),
+        ("client.address", "127.0.0.1"),
+        ("network.protocol.version", "1.1"),
+        ("k8s.namespace.name", "a"),
+        ("informerd.verb", "list"),
+        ("informerd.resource", "configmaps"),
+        ("informerd.plan", "wait"),
+        ("informerd.reason", "not_synced"),
+    ] {
+        assert_eq!(told.get(key).map(String::as_str), Some(value), "{key} of {told:?}");
+    }
+    assert!(told.contains_key("audit_id") && told.contains_key("server.port"), "{told:?}");
+    let read = named("list configmaps");
+    assert_eq!(read.parent_span_id, served.span_id);
+    assert_eq!((of(&read)["informerd.plan"].as_str(), of(&read)["informerd.reason"].as_str()), ("wait", "not_synced"));
+    assert!(of(&read)["informerd.informer"].contains("configmaps"), "{read:?}");
+    assert!(of(&read)["informerd.resource_version"].parse::<u64>().unwrap() > 0);
+
+    // What is forwarded is a child of the request, and the apiserver's parent is that child.
+    let forwarded = named("GET /api/v1/namespaces/{namespace}/configmaps/{name}");
+    assert_eq!(of(&forwarded)["informerd.plan"], "forward");
+    assert_eq!(of(&forwarded)["informerd.reason"], "unsupported");
+    for (method, parent) in
+        [("GET", &forwarded), ("DELETE", &named("DELETE /api/v1/namespaces/{namespace}/configmaps/{name}"))]
+    {
+        let upstream = named(&format!("{method} configmaps"));
+        assert_eq!((upstream.kind, &upstream.parent_span_id), (SpanKind::Client as i32, &parent.span_id));
+        assert_eq!(of(&upstream)["http.response.status_code"], "200");
+        assert_eq!(of(&upstream)["informerd.verb"], "forward");
+        let requests = server.requests();
+        let seen = requests
+            .iter()
+            .find(|request| request.method == method && request.target.contains("/configmaps/"))
+            .unwrap();
+        let header = |name: &str| seen.headers[name].to_str().unwrap();
+        assert_eq!(header("traceparent"), format!("00-{TRACE}-{}-01", hex(&upstream.span_id)));
+        assert_eq!((header("tracestate"), header("baggage")), ("vendor=1", "user=anna"));
+    }
+
+    // What informerd does by itself is a trace of its own.
+    eventually("its steps", || collector.spans().iter().any(|span| span.name == CYCLE)).await;
+    let spans = collector.spans();
+    let cycle = spans.iter().find(|span| span.name == CYCLE).expect("a cycle");
+    assert!(cycle.parent_span_id.is_empty() && hex(&cycle.trace_id) != TRACE);
+    assert!(of(cycle)["informerd.outcome"].starts_with("Synced"), "{cycle:?}");
+    let list = spans.iter().find(|span| of(span).get("informerd.verb").is_some_and(|verb| verb == "watchlist"));
+    assert_eq!(list.expect("its request").parent_span_id, cycle.span_id);
+
+    let resource = collector.resource();
+    assert_eq!(
+        (resource["service.name"].as_str(), resource["deployment.environment.name"].as_str()),
+        ("informerd", "test")
+    );
+    assert!(resource.contains_key("service.version") && resource.contains_key("service.instance.id"), "{resource:?}");
+
+    // Lines that are written within a span name it.
+    let line = daemon.line("took a whole state").unwrap();
+    assert_eq!(
+        (line["trace_id"].as_str().unwrap(), line["span_id"].as_str().unwrap()),
+        (hex(&cycle.trace_id).as_str(), hex(&cycle.span_id).as_str())
+    );
+    assert!(daemon.lines().iter().all(|line| line["message"] != "starting" || line.get("trace_id").is_none()));
+    assert!(daemon.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_calls_are_a_part_of_their_clients_trace() {
+    let (server, collector) = (some().await, Collector::start().await);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        SOON,
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    let parent = format!("00-{TRACE}-{PARENT}-01");
+    // An empty message: which resource is not said, so the call is refused.
+    let client = Client::http2(&daemon.url);
+    let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("traceparent", parent.as_str())];
+    for method in ["informerd.v1.Objects/List", "informerd.v1.Objects/NoSuch"] {
+        client.request(Method::POST, &format!("/{method}"), &headers, "\0\0\0\0\0").await;
+        let found = || collector.spans().into_iter().find(|span| span.name == method);
+        eventually("its span", || found().is_some()).await;
+        let span = found().unwrap();
+        assert_eq!((hex(&span.trace_id).as_str(), hex(&span.parent_span_id).as_str()), (TRACE, PARENT));
+        let told = of(&span);
+        assert_eq!((told["rpc.system"].as_str(), told["rpc.service"].as_str()), ("grpc", "informerd.v1.Objects"));
+        assert!(told.contains_key("rpc.grpc.status_code"), "{told:?}");
+        assert_eq!(span.status.unwrap().code == 2, method.ends_with("NoSuch"), "{told:?}");
+    }
+    assert_eq!(collector.look(|kept| kept.metrics.len()), 0, "metrics were not asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_leaves_with_a_span() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "hush-name"}, "data": {"k": "aHVzaA=="}});
+    let (server, collector) = (Server::builder().object(secret).start().await.unwrap(), Collector::start().await);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-hush=hush-header"),
+        SOON,
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    let client = daemon.client();
+    let headers = [("authorization", "Bearer hush-token"), ("cookie", "hush=cookie"), ("x-hush", "hush")];
+    for path in [
+        "/api/v1/namespaces/a/secrets/hush-name",
+        "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dhush&resourceVersion=0",
+        "/api/v1/namespaces/a/services/s:443/proxy/hush/path?token=hush",
+        "/version?token=hush",
+    ] {
+        client.request(Method::GET, path, &headers, "").await;
+    }
+    let all = |collector: &Collector| {
+        collector.spans().iter().filter(|span| span.kind == SpanKind::Server as i32).count() == 4
+    };
+    eventually("the spans", || all(&collector)).await;
+    let text = |spans: &[Span]| {
+        spans.iter().map(|span| String::from_utf8_lossy(&span.encode_to_vec()).into_owned()).collect::<String>()
+    };
+    let spans = text(&collector.spans());
+    assert!(
+        spans.contains("/api/v1/namespaces/{namespace}/services/{name}/proxy") && spans.contains("/version"),
+        "{spans}"
+    );
+    let at = spans.find("hush").map(|at| spans[at.saturating_sub(80)..].chars().take(160).collect::<String>());
+    assert_eq!(at, None);
+    // The collector gets what is meant for it, and no log says it.
+    assert!(collector.look(|kept| kept.headers.iter().all(|headers| headers["x-hush"] == "hush-header")));
+    assert!(
+        !daemon
+            .lines()
+            .iter()
+            .any(|line| line.to_string().contains("hush-header") || line.to_string().contains("hush-token"))
+    );
+}
+
+/// Every sample, by name and labels, of histograms the counts alone.
+fn samples_of(exposition: &str) -> BTreeMap<String, f64> {
+    let lines = exposition.lines().filter(|line| !line.starts_with('#') && !line.contains("_bucket{"));
+    let sample = |line: &str| {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels: BTreeSet<_> = labels
+            .trim_end_matches('}')
+            .split("\",")
+            .map(|pair| pair.trim_end_matches('"').replace("=\"", "="))
+            .filter(|pair| !pair.is_empty())
+            .collect();
+        (format!("{name} {labels:?}"), value.parse().unwrap())
+    };
+    lines.map(sample).collect()
+}
+
+fn samples_in(metrics: &[Metric]) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for metric in metrics {
+        let labels = |pairs: &[opentelemetry_proto::tonic::common::v1::KeyValue]| {
+            attributes(pairs).iter().map(|(key, value)| format!("{key}={value}")).collect::<BTreeSet<_>>()
+        };
+        let mut numbers = |points: &[NumberDataPoint]| {
+            for point in points {
+                let value = match point.value.unwrap() {
+                    number_data_point::Value::AsInt(whole) => whole as f64,
+                    number_data_point::Value::AsDouble(value) => value,
+                };
+                all.insert(format!("{} {:?}", metric.name, labels(&point.attributes)), value);
+            }
+        };
+        match metric.data.as_ref().unwrap() {
+            Data::Gauge(gauge) => numbers(&gauge.data_points),
+            Data::Sum(sum) => numbers(&sum.data_points),
+            Data::Histogram(histogram) => {
+                for point in &histogram.data_points {
+                    let labels = labels(&point.attributes);
+                    all.insert(format!("{}_count {labels:?}", metric.name), point.count as f64);
+                    all.insert(format!("{}_sum {labels:?}", metric.name), point.sum.unwrap());
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_the_same_by_otlp_and_by_prometheus() {
+    let (server, collector) = (some().await, Collector::start().await);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    for _ in 0..7 {
+        assert_eq!(daemon.client().get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+    }
+    let last = || {
+        collector.look(|kept| {
+            kept.metrics.last().map(|message| samples_in(&message.resource_metrics[0].scope_metrics[0].metrics))
+        })
+    };
+    let served = "informerd_http_requests_served_total {}";
+    eventually("a reading after the reads", || last().is_some_and(|all| all[served] == 7.0)).await;
+    // Of what moves by itself names alone are compared.
+    let moving = [
+        "process_",
+        "informerd_otel_",
+        "informerd_cache_silent",
+        "informerd_cache_window_seconds",
+        "informerd_upstream_requests",
+        "informerd_bookmarks",
+        "informerd_cache_",
+    ];
+    let (ours, theirs) = (samples_of(&daemon.metrics().await), last().unwrap());
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    assert!(ours.len() > 100, "{}", ours.len());
+    for (series, value) in ours.iter().filter(|(series, _)| !moving.iter().any(|prefix| series.starts_with(prefix))) {
+        assert_eq!(value, &theirs[series], "{series}");
+    }
+    let (name, one) = ("informerd_cache_objects", 2.0);
+    assert!(theirs.iter().any(|(series, value)| series.starts_with(name) && *value == one), "{theirs:?}");
+    assert_eq!(collector.spans().len(), 0, "traces were not asked for");
+    // The last reading is sent at the end.
+    let before = collector.look(|kept| kept.metrics.len());
+    assert!(daemon.stop().await.success());
+    assert!(collector.look(|kept| kept.metrics.len()) > before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn goes_by_http_over_tls_compressed_and_is_repeated() {
+    let (server, collector) = (some().await, Collector::tls().await);
+    let ca = collector.ca.clone().unwrap().display().to_string();
+    for protocol in ["http/protobuf", "grpc"] {
+        collector.refuse(1);
+        let env = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b"),
+            ("OTEL_METRICS_EXPORTER", "none"),
+            SOON,
+        ];
+        let daemon = Daemon::start(&server, &env).await;
+        let path = format!("{CONFIG_MAPS}?resourceVersion=0");
+        assert_eq!(traced(&daemon.client(), Method::GET, &path).await, 200);
+        let ours = || collector.spans().iter().filter(|span| hex(&span.parent_span_id) == PARENT).count();
+        let expected = if protocol == "grpc" { 2 } else { 1 };
+        eventually("the span, once", || ours() == expected).await;
+        assert_eq!(collector.refusals_left(), 0, "the first attempt was refused");
+        let compressed = if protocol == "grpc" { "grpc-encoding" } else { "content-encoding" };
+        let headers = collector.look(|kept| kept.headers.last().unwrap().clone());
+        assert_eq!((headers[compressed].as_bytes(), headers["x-tenant"].as_bytes()), (&b"gzip"[..], &b"a b"[..]));
+        assert_eq!(daemon.metric("informerd_otel_spans_failed_total").await, 0.0);
+        assert!(daemon.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_sampled_against_the_parents_will() {
+    let (server, collector) = (some().await, Collector::start().await);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
+        SOON,
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    let client = daemon.client();
+    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
+    let unsampled = format!("00-{TRACE}-{PARENT}-00");
+    assert_eq!(client.request(Method::GET, path, &[("traceparent", &unsampled)], "").await.status, 200);
+    assert_eq!(traced(&client, Method::GET, path).await, 200);
+    let found = || collector.spans();
+    eventually("the sampled one", || found().iter().any(|span| span.kind == SpanKind::Server as i32)).await;
+    assert!(found().iter().all(|span| hex(&span.trace_id) == TRACE), "{:?}", found());
+    assert_eq!(found().iter().filter(|span| span.kind == SpanKind::Server as i32).count(), 1);
+    // The decision goes on upstream.
+    let seen: Vec<_> = server
+        .requests()
+        .iter()
+        .filter(|request| request.target.contains("export"))
+        .map(|request| request.headers["traceparent"].to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(seen.iter().map(|parent| parent.ends_with("-01")).collect::<Vec<_>>(), [false, true], "{seen:?}");
+    assert!(seen.iter().all(|parent| parent.contains(TRACE)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_export_headers_are_left_as_they_are() {
+    let server = some().await;
+    let daemon = Daemon::start(&server, &[]).await;
+    let path = "/api/v1/namespaces/a/configmaps/one?export=1";
+    assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);
+    let requests = server.requests();
+    let seen = requests.iter().find(|request| request.target.contains("export")).unwrap();
+    assert_eq!(seen.headers["traceparent"], format!("00-{TRACE}-{PARENT}-01"));
+    assert_eq!(seen.headers["tracestate"], "vendor=1");
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.target.contains("export") || !request.headers.contains_key("traceparent"))
+    );
+    assert!(daemon.lines().iter().all(|line| line.get("trace_id").is_none()));
+}
+
+/// A collector that takes connections, and nothing more; or none at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_does_not_answer_costs_nothing() {
+    let server = some().await;
+    for (hanging, protocol) in [(true, "grpc"), (true, "http/protobuf"), (false, "grpc")] {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", silent.local_addr().unwrap());
+        let held = tokio::spawn(async move {
+            let mut held = Vec::new();
+            loop {
+                held.push(silent.accept().await.unwrap());
+            }
+        });
+        if !hanging {
+            held.abort();
+            held.await.unwrap_err();
+        }
+        let env = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "8"),
+            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4"),
+            // Far longer than the test: what is said below is so while the first message is on its way.
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000"),
+            ("OTEL_BSP_EXPORT_TIMEOUT", "3600000"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
+            SOON,
+        ];
+        let daemon = Daemon::start(&server, &env).await;
+        let client = daemon.client();
+        let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+        assert!(watch.next().await.unwrap().is_some());
+        for _ in 0..50 {
+            assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+        }
+        // 50 reads have two spans each. All that found no room are counted, and no more than the room waits.
+        assert!(daemon.metric("informerd_otel_spans_dropped_total").await >= 80.0, "{protocol}");
+        assert!(daemon.metric("informerd_otel_spans_waiting").await <= 8.0, "{protocol}");
+        assert_eq!(daemon.metric("informerd_otel_spans_sent_total").await, 0.0);
+        drop(watch);
+        // It ends, although the message still waits for its answer.
+        assert!(daemon.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_variables_are_told_all_at_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_informerd"))
+        .args(["check", "--idle-timeout=5", "--kubeconfig=/no/such/file"])
+        .env("OTEL_TRACES_EXPORTER", "zipkin")
+        .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "nowhere")
+        .env("OTEL_BSP_MAX_QUEUE_SIZE", "none, as nothing is exported")
+        .output();
+    let output = output.await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    let lines: Vec<_> = said.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(lines, ["--idle-timeout", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], "{said}");
+}

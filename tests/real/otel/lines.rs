@@ -1,0 +1,51 @@
+//! Lines of the log in their text form.
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::otel::collector::Collector;
+use crate::otel::{CYCLE, SOON, hex, some};
+use crate::support::eventually;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_text_name_their_trace() {
+    let (server, collector) = (some().await, Collector::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("sim", &server.url())).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_informerd"))
+        .args([
+            "run",
+            "--listen=http://127.0.0.1:0",
+            "--admin=127.0.0.1:0",
+            "--resources=[{resource: configmaps, pin: true}]",
+        ])
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--state-dir={}", directory.path().display()))
+        .envs([
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.url.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            SOON,
+        ])
+        .env("INFORMERD_LOG_LEVEL", "debug")
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (mut plain, mut traced) = (0, None);
+    while traced.is_none() {
+        let line = lines.next_line().await.unwrap().expect("it goes on");
+        plain += usize::from(!line.contains("trace_id="));
+        traced = line.contains("took a whole state").then_some(line);
+    }
+    // The last words of the line, after what it says.
+    let line = traced.unwrap();
+    let words: Vec<_> = line.split(' ').collect();
+    let [.., trace, span] = words.as_slice() else { panic!("{line}") };
+    let (trace, span) = (trace.strip_prefix("trace_id=").unwrap(), span.strip_prefix("span_id=").unwrap());
+    let sent = || collector.spans().into_iter().find(|sent| hex(&sent.span_id) == span);
+    eventually("its span", || sent().is_some()).await;
+    assert_eq!((hex(&sent().unwrap().trace_id).as_str(), sent().unwrap().name.as_str()), (trace, CYCLE));
+    assert!(plain > 2, "lines outside of spans name none");
+}

@@ -1,0 +1,204 @@
+//! How soon the first event comes once a fault is over: through a network that loses bytes, with credentials that are
+//! wrong for a while, and from an apiserver that refuses everything.
+//!
+//! The faults last as long as `INFORMERD_FAULT_SECONDS` says: 20 s show more than the few that a test may take.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod relay;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::support::Through;
+use crate::support::client::Client;
+use crate::support::informer::Informer;
+use http::Method;
+use informerd::upstream::client::ConfigSource;
+use informerd_sim::{Effect, Fault, Server, Verb};
+use relay::{Loss, Relay};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// What is read besides, so that more than one reflector has to recover.
+const OTHERS: [&str; 4] = ["/api/v1/pods", "/api/v1/services", "/api/v1/secrets", "/apis/apps/v1/deployments"];
+
+/// Every fault is over after this.
+const SOON: Duration = Duration::from_secs(6);
+
+fn seconds(usual: u64) -> Duration {
+    let asked = std::env::var("INFORMERD_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(usual))
+}
+
+/// An informer's connection to a daemon before an apiserver, and a way past both.
+struct Scene {
+    through: Through,
+    informer: Informer,
+    others: Vec<Informer>,
+}
+
+impl Scene {
+    async fn before(source: ConfigSource) -> Self {
+        let through = Through::start(source, "").await;
+        through.ready().await;
+        let client = Client::new(&through.url);
+        let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
+        let others: Vec<_> = OTHERS.iter().map(|path| Informer::start(client.clone(), path, "")).collect();
+        for informer in others.iter().chain([&informer]) {
+            crate::support::eventually("synced", || informer.seen().last > 0).await;
+        }
+        Self { through, informer, others }
+    }
+
+    /// From now to the first event of a change that is made from now on.
+    async fn first_event(&self, what: &str, change: impl AsyncFn(u64)) -> Duration {
+        let (over, before) = (Instant::now(), self.informer.seen().events);
+        for n in 0.. {
+            change(n).await;
+            sleep(Duration::from_millis(50)).await;
+            if self.informer.seen().events > before {
+                break;
+            }
+            assert!(over.elapsed() < Duration::from_secs(90), "{what}: nothing came in 90 s");
+        }
+        let took = over.elapsed();
+        println!("recovery: {what}: {:.1} s", took.as_secs_f64());
+        for informer in self.others.iter().chain([&self.informer]) {
+            informer.assert_content();
+        }
+        took
+    }
+}
+
+/// A real apiserver behind a relay.
+struct Real {
+    cluster: Arc<Cluster>,
+    relay: Relay,
+    direct: Client,
+    kubeconfig: PathBuf,
+}
+
+impl Real {
+    async fn start() -> Self {
+        Self::before(Arc::new(Cluster::start().await)).await
+    }
+
+    async fn before(cluster: Arc<Cluster>) -> Self {
+        let relay = Relay::before(cluster.info.server.trim_start_matches("https://").parse().unwrap()).await;
+        let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+        let kubeconfig = cluster.dir().join(format!("relayed-{}.kubeconfig", relay.address.port()));
+        let real = Self { cluster, relay, direct, kubeconfig };
+        real.write(real.cluster.admin());
+        real.change(0).await;
+        real
+    }
+
+    /// The credentials of a kubeconfig, for the relay.
+    fn write(&self, from: &Path) {
+        let text = std::fs::read_to_string(from).unwrap();
+        let address = format!("https://{}", self.relay.address);
+        let text = text.replace(&self.cluster.info.server, &address);
+        assert!(text.contains(&address), "{text}");
+        std::fs::write(&self.kubeconfig, text).unwrap();
+    }
+
+    async fn change(&self, n: u64) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "moving", "namespace": "default"}, "data": {"n": format!("{n} {:?}", Instant::now())},
+        });
+        let path = format!("{CONFIG_MAPS}/moving?fieldManager=test&force=true");
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        let answer = self.direct.send(Method::PATCH, &path, &headers, object.to_string()).await;
+        assert!(answer.status().is_success(), "{answer:?}");
+    }
+}
+
+async fn lost(cluster: &Arc<Cluster>, what: &str, losses: Vec<(Loss, Duration)>) {
+    let real = Real::before(Arc::clone(cluster)).await;
+    let scene = Scene::before(ConfigSource::kubeconfig(&real.kubeconfig)).await;
+    for (loss, time) in losses {
+        real.relay.lose(loss);
+        sleep(time).await;
+    }
+    real.relay.lose(Loss::None);
+    let took = scene.first_event(what, async |n| real.change(n).await).await;
+    assert!(took < SOON, "{what}: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_loses_bytes_or_comes_and_goes() {
+    let cluster = Arc::new(Cluster::start().await);
+    // About as long as it takes to notice it.
+    let long = seconds(10);
+    let phases = [(Loss::Closed, long / 5), (Loss::None, long / 10)].repeat(3);
+    tokio::join!(
+        lost(&cluster, "black hole", vec![(Loss::Both, long)]),
+        lost(&cluster, "one way up", vec![(Loss::Up, long)]),
+        lost(&cluster, "half a handshake", vec![(Loss::Late, long)]),
+        lost(&cluster, "one way down", vec![(Loss::Down, long)]),
+        lost(&cluster, "slow flapping", phases[..5].to_vec()),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_were_wrong_for_a_while() {
+    let real = Real::start().await;
+    for (what, wrong) in [("of nobody", false), ("unknown", true)] {
+        let scene = Scene::before(ConfigSource::kubeconfig(&real.kubeconfig)).await;
+        real.write(&real.cluster.info.kubeconfigs.nobody);
+        if wrong {
+            let text = std::fs::read_to_string(&real.kubeconfig).unwrap().replace("nobody-token", "no-such-token");
+            std::fs::write(&real.kubeconfig, text).unwrap();
+        }
+        // Noticed within a second.
+        sleep(Duration::from_millis(1500)).await;
+        real.relay.lose(Loss::Closed);
+        sleep(Duration::from_millis(300)).await;
+        real.relay.lose(Loss::None);
+        sleep(seconds(4)).await;
+        let informers = scene.through.daemon.factory.informers();
+        assert!(informers.iter().all(|informer| informer.status().failing.is_some()), "{what}: {informers:?}");
+        real.write(real.cluster.admin());
+        let took = scene.first_event(&format!("credentials {what}"), async |n| real.change(n).await).await;
+        assert!(took < SOON, "{what}: {took:?}");
+    }
+}
+
+async fn refused(code: u16, retry_after: Option<u32>, verb: Option<Verb>) {
+    let server = Server::builder().start().await.unwrap();
+    let map = |n: u64| {
+        let metadata = json!({"name": format!("map-{n}"), "namespace": "default"});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    };
+    server.create(map(0)).unwrap();
+    let config = kube::Config::new(server.url().parse().unwrap());
+    let scene = Scene::before(ConfigSource::Fixed(Box::new(config))).await;
+    let fault = Fault::always(Effect::Answer { code, retry_after });
+    server.faults().add(verb.map_or(fault.clone(), |verb| fault.verb(verb)));
+    server.faults().reset_connections();
+    sleep(seconds(6)).await;
+    let asked = server.requests().len();
+    server.faults().clear();
+    let what = format!("{code} {retry_after:?} {verb:?}, {asked} requests");
+    let change = async |n| {
+        server.create(map(n + 1)).unwrap();
+    };
+    let took = scene.first_event(&what, change).await;
+    assert!(took < SOON, "{what}: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apiserver_that_refused_everything() {
+    tokio::join!(
+        refused(503, None, None),
+        refused(429, None, None),
+        refused(429, Some(1), None),
+        refused(503, None, Some(Verb::Watch)),
+    );
+}

@@ -1,0 +1,163 @@
+//! Compressed answers: for the same requests as the apiserver's, with the same headers, and the same bytes inside.
+
+use std::io::Read;
+
+use http::Method;
+
+use super::World;
+use crate::support::client::{Answer, rv};
+
+const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn inflate(answer: &Answer) -> Vec<u8> {
+    if !answer.headers.contains_key("content-encoding") {
+        return answer.body.to_vec();
+    }
+    let mut plain = Vec::new();
+    flate2::read::MultiGzDecoder::new(&*answer.body).read_to_end(&mut plain).unwrap();
+    plain
+}
+
+/// Of lists that are not of a revision asked for: each side names that of its own cache.
+fn without_revision(mut body: Vec<u8>, path: &str) -> Vec<u8> {
+    const BEFORE: &[u8] = br#""metadata":{"resourceVersion":""#;
+    if !path.contains("Exact") && body.starts_with(br#"{"kind":"ConfigMapList""#) {
+        let at = body.windows(BEFORE.len()).position(|window| window == BEFORE).unwrap() + BEFORE.len();
+        body[at..].iter_mut().take_while(|byte| byte.is_ascii_digit()).for_each(|digit| *digit = b'0');
+    }
+    body
+}
+
+impl World {
+    async fn create(&self, name: &str, bytes: usize) {
+        // Not all the same, so that it stays long when it is compressed.
+        let noise: String = (0..bytes).map(|n| char::from(b'a' + (n * n / 7 % 23) as u8)).collect();
+        self.create_with(name, &format!(r#""text":"{noise}""#)).await;
+    }
+
+    async fn create_with(&self, name: &str, data: &str) {
+        let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{{data}}}}}"#);
+        let headers = [("content-type", "application/json")];
+        let created = self.direct.request(Method::POST, MAPS, &headers, &object).await;
+        assert_eq!(created.status, 201, "{}", created.text());
+    }
+
+    /// Both answer the same, from the cache here; returns whether it was compressed, and the length of what was said.
+    async fn equal(&self, path: &str, headers: &[(&str, &str)]) -> (bool, usize) {
+        let served = self.served();
+        let direct = self.direct.request(Method::GET, path, headers, "").await;
+        let through = self.through.request(Method::GET, path, headers, "").await;
+        assert_eq!(self.served() - served, 1, "{path} {headers:?} is answered from the cache");
+        for header in ["content-encoding", "vary", "content-type"] {
+            assert_eq!(direct.headers.get(header), through.headers.get(header), "{path} {headers:?}: {header}");
+        }
+        let [direct, plain] = [&direct, &through].map(|answer| without_revision(inflate(answer), path));
+        assert!(direct == plain, "{path} {headers:?}: not the same bytes");
+        (through.headers.contains_key("content-encoding"), plain.len())
+    }
+}
+
+/// The name of the last object is stretched until the list is of a given length.
+async fn list_of(world: &World, length: usize, n: usize) -> String {
+    let label = |list: &str| format!("{MAPS}?{list}&fieldSelector=metadata.name%3Dexact-{n}");
+    world.create(&format!("exact-{n}"), 1000).await;
+    let now = world.direct.get(&label("resourceVersion=0")).await.body.len();
+    let deleted = world.direct.request(Method::DELETE, &format!("{MAPS}/exact-{n}"), &[], "").await;
+    assert!(deleted.status.is_success());
+    world.create(&format!("exact-{n}"), 1000 + length - now).await;
+    let list = world.direct.get(&label("")).await;
+    assert_eq!(list.body.len(), length, "the revision may have got a digit more");
+    label(&format!("resourceVersion={}", rv(&list.json())))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_answers_are_compressed_to_the_same_bytes() {
+    let world = World::new("").await;
+    for n in 0..6 {
+        world.create(&format!("some-{n}"), 40_000).await;
+    }
+    world.create("z-large", 200_000).await;
+    let short: Vec<_> = (1000..6500).map(|n| format!(r#""{n}":"""#)).collect();
+    world.create_with("zz-airy", &short.join(",")).await;
+    let now = rv(&world.direct.json(MAPS).await);
+    world.through.json(&format!("{MAPS}?resourceVersion={now}")).await;
+    let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
+    for accepted in ["gzip", "deflate,  gzip , br", "gzip;q=1.0", "GZIP", "*", "", "identity", "x-gzip"] {
+        let headers = [("accept-encoding", accepted)];
+        let (compressed, _) = world.equal(&format!("{MAPS}?{exact}"), &headers).await;
+        assert_eq!(compressed, matches!(accepted, "gzip" | "deflate,  gzip , br"), "{accepted}");
+    }
+    // Only the first header counts.
+    for (lines, want) in [
+        ([("accept-encoding", "br"), ("accept-encoding", "gzip")], false),
+        ([("accept-encoding", "gzip"), ("accept-encoding", "br")], true),
+    ] {
+        assert_eq!(world.equal(&format!("{MAPS}?{exact}"), &lines).await.0, want, "{lines:?}");
+    }
+    let gzip = ("accept-encoding", "gzip");
+    for (path, accept, want) in [
+        (format!("{MAPS}?{exact}"), "application/json", true),
+        (format!("/api/v1/configmaps?{exact}"), "application/json", true),
+        (format!("{MAPS}?{exact}&limit=2"), "application/json", false),
+        (format!("{MAPS}?{exact}&limit=4"), "application/json", true),
+        (format!("{MAPS}?{exact}&fieldSelector=metadata.name%3Dz-large"), "application/json", true),
+        (format!("{MAPS}?{exact}"), PARTIAL, false),
+        (format!("{MAPS}/z-large?resourceVersion=0"), "application/json", true),
+        (format!("{MAPS}/some-1?resourceVersion=0"), "application/json", false),
+    ] {
+        // A name is read from etcd at an exact revision.
+        let path = if path.contains("fieldSelector") { path.replace("&resourceVersionMatch=Exact", "") } else { path };
+        assert_eq!(world.equal(&path, &[gzip, ("accept", accept)]).await.0, want, "{path} {accept}");
+    }
+    // Indented, it is longer, and something else.
+    for (agent, path, want) in [
+        ("curl/8", format!("{MAPS}?{exact}&limit=4"), true),
+        ("curl/8", format!("{MAPS}?{exact}&limit=2"), false),
+        ("curl/8", format!("{MAPS}/z-large?resourceVersion=0"), true),
+        ("curl/8", format!("{MAPS}/zz-airy?resourceVersion=0"), true),
+        ("other", format!("{MAPS}/zz-airy?resourceVersion=0"), false),
+    ] {
+        assert_eq!(world.equal(&path, &[gzip, ("user-agent", agent)]).await.0, want, "{path} {agent}");
+    }
+    // Watches are not.
+    let watch = world.through.watch_as(&format!("{MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), &[gzip]).await;
+    assert!(!watch.headers.contains_key("content-encoding"));
+
+    // The limit to the byte.
+    for (n, (length, want)) in [(131_072, false), (131_073, true)].into_iter().enumerate() {
+        let path = list_of(&world, length, n).await;
+        assert_eq!(world.equal(&path, &[gzip]).await, (want, length));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_share_one_compression() {
+    let world = World::new("").await;
+    for n in 0..20 {
+        world.create(&format!("some-{n}"), 100_000).await;
+    }
+    let now = rv(&world.direct.json(MAPS).await);
+    let path = format!("{MAPS}?resourceVersion={now}&resourceVersionMatch=Exact");
+    let want = world.through.get(&path).await.body;
+    let http = &world.daemon.daemon.http;
+    let (responses, compressions) = (http.gzip_responses.get(), http.gzip_compressions.get());
+    let clients = (0..50).map(|_| world.through.request(Method::GET, &path, &[("accept-encoding", "gzip")], ""));
+    for answer in futures_util::future::join_all(clients).await {
+        assert_eq!(answer.headers["content-encoding"], "gzip");
+        assert!(inflate(&answer) == want);
+    }
+    assert_eq!((http.gzip_responses.get() - responses, http.gzip_compressions.get() - compressions), (50, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_switched_off() {
+    let world = World::new("compression: \"off\"\n").await;
+    world.create("large", 200_000).await;
+    let path = format!("{MAPS}/large");
+    let written = rv(&world.direct.json(&path).await);
+    let path = format!("{path}?resourceVersion={written}");
+    let answer = world.through.request(Method::GET, &path, &[("accept-encoding", "gzip")], "").await;
+    assert_eq!(answer.json()["metadata"]["name"], "large");
+    assert!(!answer.headers.contains_key("content-encoding") && !answer.headers.contains_key("vary"));
+}

@@ -1,0 +1,280 @@
+//! Holds the documentation to the code: settings with their flags, variables, defaults and forms, the flags of the
+//! subcommands, the examples, the links, and the commands the README promises.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
+
+mod metrics;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use informerd::args;
+use informerd::config::{self, Flags, SETTINGS, Source};
+use informerd::reads::ForwardReason;
+
+const CONFIGURATION: &str = "docs/configuration.md";
+const BEGIN: &str = "<!-- settings: held to the code by tests/rules/docs.rs -->";
+const END: &str = "<!-- end of settings -->";
+
+/// Not settings of the daemon, but of its tests, of the demo's environment, and of the commands that look at a daemon.
+const OTHER_VARIABLES: &[&str] = &["INFORMERD_CACHE", "INFORMERD_JUDGE", "INFORMERD_ADDRESS"];
+
+/// One file and the variables an example may use.
+struct Example(String);
+
+impl Source for Example {
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        Ok((name == "NODE_NAME").then(|| "node-1".to_owned()))
+    }
+
+    fn variable_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Ok(self.0.clone())
+    }
+}
+
+/// A world that names an exporter, and remembers which variables it was asked for.
+#[derive(Default)]
+struct Asked(RefCell<BTreeSet<String>>);
+
+impl Source for Asked {
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        self.0.borrow_mut().insert(name.to_owned());
+        Ok(name.ends_with("S_EXPORTER").then(|| if name == "OTEL_LOGS_EXPORTER" { "none" } else { "otlp" }.to_owned()))
+    }
+
+    fn variable_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+#[test]
+fn every_reason_for_forwarding_is_explained() {
+    let page = read("docs/compatibility.md");
+    let table = page.split_once("<!-- reasons: held to the code by tests/rules/docs.rs -->\n");
+    let table = table.and_then(|(_, rest)| rest.split_once("<!-- end of reasons -->")).expect("a table of reasons").0;
+    let rows: Vec<_> = table.lines().skip(2).map(str::to_owned).collect();
+    let row = |reason: ForwardReason| format!("| `{}` | {} | {} |", reason.as_str(), reason.cause(), reason.change());
+    assert_eq!(rows, ForwardReason::ALL.map(row));
+}
+
+#[test]
+fn the_variables_of_opentelemetry_are_those_that_are_read() {
+    let page = read(CONFIGURATION);
+    let table = page
+        .split_once("<!-- otel: held to the code by tests/rules/docs.rs -->")
+        .and_then(|(_, rest)| rest.split_once("<!-- end of otel -->"));
+    let table = table.unwrap_or_else(|| panic!("{CONFIGURATION} has no table of these variables")).0;
+    let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let documented: BTreeSet<String> = table.lines().filter_map(named).collect();
+    let asked = Asked::default();
+    config::load(&Flags::new(), &asked).expect("nothing is wrong");
+    let asked = asked.0.into_inner().into_iter().filter(|name| name.starts_with("OTEL_"));
+    // Those of one signal are told of in words.
+    let of_all = |name: String| name.replace("OTLP_TRACES_", "OTLP_").replace("OTLP_METRICS_", "OTLP_");
+    assert_eq!(documented, asked.map(of_all).collect::<BTreeSet<_>>());
+}
+
+/// Both ways: what the code has and the page lacks, and what the page has and the code lacks.
+#[test]
+fn the_table_of_settings_is_the_registry() {
+    let page = read(CONFIGURATION);
+    let table = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table);
+    let found: Vec<&str> = table
+        .unwrap_or_else(|| panic!("{CONFIGURATION} has no table between the two comments"))
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .collect();
+    let wanted = settings_table();
+    let wanted: Vec<&str> = wanted.lines().collect();
+    let lacks: Vec<_> = wanted.iter().filter(|line| !found.contains(line)).collect();
+    let stale: Vec<_> = found.iter().filter(|line| !wanted.contains(line)).collect();
+    assert!(
+        found == wanted,
+        "{CONFIGURATION} is not true.\nlacks: {lacks:#?}\nstale: {stale:#?}\n\nThe whole table:\n{}",
+        wanted.join("\n")
+    );
+}
+
+#[test]
+fn every_flag_of_every_command_is_documented() {
+    let page = read(CONFIGURATION);
+    let mut missing = Vec::new();
+    for command in args::clap().get_subcommands() {
+        if !page.contains(&format!("`informerd {}", command.get_name())) {
+            missing.push(format!("informerd {}", command.get_name()));
+        }
+        for flag in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            if flag != "help" && !page.contains(&format!("`--{flag}")) {
+                missing.push(format!("informerd {} --{flag}", command.get_name()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not in {CONFIGURATION}: {missing:#?}");
+}
+
+#[test]
+fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
+    let mut flags: BTreeSet<String> =
+        ["help", "version", "release", "kubeconfig", "watch", "server-side", "retry", "retry-connrefused"]
+            .map(str::to_owned)
+            .into();
+    for command in std::iter::once(&args::clap()).chain(args::clap().get_subcommands()) {
+        flags.extend(command.get_arguments().filter_map(|argument| argument.get_long()).map(str::to_owned));
+    }
+    let mut variables: BTreeSet<String> = SETTINGS.iter().map(config::Setting::variable).collect();
+    variables.extend(OTHER_VARIABLES.iter().map(|&name| name.to_owned()));
+    let mut stale = Vec::new();
+    for page in [CONFIGURATION, "README.md"] {
+        let text = read(page);
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
+            let flag = word.strip_prefix("--").filter(|flag| flag.starts_with(|c: char| c.is_ascii_lowercase()));
+            if flag.is_some_and(|flag| !flags.contains(flag)) {
+                stale.push(format!("{page}: {word}"));
+            }
+            let complete = word.starts_with("INFORMERD_") && word.len() > "INFORMERD_".len();
+            if complete
+                && !word.starts_with("INFORMERD_SERVICE_")
+                && !word.starts_with("INFORMERD_PORT")
+                && !variables.contains(word)
+            {
+                stale.push(format!("{page}: {word}"));
+            }
+        }
+    }
+    assert!(stale.is_empty(), "there is no such flag or variable: {stale:#?}");
+}
+
+#[test]
+fn every_example_of_a_configuration_loads() {
+    let mut examples = 0;
+    for page in [CONFIGURATION, "README.md"] {
+        for (number, example) in fences(&read(page), "yaml").into_iter().enumerate() {
+            let flags = Flags::from([("config", vec![format!("{page}#{number}")])]);
+            if let Err(mistakes) = config::load(&flags, &Example(example)) {
+                panic!("an example of {page} is wrong:\n{mistakes}");
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples > 1, "no examples found");
+}
+
+#[test]
+fn every_command_line_of_an_example_parses() {
+    let mut lines = 0;
+    for page in [CONFIGURATION, "README.md"] {
+        for example in fences(&read(page), "sh") {
+            for line in example.lines() {
+                let line = line.split(" #").next().unwrap_or_default().trim();
+                let line = line.replace("cargo run --release -- ", "informerd ");
+                if !line.starts_with("informerd ") {
+                    continue;
+                }
+                // What a shell would do with quotes is not needed so far.
+                assert!(!line.contains(['\'', '"', '|', '>']), "too clever for this test: {line}");
+                if let Err(exit) = args::parse(line.split_whitespace()) {
+                    panic!("{page}: {line}\n{}", exit.text);
+                }
+                lines += 1;
+            }
+        }
+    }
+    assert!(lines > 3, "only {lines} command lines found");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    let mut links = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page is readable");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if file.is_empty() || file.contains("://") || file.starts_with("mailto:") {
+                continue;
+            }
+            links += 1;
+            if !page.parent().expect("a page lies in a directory").join(file).exists() {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links: {broken:#?}");
+    assert!(links > 3, "only {links} links found");
+}
+
+/// The two commands a newcomer is told to type.
+#[test]
+fn the_readme_promises_what_there_is() {
+    let readme = read("README.md");
+    for command in ["cargo run --release -- demo", "make test"] {
+        assert!(readme.contains(command), "{command}");
+    }
+    assert!(read("Makefile").contains("\ntest:\n"));
+    assert!(read(".ci/run").contains("make test"), "CI runs the same command");
+}
+
+#[test]
+fn the_architecture_names_every_room() {
+    let page = read("ARCHITECTURE.md");
+    let entries = fs::read_dir(root().join("src")).expect("src is readable");
+    for entry in entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()) {
+        let room = entry.file_name().expect("a name").to_string_lossy().into_owned();
+        // Beside app.rs and args.rs, their own parts.
+        if !["app", "args"].contains(&&*room) {
+            assert!(page.contains(&format!("| `{room}/` |")), "ARCHITECTURE.md does not say what {room}/ is for");
+        }
+    }
+}
+
+fn settings_table() -> String {
+    let mut table =
+        String::from("| key | flag | environment | value | default | meaning |\n|---|---|---|---|---|---|\n");
+    for setting in SETTINGS {
+        let key = if setting.in_file() { format!("`{}`", setting.key) } else { "–".to_owned() };
+        let default = if setting.default.is_empty() { "–".to_owned() } else { format!("`{}`", setting.default) };
+        let several = if matches!(setting.kind, config::Kind::Many(_)) { ", several" } else { "" };
+        table.push_str(&format!(
+            "| {key} | `--{}` | `{}` | {}{several} | {default} | {} |\n",
+            setting.flag(),
+            setting.variable(),
+            setting.form().replace('|', ", "),
+            setting.help,
+        ));
+    }
+    table
+}
+
+/// The bodies of all fenced blocks of one language.
+fn fences(page: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}\n");
+    page.split(&opening).skip(1).filter_map(|rest| rest.split("\n```").next()).map(str::to_owned).collect()
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<_> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+    let docs = fs::read_dir(root().join("docs")).expect("docs is readable");
+    pages.extend(
+        docs.map(|entry| entry.expect("an entry").path()).filter(|path| path.extension().is_some_and(|e| e == "md")),
+    );
+    pages
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

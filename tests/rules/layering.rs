@@ -1,0 +1,244 @@
+//! Holds every `crate::` and `super::` path in `src/` to the table of rooms in ARCHITECTURE.md, and every file to a
+//! length at which it can still be read.
+//!
+//! Test code may import more: files named `tests.rs`, `testing.rs` or `*_tests.rs`, directories named `tests`, and items under
+//! `#[cfg(test)]`.
+#![allow(clippy::expect_used, reason = "helpers of a test")]
+
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use scan::Source;
+
+/// May name every room.
+const EVERYTHING: &[&str] = &["*"];
+
+/// Room → what it may import: a room, or a part of one. A room may always name itself.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("main", EVERYTHING),
+    ("lib", EVERYTHING),
+    ("app", EVERYTHING),
+    ("args", EVERYTHING),
+    // The configuration hands every room its own Config type; nothing but the wiring imports it.
+    ("config", EVERYTHING),
+    ("lifecycle", &[]),
+    // What it exports is sent by tasks.
+    ("telemetry", &["lifecycle"]),
+    // What the process holds in all, and what bodies under way may.
+    ("memory", &[]),
+    ("meta", &["memory::allocated"]),
+    ("selector", &["meta", "codec"]),
+    ("codec", &["meta"]),
+    ("cache", &["memory", "meta", "selector", "codec", "lifecycle"]),
+    ("upstream", &["memory", "meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
+    ("informer", &["meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
+    ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
+    // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
+    // The selectors of a request are part of what is authorized; watches for changed rights are tasks.
+    (
+        "auth",
+        &[
+            "meta",
+            "selector",
+            "lifecycle",
+            "telemetry::trace",
+            "telemetry::lines",
+            "upstream::client",
+            "upstream::UpstreamError",
+            "upstream::RequestVerb",
+        ],
+    ),
+    // A client of the apiserver's for a few objects, and a latch; the certificates go out by a closure of the wiring.
+    ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    (
+        "passthrough",
+        &["memory", "meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"],
+    ),
+    (
+        "http",
+        &[
+            "memory",
+            "meta",
+            "codec",
+            "reads",
+            "auth",
+            "passthrough",
+            "lifecycle",
+            "telemetry::trace",
+            "telemetry::histogram",
+            "telemetry::lines",
+        ],
+    ),
+    ("workqueue", &["meta"]),
+    (
+        "grpc",
+        &["memory", "meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle", "telemetry::histogram"],
+    ),
+    // The command line as a client of a running daemon: the published API and nothing else.
+    ("client", &["grpc::pb", "lifecycle"]),
+    ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
+];
+
+/// Rooms that only the wiring may name, whatever a row above says.
+const WIRING_ONLY: &[&str] = &["app", "args", "main", "config", "admin", "client"];
+
+const LONGEST_FILE: usize = 500;
+
+#[test]
+fn rooms_import_only_what_the_table_allows() {
+    let mut violations = Vec::new();
+    let mut edges = BTreeSet::new();
+    for file in rust_files() {
+        let text = fs::read_to_string(&file).expect("a source file is readable");
+        let relative = file.strip_prefix(src()).expect("below src");
+        let source = Source::parse(relative, &text);
+        violations.extend(check(&source));
+        edges.extend(source.paths.iter().map(|path| (source.room.clone(), path.segments[0].clone())));
+    }
+    assert!(violations.is_empty(), "imports against the table of rooms:\n{}", violations.join("\n"));
+    // A scanner that sees nothing would find no violation either.
+    let own: BTreeSet<_> = edges.iter().filter(|(from, to)| from == "main" && to == "app").collect();
+    assert!(!own.is_empty(), "the scanner does not even see that main calls app");
+}
+
+#[test]
+fn the_table_names_every_room() {
+    let table: BTreeMap<_, _> = ROOMS.iter().copied().collect();
+    assert_eq!(table.len(), ROOMS.len(), "a room stands twice in the table");
+    for (room, allowed) in ROOMS {
+        for allowed in allowed.iter().filter(|allowed| **allowed != "*") {
+            let target = allowed.split("::").next().unwrap_or_default();
+            assert!(table.contains_key(target), "{room} may import {target}, which is no room");
+            assert!(!WIRING_ONLY.contains(&target), "{room} may import {target}, which only the wiring may");
+        }
+    }
+    for file in rust_files() {
+        let room = scan::room_of(file.strip_prefix(src()).expect("below src"));
+        assert!(table.contains_key(room.as_str()), "{} belongs to no room of the table", file.display());
+    }
+}
+
+/// Rooms form layers: no two may import each other, directly or around a corner.
+#[test]
+fn the_table_has_no_cycle() {
+    fn visit(room: &str, table: &BTreeMap<&str, &[&str]>, trail: &mut Vec<String>) {
+        assert!(!trail.iter().any(|seen| seen == room), "a cycle: {} -> {room}", trail.join(" -> "));
+        trail.push(room.to_owned());
+        for target in table.get(room).copied().unwrap_or_default().iter().filter(|target| **target != "*") {
+            visit(target.split("::").next().unwrap_or_default(), table, trail);
+        }
+        trail.pop();
+    }
+    let table: BTreeMap<_, _> = ROOMS.iter().copied().collect();
+    for (room, _) in ROOMS {
+        visit(room, &table, &mut Vec::new());
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    let simulated = Path::new(env!("CARGO_MANIFEST_DIR")).join("sim/src");
+    let long: Vec<_> = rust_files()
+        .into_iter()
+        .chain(rust_files_below(simulated))
+        .filter_map(|file| {
+            let lines = fs::read_to_string(&file).expect("a source file is readable").lines().count();
+            (lines > LONGEST_FILE).then(|| format!("{}: {lines} lines", file.display()))
+        })
+        .collect();
+    assert!(long.is_empty(), "longer than {LONGEST_FILE} lines, split them:\n{}", long.join("\n"));
+}
+
+#[test]
+fn finds_violations_in_a_made_up_source() {
+    let found = |path: &str, text: &str| check(&Source::parse(Path::new(path), text));
+
+    assert_eq!(found("meta/key.rs", "use crate::cache::Writer;").len(), 1);
+    assert_eq!(found("meta/key.rs", "use super::super::cache::Writer;").len(), 1);
+    assert_eq!(found("meta/mod.rs", "use super::cache::Writer;").len(), 1);
+    assert_eq!(found("meta/mod.rs", "mod a { mod b { fn f() { super::super::super::cache::x() } } }").len(), 1);
+    assert_eq!(found("meta/key.rs", "fn f() -> crate::cache::Writer { x }").len(), 1);
+    assert_eq!(found("meta/key.rs", "use crate::{meta::Gvr, cache::{Writer, WatchCache}, http};").len(), 3);
+    assert_eq!(found("meta/key.rs", "use crate::*;").len(), 1);
+    assert_eq!(found("meta/key.rs", "use crate as everything;").len(), 1);
+    assert_eq!(found("meta/key.rs", "use informerd::cache::Writer;").len(), 1);
+    assert_eq!(found("http/mod.rs", "use crate::config::Config;").len(), 1);
+    assert_eq!(found("auth/mod.rs", "use crate::upstream::{client::Upstream, reflector};").len(), 1);
+    assert_eq!(found("nowhere/mod.rs", "use crate::meta::Gvr;").len(), 1);
+    assert_eq!(found("meta/key.rs", "#[cfg(not(test))] mod x { use crate::cache::Writer; }").len(), 1);
+    assert_eq!(found("meta/key.rs", "#[cfg(test)] mod tests { use crate::http; }\nuse crate::cache::Writer;").len(), 1);
+
+    let message = &found("meta/key.rs", "\n\nuse crate::cache::Writer;")[0];
+    assert_eq!(message, "src/meta/key.rs:3: meta may not import cache::Writer");
+}
+
+#[test]
+fn finds_nothing_where_nothing_is_wrong() {
+    let found = |path: &str, text: &str| check(&Source::parse(Path::new(path), text));
+
+    assert!(found("cache/store.rs", "use crate::meta::{Gvr, Object};\nuse super::History;").is_empty());
+    assert!(found("cache/mod.rs", "pub(crate) use crate::cache::store::Store;").is_empty());
+    assert!(found("auth/mod.rs", "use crate::upstream::client::Upstream;").is_empty());
+    assert!(
+        found("meta/key.rs", "// use crate::cache::Writer;\n/* crate::http /* nested */ crate::http */").is_empty()
+    );
+    assert!(found("meta/key.rs", "const A: &str = \"crate::http\"; const B: &str = r#\"\"crate::http\"#;").is_empty());
+    assert!(found("meta/key.rs", "fn f<'a>(x: &'a str) -> char { '\"' } // \"").is_empty());
+    assert!(found("meta/key.rs", "#[cfg(test)]\nmod tests { use crate::cache::Writer; }").is_empty());
+    assert!(found("meta/key.rs", "#[cfg(test)]\nuse crate::cache::Writer;\nfn f() {}").is_empty());
+    assert!(found("meta/key_tests.rs", "use crate::cache::Writer;").is_empty());
+    assert!(found("meta/tests.rs", "use crate::cache::Writer;").is_empty());
+    assert!(found("app.rs", "use crate::{http, config};").is_empty());
+}
+
+fn check(source: &Source) -> Vec<String> {
+    let table: BTreeMap<_, _> = ROOMS.iter().copied().collect();
+    let file = Path::new("src").join(&source.file);
+    let Some(allowed) = table.get(source.room.as_str()) else {
+        return vec![format!("{}: {} is no room of the table", file.display(), source.room)];
+    };
+    source
+        .paths
+        .iter()
+        .filter(|path| !path.in_tests && path.segments[0] != source.room && !allows(allowed, &path.segments))
+        .map(|path| {
+            format!("{}:{}: {} may not import {}", file.display(), path.line, source.room, path.segments.join("::"))
+        })
+        .collect()
+}
+
+fn allows(allowed: &[&str], segments: &[String]) -> bool {
+    allowed.iter().any(|allowed| {
+        let mut parts = segments.iter();
+        *allowed == "*" || allowed.split("::").all(|part| parts.next().is_some_and(|segment| segment == part))
+    })
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn rust_files() -> Vec<PathBuf> {
+    rust_files_below(src())
+}
+
+fn rust_files_below(directory: PathBuf) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut directories = vec![directory];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).expect("src is readable") {
+            let path = entry.expect("an entry of src is readable").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    assert!(files.len() > 10, "only {} source files found", files.len());
+    files.sort();
+    files
+}

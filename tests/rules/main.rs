@@ -1,0 +1,7 @@
+//! What needs Rust alone: the rules for imports, dependencies, documentation and the gRPC API, and the bodies of the fuzz targets.
+
+mod deps;
+mod docs;
+mod fuzz;
+mod layering;
+mod proto;

@@ -1,0 +1,142 @@
+//! A disk that is full when the binary starts, and gets room while it runs, or that can only be read. The disk is a tmpfs that only
+//! the binary sees. Where the system lets nobody mount one, these tests fail.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use crate::support::client::Client;
+use crate::support::eventually;
+use informerd_sim::{self as sim, Server};
+use parking_lot::Mutex;
+use serde_json::json;
+
+const CONFIG_MAPS: &str = "/api/v1/configmaps?resourceVersion=0";
+
+/// The binary with its state and its access log on a full disk.
+struct Daemon {
+    child: Child,
+    client: Client,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap()
+}
+
+impl Daemon {
+    /// On a full disk. `log` is where the shell sends what the binary says; nothing for standard error.
+    fn start(server: &Server, directory: &Path, log: &str) -> Self {
+        Self::on(
+            server,
+            directory,
+            "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/zero > DISK/filler",
+            "DISK/access.log",
+            log,
+        )
+    }
+
+    /// `mount` makes the disk.
+    fn on(server: &Server, directory: &Path, mount: &str, access_log: &str, log: &str) -> Self {
+        let kubeconfig = directory.join("kubeconfig");
+        std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
+        let disk = directory.join("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let [http, https, admin] = [free_port(), free_port(), free_port()];
+        let script = format!(
+            "cd / && {mount} && exec {binary} run \
+             --kubeconfig {kubeconfig} --listen http://{http} --listen https://{https} --admin {admin} \
+             --state-dir {disk}/state --access-log {access_log} {log}",
+            disk = disk.display(),
+            binary = env!("CARGO_BIN_EXE_informerd"),
+            kubeconfig = kubeconfig.display(),
+            mount = mount.replace("DISK", &disk.display().to_string()),
+            access_log = access_log.replace("DISK", &disk.display().to_string()),
+            log = log.replace("DISK", &disk.display().to_string()),
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script]).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()).lines(), said.clone());
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| heard.lock().push(line)));
+        Self { child, client: Client::new(&format!("http://{http}")), said }
+    }
+
+    async fn serves(&mut self) {
+        for _ in 0..600 {
+            if let Ok(answer) = self.client.try_get(CONFIG_MAPS).await
+                && answer.status == 200
+            {
+                return;
+            }
+            assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {:#?}", self.said.lock());
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("it does not serve: {:#?}", self.said.lock());
+    }
+
+    async fn says(&self, words: &str) {
+        eventually(words, || self.said.lock().iter().any(|line| line.contains(words))).await;
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+async fn scene() -> (Server, tempfile::TempDir) {
+    let server = Server::builder().start().await.unwrap();
+    let metadata = json!({"name": "one", "namespace": "a"});
+    server.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap();
+    (server, tempfile::tempdir().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_and_reads_are_served() {
+    let (server, directory) = scene().await;
+    let mut daemon = Daemon::start(&server, directory.path(), "");
+    daemon.serves().await;
+    daemon.says("cannot be written to stateDir").await;
+    daemon.says("the log cannot be written").await;
+    daemon.says("No space left on device").await;
+    // Its disk, as it sees it.
+    let filler = format!("/proc/{}/root{}/disk/filler", daemon.child.id(), directory.path().display());
+    std::fs::remove_file(filler).unwrap();
+    daemon.serves().await;
+    daemon.says("the log is written again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_can_only_be_read_is_told_and_reads_are_served() {
+    let (server, directory) = scene().await;
+    let mount = "mount -t tmpfs tmpfs DISK && mount -o remount,ro tmpfs DISK";
+    let access_log = directory.path().join("access.log");
+    let mut daemon = Daemon::on(&server, directory.path(), mount, access_log.to_str().unwrap(), "");
+    daemon.serves().await;
+    daemon.says("cannot be written to stateDir").await;
+    daemon.says("Read-only file system").await;
+    // What is needed of the directory is in memory: HTTPS has its certificate.
+    daemon.serves().await;
+    server.faults().reset_connections();
+    daemon.serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_says_may_be_lost_on_a_full_disk() {
+    let (server, directory) = scene().await;
+    let mut daemon = Daemon::start(&server, directory.path(), "2> DISK/log");
+    for _ in 0..3 {
+        daemon.serves().await;
+    }
+    server.faults().reset_connections();
+    daemon.serves().await;
+    assert_eq!(daemon.child.try_wait().unwrap(), None);
+}

@@ -1,0 +1,217 @@
+//! Who read what, as the audit log tells it.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use informerd::grpc::pb::v1;
+use serde_json::{Value, json};
+
+use crate::access::streams::work;
+use crate::access::typed::{get, list, selection, send_as, status, status_as, watch};
+use crate::access::world::World;
+use crate::support::eventually;
+
+/// Those of the delegated listener.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The last line may be half written.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["user"]["username"] != "system:unsecured")
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_read_answered_here_is_told_of_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let world = World::start(&format!(
+        "audit: {{log: {}}}\nauthentication: {{anonymous: forward}}\nconsistentReads: {{list: upstream}}\n",
+        log.display()
+    ))
+    .await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let before = lines(&log).len();
+    let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0&labelSelector=app";
+    let headers = [("user-agent", "test"), ("audit-id", "mine")];
+    let reader = world.through(Some("reader-token"));
+    let answer = reader.request(http::Method::GET, target, &headers, "").await;
+    assert_eq!((answer.status.as_u16(), answer.headers["audit-id"].to_str().unwrap()), (200, "mine"));
+    assert_eq!(world.through(Some("nobody-token")).get(target).await.status, 403);
+    assert_eq!(world.through(Some("wrong-token")).get(target).await.status, 401);
+    // The apiserver tells of these.
+    assert_eq!(world.through(None).get(target).await.status, 403);
+    assert_eq!(reader.get("/api/v1/namespaces/a/configmaps").await.status, 200);
+    assert_eq!(reader.get("/version").await.status, 200);
+    let watch = reader.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
+    eventually("four lines", || lines(&log).len() >= before + 4).await;
+    drop((watch, reader));
+    eventually("the end of the watch is told", || lines(&log).len() >= before + 5).await;
+    let told = &lines(&log)[before..];
+    assert_eq!(told.len(), 5, "{told:#?}");
+    let first = &told[0];
+    assert_eq!((&first["auditID"], &first["requestURI"]), (&json!("mine"), &json!(target)));
+    assert_eq!((&first["verb"], &first["userAgent"]), (&json!("list"), &json!("test")));
+    assert_eq!(first["user"]["username"], "reader");
+    assert_eq!(first["sourceIPs"], json!(["127.0.0.1"]));
+    assert_eq!(first["objectRef"], json!({"resource": "configmaps", "namespace": "a", "apiVersion": "v1"}));
+    let code = |n: usize| told[n]["responseStatus"]["code"].as_u64().unwrap();
+    assert_eq!((code(0), code(1), code(2), code(3)), (200, 403, 401, 200));
+    assert_eq!((&told[1]["user"]["username"], &told[2]["user"]["username"]), (&json!("nobody"), &json!("")));
+    assert_eq!((&told[3]["stage"], &told[4]["stage"]), (&json!("ResponseStarted"), &json!("ResponseComplete")));
+    let text = std::fs::read_to_string(&log).unwrap();
+    for secret in ["reader-token", "nobody-token", "wrong-token"] {
+        assert!(!text.contains(secret));
+    }
+}
+
+/// The same of typed calls: each part of what is selected is a line.
+#[tokio::test(flavor = "multi_thread")]
+async fn typed_reads_are_told_of_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let world = World::start(&format!("audit: {{log: {}}}\n", log.display())).await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let mut told = lines(&log).len();
+    let mut next = async |what: &str, count: usize| {
+        eventually(what, || lines(&log).len() >= told + count).await;
+        let new = lines(&log)[told..].to_vec();
+        assert_eq!(new.len(), count, "{what}: {new:#?}");
+        told += count;
+        new
+    };
+    let (reader, nobody) = (world.through(Some("reader-token")), world.through(Some("nobody-token")));
+    let headers = [("user-agent", "test"), ("audit-id", "mine")];
+    let answer = send_as(&reader, "Objects/List", &headers, &list(&["a", "b"])).await;
+    assert_eq!(answer.headers()["audit-id"], "mine");
+    drop(answer);
+    let events = next("a list", 2).await;
+    for (event, namespace) in events.iter().zip(["a", "b"]) {
+        assert_eq!((&event["auditID"], &event["userAgent"]), (&json!("mine"), &json!("test")));
+        assert_eq!((&event["verb"], &event["requestURI"]), (&json!("list"), &json!("/informerd.v1.Objects/List")));
+        assert_eq!((&event["user"]["username"], &event["stage"]), (&json!("reader"), &json!("ResponseComplete")));
+        let object = json!({"resource": "configmaps", "namespace": namespace, "apiVersion": "v1"});
+        assert_eq!((&event["objectRef"], &event["responseStatus"]["code"]), (&object, &json!(200)));
+        assert_eq!(event["sourceIPs"], json!(["127.0.0.1"]));
+    }
+    for (client, name, code, decision) in
+        [(&reader, "one", 200, "allow"), (&reader, "none", 404, "allow"), (&nobody, "one", 403, "forbid")]
+    {
+        status(client, "Get", &get("a", name)).await;
+        let event = &next("a get", 1).await[0];
+        assert_eq!((&event["objectRef"]["name"], &event["responseStatus"]["code"]), (&json!(name), &json!(code)));
+        assert_eq!(event["annotations"]["authorization.k8s.io/decision"], decision);
+    }
+    status(&world.through(Some("wrong-token")), "List", &list(&["a"])).await;
+    assert_eq!(next("without a right", 1).await[0]["responseStatus"]["code"], 401);
+    let stages =
+        |events: &[Value]| events.iter().map(|event| event["stage"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let stream = send_as(&reader, "Objects/Watch", &[], &watch(&["a"])).await;
+    let began = next("a watch", 1).await;
+    assert_eq!((stages(&began), &began[0]["verb"]), (vec!["ResponseStarted".to_owned()], &json!("watch")));
+    drop(stream);
+    assert_eq!(stages(&next("its end", 1).await), ["ResponseComplete"]);
+    let add = v1::AddWatch { watch: Some(watch(&["b"])), credit: None };
+    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
+    let stream = send_as(&reader, "Objects/Sync", &[], &add).await;
+    assert_eq!(next("a watch among many", 1).await[0]["objectRef"]["namespace"], "b");
+    drop(stream);
+    next("its end", 1).await;
+    let join = v1::JoinGroup { group: "g".into(), selections: selection(&["a"]).into_iter().collect(), capacity: 1 };
+    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
+    let worker = work(&world, "reader-token", join).await.unwrap();
+    assert_eq!(next("a worker", 1).await[0]["requestURI"], "/informerd.v1.Queue/Work");
+    drop(worker);
+    next("its end", 1).await;
+    status_as(&nobody, "Cache/ListInformers", &[], &v1::ListInformersRequest {}).await;
+    let event = &next("a look at the caches", 1).await[0];
+    assert_eq!((&event["objectRef"], &event["responseStatus"]["code"]), (&Value::Null, &json!(403)));
+    // Forwarded, as over HTTP, by nobody: what is left undecided is refused here, and told.
+    let headers = [("impersonate-user", "admin")];
+    status_as(&reader, "Objects/List", &headers, &list(&["a"])).await;
+    assert_eq!(next("an impersonation", 1).await[0]["responseStatus"]["code"], 503);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_file_chooses() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, policy) = (directory.path().join("audit.log"), directory.path().join("policy.yaml"));
+    let rules = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, users: [admin, "system:unsecured"]}
+- {level: None, nonResourceURLs: ["/informerd.v1.Cache/*"]}
+- {level: None, verbs: [get], resources: [{group: "", resources: [configmaps]}]}
+- {level: None, namespaces: [b]}
+- {level: RequestResponse, verbs: [watch], omitStages: [ResponseStarted]}
+- {level: Request, userGroups: ["system:authenticated"], resources: [{group: "", resources: [configmaps]}]}
+"#;
+    std::fs::write(&policy, rules).unwrap();
+    let yaml = format!(
+        "audit: {{log: {}, policyFile: {}, maxSize: 1Mi, maxFiles: 2}}\nconsistentReads: {{get: cache, list: cache}}\n",
+        log.display(),
+        policy.display()
+    );
+    let world = World::start(&yaml).await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    assert_eq!(lines(&log).len(), 0, "what the test itself read is of nobody");
+    let (admin, reader) = (world.through(Some("admin-token")), world.through(Some("reader-token")));
+    for (client, target, told) in [
+        (&admin, "/api/v1/configmaps", false),
+        (&reader, "/api/v1/namespaces/a/configmaps/one", false),
+        (&reader, "/api/v1/namespaces/b/configmaps", false),
+        (&reader, "/api/v1/namespaces/a/pods", false),
+        (&reader, "/api/v1/namespaces/a/configmaps?labelSelector=app", true),
+        (&reader, "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1", true),
+    ] {
+        let before = lines(&log).len();
+        assert_eq!(client.get(target).await.status, 200, "{target}");
+        if told {
+            eventually(target, || lines(&log).len() > before).await;
+        }
+        // Lines are written in order: what was told of this would come before what is told of the next.
+        client.get(target).await;
+        assert!(told || lines(&log).len() == before, "{target}");
+    }
+    for event in lines(&log) {
+        assert_eq!((&event["level"], &event["stage"]), (&json!("Metadata"), &json!("ResponseComplete")), "{event}");
+        assert!(event.get("requestObject").is_none() && event.get("responseObject").is_none());
+    }
+    status_as(&reader, "Cache/ListInformers", &[], &v1::ListInformersRequest {}).await;
+    // Files are put aside, and no more of them are kept than were asked for.
+    let long = "y".repeat(30_000);
+    for _ in 0..120 {
+        assert_eq!(reader.get(&format!("/api/v1/namespaces/a/configmaps?x={long}")).await.status, 200);
+    }
+    let aside = |n: u8| directory.path().join(format!("audit.log.{n}"));
+    eventually("files are put aside", || aside(2).exists()).await;
+    assert!(!aside(3).exists());
+    for path in [log.clone(), aside(1), aside(2)] {
+        use std::os::unix::fs::PermissionsExt;
+        let file = std::fs::metadata(&path).unwrap();
+        assert!(file.len() <= 1 << 20 && file.permissions().mode() & 0o077 == 0, "{path:?}");
+    }
+    assert!(lines(&log).iter().all(|event| event["requestURI"] != "/informerd.v1.Cache/ListInformers"));
+}
+
+/// Nobody waits for a disk that takes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_holds_nobody_up() {
+    let world = World::start("audit: {log: /dev/full}\nconsistentReads: {get: cache, list: cache}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let reader = world.through(Some("reader-token"));
+    for _ in 0..50 {
+        assert_eq!(reader.get("/api/v1/configmaps").await.status, 200);
+    }
+    let dropped = || world.daemon.daemon.access.metrics().audit.dropped.load(Ordering::Relaxed);
+    eventually("they are counted", || dropped() >= 50).await;
+    assert_eq!(world.daemon.daemon.access.metrics().audit.written.load(Ordering::Relaxed), 0);
+    assert!(world.daemon.context.readiness.is_ready());
+}

@@ -1,0 +1,73 @@
+//! Authorizers besides RBAC decide by what no role says: what they say is not taken for true for long.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::access::certificates::Authority;
+use crate::access::world::World;
+use crate::support::client::Client;
+
+/// Far more than a decision of another authorizer is remembered for, and less than RBAC's or an old denial.
+const SOON: Duration = Duration::from_secs(25);
+const GOING: &str = "/api/v1/namespaces/a/configmaps/one?resourceVersion=0";
+const COMING: &str = "/api/v1/namespaces/a/configmaps/two?resourceVersion=0";
+
+fn pod(name: &str, uses: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: a}}\nspec: {{nodeName: node-n, containers: [{{name: main, image: image, envFrom: [{{configMapRef: {{name: {uses}}}}}]}}]}}\n"
+    )
+}
+
+/// The Node authorizer lets a node read what its pods use, as long as they do.
+pub async fn a_nodes_rights_come_and_go_with_its_pods() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new("nodes");
+    let bundle = directory.path().join("ca.crt");
+    std::fs::write(&bundle, &authority.pem).unwrap();
+    let yaml = "consistentReads: {get: cache, list: cache}\n";
+    let world = World::start(&format!("authentication: {{clientCa: {}}}\n{yaml}", bundle.display())).await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let (certificate, key) = authority.issue(directory.path(), "system:node:node-n", &["system:nodes"]);
+    let node = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    world.cluster.apply(&pod("going", "one")).await;
+    world.allowed(&node, GOING).await;
+    let watch = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Done";
+    let mut watch = node.watch(watch).await;
+    assert_eq!(watch.status, 200);
+    // What is decided in the first seconds of a daemon is asked for again anyway.
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(node.get(GOING).await.status, 200);
+    assert_eq!(node.get(COMING).await.status, 403);
+
+    world.cluster.apply(&pod("coming", "two")).await;
+    let now = r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}"#;
+    let json = [("content-type", "application/json")];
+    let gone = world.admin().request(Method::DELETE, "/api/v1/namespaces/a/pods/going", &json, now).await;
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    let started = Instant::now();
+    let until = async |target, status: u16| {
+        while node.get(target).await.status != status {
+            assert!(started.elapsed() < SOON, "{target}: not {status} in {SOON:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        started.elapsed()
+    };
+    let ended = async {
+        loop {
+            let event = watch.next().await.unwrap().expect("an error comes before the end");
+            if event["type"] == "ERROR" {
+                assert_eq!(event["object"]["code"], json!(403));
+                return started.elapsed();
+            }
+        }
+    };
+    let (refused, allowed, ended) = tokio::join!(until(GOING, 403), until(COMING, 200), ended);
+    eprintln!(
+        "pods of a node: refused after {refused:.1?}, allowed after {allowed:.1?}, watch ended after {ended:.1?}"
+    );
+    assert!(ended < SOON, "{ended:?}");
+}

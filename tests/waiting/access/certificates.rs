@@ -1,0 +1,267 @@
+//! Clients with certificates: the user is the common name, and what cannot be answered here is refused.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SigningKey};
+
+use crate::access::world::World;
+use crate::cluster::Cluster;
+use crate::support::client::Client;
+use crate::support::eventually;
+
+pub struct Authority {
+    key: KeyPair,
+    params: CertificateParams,
+    pub pem: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { key, params, pem }
+    }
+
+    /// The files of a certificate and its key.
+    pub fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        // A name of each kind is all that the library writes: the second organization is made of a unit.
+        for (group, kind) in groups.iter().zip([DnType::OrganizationName, DnType::OrganizationalUnitName]) {
+            params.distinguished_name.push(kind, *group);
+        }
+        let key = KeyPair::generate().unwrap();
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let certificate = self.without_units(certificate.der());
+        let (file, key_file) = (directory.join(format!("{user}.crt")), directory.join(format!("{user}.key")));
+        let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+        std::fs::write(&file, format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        (file, key_file)
+    }
+
+    /// The certificate with organizations for organizational units, signed anew.
+    fn without_units(&self, der: &[u8]) -> Vec<u8> {
+        let end = |at: usize| match der[at + 1] {
+            0x82 => at + 4 + usize::from(u16::from_be_bytes([der[at + 2], der[at + 3]])),
+            0x81 => at + 3 + usize::from(der[at + 2]),
+            short => at + 2 + usize::from(short),
+        };
+        assert_eq!(der[1], 0x82, "two bytes of length");
+        let (mut to_be_signed, algorithm) = (der[4..end(4)].to_vec(), &der[end(4)..end(end(4))]);
+        for at in 0..to_be_signed.len() - 5 {
+            if to_be_signed[at..at + 5] == [6, 3, 0x55, 4, 11] {
+                to_be_signed[at + 4] = 10;
+            }
+        }
+        let signature = self.key.sign(&to_be_signed).unwrap();
+        let length = u8::try_from(signature.len() + 1).unwrap();
+        assert!(length < 0x80);
+        let content = [&to_be_signed, algorithm, &[3, length, 0], &signature].concat();
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[0x30, 0x82], &length[..], &content].concat()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_ca_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new("ours"), Authority::new("other"));
+    let bundle = directory.path().join("ca.crt");
+    std::fs::write(&bundle, &authority.pem).unwrap();
+    let world = World::start(&format!(
+        "authentication: {{clientCa: {}, ttl: 1s}}\nconsistentReads: {{get: cache, list: cache}}\n",
+        bundle.display()
+    ))
+    .await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let client = |(certificate, key): (PathBuf, PathBuf), token: Option<&str>| {
+        Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, token)
+    };
+    let (reader, direct) = (authority.issue(directory.path(), "reader", &[]), world.direct(Some("reader-token")));
+    let through = client(reader.clone(), None);
+    for target in [
+        "/api/v1/configmaps?resourceVersion=0",
+        "/api/v1/namespaces/a/pods/one?resourceVersion=0",
+        "/apis/apps/v1/deployments?resourceVersion=0",
+        "/api/v1/namespaces/a/secrets/s?resourceVersion=0",
+    ] {
+        let (ours, theirs) = (through.get(target).await, direct.get(target).await);
+        assert_eq!(ours.status, theirs.status, "{target}");
+        if ours.status == 403 {
+            assert_eq!(ours.text(), theirs.text(), "{target}");
+        }
+    }
+    // Its groups count: the binding of this one is a group's.
+    world
+        .cluster
+        .kubectl_ok(["create", "rolebinding", "team", "--namespace=a", "--clusterrole=wide", "--group=team"])
+        .await;
+    let member = client(authority.issue(directory.path(), "somebody", &["team"]), None);
+    world.allowed(&member, "/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+    assert_eq!(member.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+
+    // All of them, as the apiserver reads them.
+    world
+        .cluster
+        .kubectl_ok(["create", "rolebinding", "crew", "--namespace=b", "--clusterrole=wide", "--group=crew"])
+        .await;
+    let member = client(authority.issue(directory.path(), "another", &["team", "crew"]), None);
+    for namespace in ["a", "b"] {
+        world.allowed(&member, &format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0")).await;
+    }
+
+    // Nothing is forwarded: neither in our name, nor in that of a token which is somebody else's.
+    for client in [&through, &client(reader.clone(), Some("admin-token"))] {
+        for (method, target) in [
+            (Method::GET, "/version"),
+            (Method::GET, "/api/v1/namespaces/a/pods/one/log"),
+            (Method::POST, "/api/v1/namespaces/a/configmaps"),
+            (Method::GET, "/api/v1/configmaps?limit=x"),
+        ] {
+            let answer = client.request(method, target, &[], "").await;
+            assert_eq!(answer.status, 403, "{target}");
+            assert!(answer.text().contains("a client certificate ends here"), "{}", answer.text());
+        }
+        let answer = client.request(Method::GET, "/api/v1/configmaps", &[("impersonate-user", "admin")], "").await;
+        assert_eq!(answer.status, 403);
+    }
+    // Of another authority it is worth nothing, and a token beside it decides.
+    let foreign = other.issue(directory.path(), "admin", &["system:masters"]);
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let answer = client(foreign.clone(), None).get(target).await;
+    assert_eq!((answer.status.as_u16(), answer.json()["message"].as_str()), (401, Some("Unauthorized")));
+    assert_eq!(client(foreign.clone(), Some("nobody-token")).get(target).await.status, 403);
+    assert_eq!(client(foreign.clone(), Some("reader-token")).get(target).await.status, 200);
+    assert_eq!(world.through(None).get(target).await.status, 401);
+
+    // Another bundle counts for connections that are open.
+    let mut watch = through.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
+    assert_eq!(watch.status, 200);
+    std::fs::write(&bundle, &other.pem).unwrap();
+    let status = loop {
+        let event = watch.next().await.unwrap().expect("an error before the end");
+        if event["type"] == "ERROR" {
+            break event["object"].clone();
+        }
+    };
+    assert_eq!(status["code"], 401, "{status}");
+    assert_eq!(through.get(target).await.status, 401);
+    assert_eq!(client(foreign, None).get(target).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_clusters_ca() {
+    let world = World::start("authentication: {clientCa: cluster}\n").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let Cluster { info, .. } = &world.cluster;
+    let of = |base: &str, ca: &Path| Client::tls_certificate(base, ca, &info.client_cert, &info.client_key, None);
+    let (through, direct) = (of(&world.daemon.url, &world.ca), of(&info.server, &info.ca));
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let before = world.served();
+    // The bundle is read when the apiserver is there.
+    let mut status = 0;
+    for _ in 0..600 {
+        status = through.get(target).await.status.as_u16();
+        if status != 503 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!((status, direct.get(target).await.status.as_u16()), (200, 200));
+    eventually("it is served from the cache", || world.served() > before).await;
+
+    // Nobody else can show its certificate. So what must be the newest is proved here, where others are forwarded.
+    for target in [
+        "/api/v1/configmaps",
+        "/api/v1/namespaces/a/configmaps/one",
+        "/api/v1/namespaces/a/configmaps?limit=1",
+        "/api/v1/namespaces/b/pods",
+    ] {
+        let before = world.served();
+        let (ours, theirs) = (through.get(target).await, direct.get(target).await);
+        assert_eq!((ours.status.as_u16(), theirs.status.as_u16()), (200, 200), "{target}: {}", ours.text());
+        assert_eq!(ours.json()["items"], theirs.json()["items"], "{target}");
+        assert!(world.served() > before, "{target}");
+    }
+    let body = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"new"}}"#;
+    for n in 0..10 {
+        let body = body.replace("new", &format!("new-{n}"));
+        let json = [("content-type", "application/json")];
+        let made = direct.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, &body).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        assert_eq!(
+            through.get(&format!("/api/v1/namespaces/a/configmaps/new-{n}")).await.status,
+            200,
+            "it is the newest"
+        );
+    }
+    let initial = "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
+    assert_eq!(through.watch(&format!("/api/v1/configmaps?{initial}")).await.status, 200);
+}
+
+/// As another library reads it: from when and until when the first certificate of a file is valid.
+fn validity(path: &Path) -> [f64; 2] {
+    let script = "import ssl, sys\nc = ssl._ssl._test_decode_cert(sys.argv[1])\n\
+                  print(*(ssl.cert_time_to_seconds(c[k]) for k in ('notBefore', 'notAfter')))";
+    let output = std::process::Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let times: Vec<f64> = text.split_whitespace().map(|time| time.parse().unwrap()).collect();
+    times.try_into().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_until_when_certificates_are_valid_and_what_was_decided() {
+    let cluster = Cluster::start().await;
+    let source = informerd::upstream::client::ConfigSource::kubeconfig(&cluster.info.kubeconfigs.admin_cert);
+    let world = World::between(cluster, source, "").await;
+    world.settled().await;
+    let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
+    let number = async |series: &str| -> f64 {
+        let text = admin.get("/metrics").await.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no {series} in {text}")).parse().unwrap()
+    };
+    let known = async |certificate: &str| {
+        let of =
+            |what: &str| format!("informerd_certificate_{what}_timestamp_seconds{{certificate=\"{certificate}\"}}");
+        [number(&of("not_before")).await, number(&of("expiration")).await]
+    };
+    assert_eq!(known("client").await, validity(&world.cluster.info.client_cert));
+    assert_eq!(known("apiserver_ca").await, validity(&world.cluster.info.ca));
+    assert_eq!(known("serving_ca").await, validity(&world.ca));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let [from, until] = known("serving").await;
+    assert!(from < now && (89.0..92.0).contains(&((until - now) / 86_400.0)), "{from} {until}");
+
+    // Rights: what is decided, and what the decisions cost.
+    let counts = async || {
+        let mut all = Vec::new();
+        for name in ["allowed", "denied", "unauthenticated", "token_reviews", "access_reviews", "review_seconds"] {
+            all.push(number(&format!("informerd_auth_{name}_total")).await);
+        }
+        all
+    };
+    let before = counts().await;
+    let (reader, nobody) = (world.through(Some("reader-token")), world.through(Some("nobody-token")));
+    for _ in 0..3 {
+        assert_eq!(reader.get("/api/v1/configmaps?resourceVersion=0").await.status, 200);
+        assert_eq!(nobody.get("/api/v1/configmaps?resourceVersion=0").await.status, 403);
+    }
+    assert_eq!(world.through(Some("no-token")).get("/api/v1/configmaps?resourceVersion=0").await.status, 401);
+    let after = counts().await;
+    let more: Vec<_> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    // Three tokens and two rights were asked about; what is remembered costs nothing.
+    assert_eq!(more[..5], [3.0, 3.0, 1.0, 3.0, 2.0]);
+    assert!(more[5] > 0.0 && more[5] < 60.0, "{more:?}");
+}

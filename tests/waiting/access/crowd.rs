@@ -1,0 +1,104 @@
+//! A thousand identities at once: reviews are few at a time, and as many as there are questions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use http::Method;
+use informerd::lifecycle;
+use tokio::time::Instant;
+
+use crate::access::faulty::Faulty;
+use crate::access::world::World;
+use crate::cluster::Cluster;
+use crate::support::client::Client;
+
+const CROWD: usize = 1000;
+const TARGET: &str = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
+
+async fn all(clients: &Arc<Vec<Client>>, target: &'static str) -> std::time::Duration {
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..clients.len())
+        .map(|n| {
+            let clients = clients.clone();
+            lifecycle::spawn("one", async move {
+                let answer = clients[n].get(target).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    started.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_identities() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let yaml = "consistentReads: {get: cache, list: cache}\nauthentication: {ttl: 10m}\n";
+    let world = World::between(cluster, faulty.source.clone(), yaml).await;
+    world
+        .cluster
+        .kubectl_ok(["create", "clusterrolebinding", "crowd", "--clusterrole=wide", "--group=system:serviceaccounts:a"])
+        .await;
+    let admin = world.admin();
+    let json = [("content-type", "application/json")];
+    let tokens: Vec<String> = stream::iter(0..CROWD)
+        .map(|n| {
+            let admin = admin.clone();
+            async move {
+                let body =
+                    format!(r#"{{"kind":"ServiceAccount","apiVersion":"v1","metadata":{{"name":"crowd-{n}"}}}}"#);
+                let path = "/api/v1/namespaces/a/serviceaccounts";
+                assert_eq!(admin.request(Method::POST, path, &json, &body).await.status, 201);
+                let path = format!("{path}/crowd-{n}/token");
+                let body = r#"{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{}}"#;
+                let answer = admin.request(Method::POST, &path, &json, body).await.json();
+                answer["status"]["token"].as_str().unwrap().to_owned()
+            }
+        })
+        .buffer_unordered(20)
+        .collect()
+        .await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let one = world.through(None);
+    one.get("/version").await;
+    let clients = Arc::new(tokens.iter().map(|token| one.with_token(token)).collect::<Vec<_>>());
+    let metrics = world.daemon.daemon.access.metrics().clone();
+    let (before, served) = (faulty.seen(), world.served());
+
+    let took = all(&clients, TARGET).await;
+    let seen = faulty.seen();
+    let (tokens, accesses) = (seen.0 - before.0, seen.1 - before.1);
+    eprintln!("{CROWD} identities at once: {took:?}, {tokens} + {accesses} reviews, {} at a time", faulty.peak());
+    assert_eq!((tokens, accesses), (CROWD, CROWD), "each is asked about once");
+    assert!(faulty.peak() <= 32, "{} at a time", faulty.peak());
+    assert_eq!(metrics.reviews_peak.load(Ordering::Relaxed), 32, "the bound was reached, and kept");
+    assert_eq!(metrics.review_overflows.load(Ordering::Relaxed), 0);
+
+    // All is remembered. Where rights settle meanwhile, each is asked about once more: the times between grow.
+    let mut rounds = 1;
+    loop {
+        let before = faulty.seen();
+        let took = all(&clients, TARGET).await;
+        rounds += 1;
+        eprintln!("and again: {took:?}");
+        assert_eq!(world.served() - served, rounds * CROWD as u64);
+        let asked = (faulty.seen().0 - before.0, faulty.seen().1 - before.1);
+        if asked == (0, 0) {
+            break;
+        }
+        assert!(asked.0 == 0 && asked.1 <= CROWD && rounds < 6, "{asked:?} in round {rounds}");
+    }
+
+    // One identity that asks a thousand things at once that are one.
+    let before = faulty.seen();
+    let same = Arc::new(vec![world.through(Some("reader-token")); CROWD]);
+    all(&same, TARGET).await;
+    let asked = (faulty.seen().0 - before.0, faulty.seen().1 - before.1);
+    assert!(asked.0 == 1 && asked.1 <= 2, "equal questions are asked once: {asked:?}");
+}

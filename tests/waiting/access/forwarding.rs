@@ -1,0 +1,210 @@
+//! What is forwarded from a delegated listener goes with the client's own credentials, and no trick makes it otherwise.
+
+use std::time::Duration;
+
+use http::Method;
+use tokio::io::AsyncWriteExt;
+
+use crate::access::wire::{codes, connect, raw};
+use crate::access::world::World;
+use crate::support::client::Answer;
+
+fn same(what: &str, direct: &Answer, through: &Answer) {
+    assert_eq!(direct.status, through.status, "{what}: {} {}", direct.text(), through.text());
+    assert_eq!(direct.text(), through.text(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_clients_own_credentials_only() {
+    let world =
+        World::start("authentication: {anonymous: forward}\nconsistentReads: {get: cache, list: cache}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let json = [("content-type", "application/json")];
+    let body = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"no"}}"#;
+    for token in [None, Some("nobody-token"), Some("reader-token"), Some("wrong-token")] {
+        let (direct, through) = (world.direct(token), world.through(token));
+        // Who may not write may not write through us, though the daemon itself may everything.
+        let path = "/api/v1/namespaces/a/configmaps";
+        let ours = through.request(Method::POST, path, &json, body).await;
+        assert!(matches!(ours.status.as_u16(), 401 | 403), "{token:?}: {}", ours.status);
+        same("a write", &direct.request(Method::POST, path, &json, body).await, &ours);
+        for path in ["/api/v1/namespaces/a/pods/one/log", "/api/v1/secrets", "/logs/x"] {
+            same(path, &direct.get(path).await, &through.get(path).await);
+        }
+        // Headers by which a proxy in front of an apiserver vouches for others say nothing.
+        let vouched = [("x-remote-user", "admin"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")];
+        for path in [target, "/api/v1/secrets"] {
+            let ours = through.request(Method::GET, path, &vouched, "").await;
+            same(path, &direct.get(path).await, &ours);
+        }
+        for who in ["admin", "reader", "system:serviceaccount:a:wide"] {
+            for more in [("impersonate-group", "system:masters"), ("impersonate-extra-x", "y")] {
+                let headers = [("impersonate-user", who), more];
+                let ours = through.request(Method::GET, target, &headers, "").await;
+                assert_ne!(ours.status, 200, "{token:?} as {who}");
+                same(who, &direct.request(Method::GET, target, &headers, "").await, &ours);
+            }
+        }
+    }
+    // Who may impersonate is whom it says it is, and never itself.
+    let (direct, through) = (world.direct(Some("admin-token")), world.through(Some("admin-token")));
+    let before = world.served();
+    for who in ["nobody", "reader"] {
+        let headers = [("impersonate-user", who)];
+        let ours = through.request(Method::GET, "/api/v1/pods", &headers, "").await;
+        let theirs = direct.request(Method::GET, "/api/v1/pods", &headers, "").await;
+        assert_eq!(ours.status, theirs.status, "{who}");
+        assert_eq!(ours.status.as_u16(), if who == "nobody" { 403 } else { 200 });
+    }
+    assert_eq!(world.served(), before + 1, "what the impersonated user may read is served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_request_looks_like() {
+    let world = World::start("consistentReads: {get: cache, list: cache}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let path = "/api/v1/configmaps?resourceVersion=0";
+    let (admin, nobody) = ("Authorization: Bearer admin-token\r\n", "Authorization: Bearer nobody-token\r\n");
+    let host = "Host: localhost\r\n";
+    let close = "Connection: close\r\n";
+    for (what, request, wanted) in [
+        ("plain", format!("GET {path} HTTP/1.1\r\n{host}{admin}{close}\r\n"), &["200"][..]),
+        (
+            "lower case",
+            format!("GET {path} HTTP/1.1\r\n{host}authorization: bearer admin-token\r\n{close}\r\n"),
+            &["200"],
+        ),
+        ("nobody", format!("GET {path} HTTP/1.1\r\n{host}{nobody}{close}\r\n"), &["403"]),
+        ("two lines, nobody first", format!("GET {path} HTTP/1.1\r\n{host}{nobody}{admin}{close}\r\n"), &["403"]),
+        ("no scheme", format!("GET {path} HTTP/1.1\r\n{host}Authorization: admin-token\r\n{close}\r\n"), &["401"]),
+        (
+            "basic",
+            format!("GET {path} HTTP/1.1\r\n{host}Authorization: Basic YWRtaW46YWRtaW4=\r\n{close}\r\n"),
+            &["401"],
+        ),
+        (
+            "two blanks",
+            format!("GET {path} HTTP/1.1\r\n{host}Authorization: Bearer  admin-token\r\n{close}\r\n"),
+            &["401"],
+        ),
+        ("a foreign host", format!("GET {path} HTTP/1.1\r\nHost: other.example.com\r\n{admin}{close}\r\n"), &["200"]),
+        ("a foreign host, nobody", format!("GET {path} HTTP/1.1\r\nHost: kubernetes\r\n{nobody}{close}\r\n"), &["403"]),
+        (
+            "a foreign origin",
+            format!("GET {path} HTTP/1.1\r\n{host}Origin: https://evil.example.com\r\n{admin}{close}\r\n"),
+            &["403"],
+        ),
+        ("two hosts", format!("GET {path} HTTP/1.1\r\n{host}Host: other\r\n{admin}{close}\r\n"), &["400"]),
+        ("an absolute target", format!("GET https://localhost{path} HTTP/1.1\r\n{host}{nobody}{close}\r\n"), &["403"]),
+        (
+            "a dropped header",
+            format!("GET {path} HTTP/1.1\r\n{host}{admin}Connection: close, authorization\r\n\r\n"),
+            &["200"],
+        ),
+    ] {
+        let answers = raw(&world, &request).await;
+        assert_eq!(codes(&answers), wanted, "{what}: {answers}");
+    }
+    // A second request hidden in the first one's body is a body, or the connection ends: it is never answered as
+    // anything the apiserver would not see. The hidden one would be allowed.
+    let hidden = format!("GET {path} HTTP/1.1\r\n{host}{admin}{close}\r\n");
+    let length = hidden.len();
+    for (what, head) in [
+        ("both lengths", format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n")),
+        ("both lengths, the other way", format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n")),
+        ("two lengths", format!("Content-Length: 0\r\nContent-Length: {length}\r\n")),
+        ("a list of lengths", format!("Content-Length: 0, {length}\r\n")),
+        ("a signed length", format!("Content-Length: +{length}\r\n")),
+        ("an unknown coding", "Transfer-Encoding: chunked, identity\r\n".to_owned()),
+        ("a coding with a blank", "Transfer-Encoding : chunked\r\n".to_owned()),
+        ("a tab for a coding", "Transfer-Encoding:\x0bchunked\r\n".to_owned()),
+    ] {
+        let request = format!("POST /api/v1/namespaces/a/configmaps HTTP/1.1\r\n{host}{nobody}{head}\r\n{hidden}");
+        let answers = raw(&world, &request).await;
+        assert!(!codes(&answers).contains(&"200"), "{what}: {answers}");
+        assert!(!answers.contains("ConfigMapList"), "{what}: {answers}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_over_a_websocket_asks_who_may() {
+    let world = World::start("").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let ask = |headers: &str| {
+        format!(
+            "GET /api/v1/configmaps?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+        )
+    };
+    for (headers, code) in [
+        ("Authorization: Bearer reader-token\r\n", "101"),
+        ("Authorization: Bearer nobody-token\r\n", "403"),
+        ("Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cmVhZGVyLXRva2Vu, v4\r\n", "101"),
+        ("Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.bm9ib2R5LXRva2Vu, v4\r\n", "403"),
+        ("", "401"),
+    ] {
+        let origin = "Origin: https://localhost\r\n";
+        let request = if code == "101" {
+            ask(&format!("{headers}{origin}"))
+        } else {
+            ask(&format!("{headers}{origin}")).replace("Connection: Upgrade", "Connection: Upgrade, close")
+        };
+        let answer = raw(&world, &request).await;
+        assert_eq!(codes(&answer), [code], "{headers}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_for_others_are_refused() {
+    let world = World::start("authentication: {audiences: [informerd]}\nconsistentReads: {list: cache}\n").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let target = "/api/v1/configmaps?resourceVersion=0";
+    let ours = world.token("wide", &["--audience", "informerd"]).await;
+    let apiservers = world.token("wide", &[]).await;
+    assert_eq!(world.through(Some(&ours)).get(target).await.status, 200);
+    assert_eq!(world.through(Some(&apiservers)).get(target).await.status, 401);
+    assert_eq!(world.through(Some(&ours)).get("/version").await.status, 401, "the apiserver's own word");
+}
+
+/// Writes whose clients break off before they are complete.
+async fn broken_off(world: &World, token: &str) {
+    for _ in 0..3 {
+        let mut stream = connect(&world.daemon.url, &world.ca).await;
+        let head = format!(
+            "POST /api/v1/namespaces/a/configmaps HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let open = || world.daemon.daemon.http.connections_open.get();
+    let trusted = 1;
+    crate::support::eventually("they are gone", || open() <= trusted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_of_somebody_unknown_that_breaks_off_changes_nothing_for_readers() {
+    let world = World::start("explainHeader: true\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let reader = world.trusting();
+    let plan = async || {
+        let answer = reader.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
+        answer.headers["x-informerd-plan"].to_str().unwrap().split(';').next().unwrap().to_owned()
+    };
+    assert_eq!(plan().await, "served");
+    for _ in 0..3 {
+        broken_off(&world, "x").await;
+        assert_eq!(plan().await, "served");
+    }
+    // That of a client whose token is accepted may have happened: readers wait for the proof that they have it.
+    let mut plans = Vec::new();
+    while !plans.contains(&"waited".to_owned()) {
+        assert!(plans.len() < 10, "{plans:?}");
+        broken_off(&world, "admin-token").await;
+        plans.push(plan().await);
+    }
+}

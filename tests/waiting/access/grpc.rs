@@ -1,0 +1,191 @@
+//! The typed calls by the same rights as HTTP: who may list over there may list here, and a stream ends with its right.
+
+use http_body_util::BodyExt;
+use informerd::grpc::pb::v1;
+use tokio::time::Instant;
+
+use crate::access::typed::{
+    PERMISSION_DENIED, UNAUTHENTICATED, begun, get, list, selection, send, status, status_as, trailers, watch,
+};
+use crate::access::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_same_rights() {
+    let world = World::start("").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let by = async |account: &str| world.through(Some(&world.token(account, &[]).await));
+    let (space, names, lister) = (by("space").await, by("names").await, by("lister").await);
+    let nobody = by("nothing").await;
+
+    for (what, client, name, wanted) in [
+        ("space", &space, ("a", "one"), "0"),
+        ("space", &space, ("b", "one"), PERMISSION_DENIED),
+        ("names", &names, ("a", "one"), "0"),
+        ("names", &names, ("a", "two"), PERMISSION_DENIED),
+        ("lister", &lister, ("b", "one"), PERMISSION_DENIED),
+        ("nobody", &nobody, ("a", "one"), PERMISSION_DENIED),
+        // Whether there is such an object is not told either.
+        ("nobody", &nobody, ("a", "none"), PERMISSION_DENIED),
+    ] {
+        let (code, body) = status(client, "Get", &get(name.0, name.1)).await;
+        assert_eq!((&*code, body.is_empty()), (wanted, wanted != "0"), "get: {what} {name:?}");
+    }
+    for (what, client, namespaces, wanted) in [
+        ("space", &space, &["a"][..], "0"),
+        ("space", &space, &["b"], PERMISSION_DENIED),
+        ("space", &space, &[""], PERMISSION_DENIED),
+        ("space", &space, &[], PERMISSION_DENIED),
+        // Every part of a union is asked about.
+        ("space", &space, &["a", "b"], PERMISSION_DENIED),
+        ("lister", &lister, &["b"], "0"),
+        ("names", &names, &["a"], PERMISSION_DENIED),
+        ("nobody", &nobody, &["a"], PERMISSION_DENIED),
+    ] {
+        let (code, body) = status(client, "List", &list(namespaces)).await;
+        assert_eq!((&*code, body.is_empty()), (wanted, wanted != "0"), "list: {what} {namespaces:?}");
+        if wanted != "0" || what == "lister" {
+            let (code, body) = status(client, "Watch", &watch(namespaces)).await;
+            assert_eq!((&*code, body.is_empty()), (PERMISSION_DENIED, true), "watch: {what} {namespaces:?}");
+        }
+    }
+    // A namespace lies in itself, the collection of namespaces in none of them.
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: own, namespace: a}, rules: [{apiGroups: [''], resources: [namespaces], verbs: [get, list, watch]}]}";
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: own, namespace: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: own}, subjects: [{kind: ServiceAccount, name: nothing, namespace: a}]}";
+    world.cluster.apply(&format!("{role}\n---\n{binding}\n")).await;
+    world.allowed(&nobody, "/api/v1/namespaces/a").await;
+    let resource = Some(v1::Resource { resource: "namespaces".into(), ..crate::access::typed::config_maps().unwrap() });
+    let get_own = v1::GetRequest { resource: resource.clone(), name: "a".into(), ..Default::default() };
+    assert_eq!(status(&nobody, "Get", &get_own).await.0, "0");
+    let filters = vec![v1::Filter { names: vec!["a".into()], ..Default::default() }];
+    let own = Some(v1::Selection { resource, filters, ..Default::default() });
+    for (call, target) in [("List", ""), ("Watch", "watch=1&")] {
+        let target = format!("/api/v1/namespaces?{target}fieldSelector=metadata.name%3Da");
+        assert_eq!(nobody.get(&target).await.status, 403, "{target}");
+        let code = match call {
+            "List" => begun(&nobody, call, &v1::ListRequest { selection: own.clone(), ..Default::default() }).await,
+            _ => begun(&nobody, call, &v1::WatchRequest { selection: own.clone(), ..Default::default() }).await,
+        };
+        assert_eq!(code, PERMISSION_DENIED, "{call}");
+    }
+    for client in [world.through(None), world.through(Some("wrong-token"))] {
+        assert_eq!(status(&client, "Get", &get("a", "one")).await.0, UNAUTHENTICATED);
+        assert_eq!(status(&client, "List", &list(&["a"])).await.0, UNAUTHENTICATED);
+        assert_eq!(status(&client, "Watch", &watch(&["a"])).await.0, UNAUTHENTICATED);
+        // A stream of many watches is refused as a whole, before any of its requests is read.
+        let add = v1::AddWatch { watch: Some(watch(&["a"])), ..v1::AddWatch::default() };
+        let action = Some(v1::sync_request::Action::Add(add));
+        let (code, body) = status(&client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await;
+        assert_eq!((&*code, body.is_empty()), (UNAUTHENTICATED, true));
+    }
+
+    // A right that goes ends the stream that was opened by it.
+    let mut stream = send(&space, "Watch", &watch(&["a"])).await.into_body();
+    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    let started = Instant::now();
+    world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space").await;
+    let trailers = trailers(&mut stream).await;
+    eprintln!("revoked by role binding: the gRPC stream ended after {:?}", started.elapsed());
+    assert_eq!(trailers["grpc-status"], PERMISSION_DENIED);
+    assert_eq!(status(&space, "Watch", &watch(&["a"])).await.0, PERMISSION_DENIED);
+}
+
+/// What a call says of itself counts no more than over HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_vouches_for_nobody() {
+    let world = World::start("authentication: {anonymous: forward}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let vouched = [("x-remote-user", "admin"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")];
+    for (token, wanted) in
+        [(None, UNAUTHENTICATED), (Some("nobody-token"), PERMISSION_DENIED), (Some("wrong-token"), UNAUTHENTICATED)]
+    {
+        let client = world.through(token);
+        let (code, body) = status_as(&client, "Objects/List", &vouched, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), (wanted, true), "{token:?}");
+    }
+    // Only the apiserver can say for whom these may be, and nothing is forwarded from here.
+    let admin = world.through(Some("admin-token"));
+    for headers in [
+        &[("impersonate-user", "admin")][..],
+        &[("impersonate-group", "system:masters")],
+        &[("impersonate-uid", "1")],
+        &[("impersonate-extra-x", "y")],
+        &[("authorization", "Bearer reader-token")],
+    ] {
+        let (code, body) = status_as(&admin, "Objects/List", headers, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?}");
+    }
+    // Nor is anybody told, who may not ask for it, which caches there are.
+    for (call, wanted) in [("ListInformers", "0"), ("Freshness", "0"), ("WatchInformers", "0")] {
+        let path = format!("Cache/{call}");
+        let resource = crate::access::typed::config_maps();
+        let ask = async |token| {
+            let client = world.through(token);
+            match call {
+                "Freshness" => {
+                    status_as(&client, &path, &[], &v1::FreshnessRequest { resource: resource.clone() }).await.0
+                }
+                "ListInformers" => status_as(&client, &path, &[], &v1::ListInformersRequest {}).await.0,
+                _ => {
+                    let request = v1::WatchInformersRequest::default();
+                    let (head, mut body) =
+                        crate::access::typed::send_as(&client, &path, &[], &request).await.into_parts();
+                    match head.headers.get("grpc-status") {
+                        Some(status) => status.to_str().unwrap().to_owned(),
+                        None => match body.frame().await.unwrap().unwrap().into_trailers() {
+                            Ok(trailers) => trailers["grpc-status"].to_str().unwrap().to_owned(),
+                            Err(_) => "0".to_owned(),
+                        },
+                    }
+                }
+            }
+        };
+        assert_eq!(ask(Some("admin-token")).await, wanted, "{call}");
+        assert_eq!(ask(Some("reader-token")).await, PERMISSION_DENIED, "{call}");
+        assert_eq!(ask(Some("wrong-token")).await, UNAUTHENTICATED, "{call}");
+        assert_eq!(ask(None).await, UNAUTHENTICATED, "{call}");
+    }
+    // A stream of it ends with the right, too.
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: looks}, rules: [{nonResourceURLs: [/informerd.v1.Cache/*], verbs: [get]}]}";
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: looks}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: looks}, subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]}";
+    world.cluster.apply(&format!("{role}\n---\n{binding}\n")).await;
+    let reader = world.through(Some("reader-token"));
+    let mut stream = loop {
+        let request = v1::WatchInformersRequest::default();
+        let answer = crate::access::typed::send_as(&reader, "Cache/WatchInformers", &[], &request).await;
+        if !answer.headers().contains_key("grpc-status") {
+            break answer.into_body();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/looks").await;
+    assert_eq!(trailers(&mut stream).await["grpc-status"], PERMISSION_DENIED);
+}
+
+/// Two users may call their groups alike: neither takes the other's keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_workers_are_their_users() {
+    let world = World::start("").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let join = |selection| v1::WorkRequest {
+        action: Some(v1::work_request::Action::Join(v1::JoinGroup {
+            group: "g".into(),
+            selections: vec![selection],
+            capacity: 1,
+        })),
+    };
+    let mut workers = Vec::new();
+    for (token, namespaces) in [("admin-token", &["a"][..]), ("reader-token", &["b"]), ("nobody-token", &["a"])] {
+        let joined = crate::access::streams::work(&world, token, join(selection(namespaces).unwrap())).await;
+        match token {
+            "nobody-token" => assert_eq!(joined.err().map(|status| status.code()), Some(tonic::Code::PermissionDenied)),
+            // Another selection by the same name: it is another group.
+            _ => workers.push(joined.unwrap()),
+        }
+    }
+    let same = crate::access::streams::work(&world, "admin-token", join(selection(&["b"]).unwrap())).await;
+    assert_eq!(same.err().map(|status| status.code()), Some(tonic::Code::FailedPrecondition));
+    assert_eq!(begun(&world.through(Some("reader-token")), "Watch", &watch(&["a"])).await, "0");
+}

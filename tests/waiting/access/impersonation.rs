@@ -1,0 +1,318 @@
+//! Who reads as somebody else: by the same rights as at the apiserver, and as long as all of them last.
+
+use std::path::Path;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::access::smuggling::direct as direct_raw;
+use crate::access::wire::{codes, raw};
+use crate::access::world::World;
+use crate::support::client::{Answer, Watch};
+use crate::support::eventually;
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// `wide` may be some, `names` may be one when it lists, by the narrower rights of newer apiservers.
+const RIGHTS: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: some}
+rules:
+- {apiGroups: [""], resources: [users], resourceNames: [reader, nobody, "system:node:node-x"], verbs: [impersonate]}
+- {apiGroups: [""], resources: [groups], resourceNames: [crew, "system:serviceaccounts:a"], verbs: [impersonate]}
+- {apiGroups: [authentication.k8s.io], resources: [userextras/scope], resourceNames: [x], verbs: [impersonate]}
+- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["7"], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: some}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: some}
+subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: ServiceAccount, name: nothing, namespace: a}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: accounts, namespace: a}
+rules:
+- {apiGroups: [""], resources: [serviceaccounts], resourceNames: [space], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: accounts, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: accounts}
+subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: ServiceAccount, name: nothing, namespace: a}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: narrow}
+rules:
+- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [reader], verbs: ["impersonate:user-info"]}
+- {apiGroups: [""], resources: [configmaps], verbs: ["impersonate-on:user-info:list"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: narrow}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: narrow}
+subjects: [{kind: ServiceAccount, name: names, namespace: a}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: crew, namespace: b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
+subjects: [{kind: Group, name: crew, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: nodes, namespace: b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
+subjects: [{kind: Group, name: "system:nodes", apiGroup: rbac.authorization.k8s.io}]
+"#;
+
+async fn prepared(world: &World) {
+    world.cluster.apply(RIGHTS).await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    // The last of the rights has come to where they are asked for.
+    let wide = world.token("wide", &[]).await;
+    let crew = [("impersonate-user", "nobody"), ("impersonate-group", "crew")];
+    let target = "/api/v1/namespaces/b/configmaps?resourceVersion=0";
+    for _ in 0..1200 {
+        if world.direct(Some(&wide)).request(Method::GET, target, &crew, "").await.status == 200 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("never allowed");
+}
+
+/// The body, without the revision of a list.
+fn settled(answer: &Answer) -> String {
+    match serde_json::from_slice::<Value>(&answer.body) {
+        Ok(mut body) if answer.status == 200 => {
+            body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+            body.to_string()
+        }
+        _ => answer.text(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_whom_they_may_not_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let world = World::start(&format!(
+        "authentication: {{anonymous: forward}}\nconsistentReads: {{get: cache, list: cache}}\naudit: {{log: {}}}\n",
+        log.display()
+    ))
+    .await;
+    prepared(&world).await;
+    the_log_names_both(&world, &log).await;
+    everybody_reads_what_others_may(&world).await;
+    headers_of_every_kind(&world).await;
+}
+
+async fn everybody_reads_what_others_may(world: &World) {
+    let mut callers = vec![("anonymous", None)];
+    for token in ["admin-token", "nobody-token"] {
+        callers.push((token, Some(token.to_owned())));
+    }
+    for account in ["wide", "nothing", "names"] {
+        callers.push((account, Some(world.token(account, &[]).await)));
+    }
+    let users = [
+        "reader",
+        "nobody",
+        "admin",
+        "",
+        "system:serviceaccount:a:space",
+        "system:serviceaccount:a:wide",
+        "system:serviceaccount:a",
+        "system:node:node-x",
+        "system:anonymous",
+    ];
+    let more: &[&[(&str, &str)]] = &[
+        &[],
+        &[("impersonate-group", "crew")],
+        &[("impersonate-group", "system:masters")],
+        &[("impersonate-group", "system:serviceaccounts:a"), ("impersonate-uid", "7")],
+        &[("impersonate-extra-scope", "x")],
+        &[("impersonate-extra-scope", "y"), ("impersonate-uid", "8"), ("impersonate-group", "")],
+    ];
+    let targets = [
+        "/api/v1/configmaps?resourceVersion=0",
+        "/api/v1/namespaces/b/configmaps?resourceVersion=0",
+        "/api/v1/namespaces/a/configmaps/one?resourceVersion=0",
+    ];
+    let (mut allowed, before) = (0, world.served());
+    for (caller, token) in &callers {
+        let (direct, through) = (world.direct(token.as_deref()), world.through(token.as_deref()));
+        for user in users {
+            for more in more {
+                let headers = [&[("impersonate-user", user)][..], more].concat();
+                for target in targets {
+                    let before = world.served();
+                    let ours = through.request(Method::GET, target, &headers, "").await;
+                    let theirs = direct.request(Method::GET, target, &headers, "").await;
+                    let what = format!("{caller} as {headers:?}: {target}");
+                    assert_eq!(ours.status, theirs.status, "{what}\n{}\n{}", ours.text(), theirs.text());
+                    assert_eq!(settled(&ours), settled(&theirs), "{what}");
+                    assert!(world.served() == before || theirs.status == 200, "{what}");
+                    allowed += u64::from(theirs.status == 200);
+                }
+            }
+        }
+    }
+    let served = world.served() - before;
+    eprintln!("{allowed} impersonated reads were allowed, {served} of them served here");
+    assert!(served * 2 > allowed, "{served} of {allowed}");
+    // What the narrower rights allow is the apiserver's to say.
+    let names = callers.iter().find(|(caller, _)| *caller == "names").unwrap().1.as_deref();
+    let reader = [("impersonate-user", "reader")];
+    let before = world.served();
+    assert_eq!(world.through(names).request(Method::GET, targets[0], &reader, "").await.status, 200);
+    assert_eq!(world.through(names).request(Method::GET, targets[2], &reader, "").await.status, 403);
+    // And nobody asks where clients are trusted.
+    assert_eq!(world.trusting().request(Method::GET, targets[0], &reader, "").await.status, 200);
+    assert_eq!(world.served(), before);
+}
+
+async fn the_log_names_both(world: &World, log: &Path) {
+    let wide = world.token("wide", &[]).await;
+    let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
+    let told = || {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let events = whole.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| !event["impersonatedUser"].is_null()).collect::<Vec<_>>()
+    };
+    for (user, code) in [("reader", 200), ("nobody", 403)] {
+        let headers = [("impersonate-user", user)];
+        assert_eq!(world.through(Some(&wide)).request(Method::GET, target, &headers, "").await.status, code);
+    }
+    eventually("both are told", || told().len() == 2).await;
+    for (event, (user, code)) in told().iter().zip([("reader", 200), ("nobody", 403)]) {
+        assert_eq!(event["user"]["username"], "system:serviceaccount:a:wide");
+        assert_eq!(event["impersonatedUser"], json!({"username": user, "groups": ["system:authenticated"]}));
+        assert_eq!(event["responseStatus"]["code"], code);
+    }
+}
+
+/// However it is written, the apiserver would have allowed what is answered here, to the same user.
+async fn headers_of_every_kind(world: &World) {
+    let wide = world.token("wide", &[]).await;
+    let many = "Impersonate-Group: crew\r\n".repeat(40);
+    for lines in [
+        "Impersonate-User: reader\r\n",
+        "impersonate-user:reader\r\n",
+        "IMPERSONATE-USER:   reader  \r\n",
+        "Impersonate-User: reader\r\nImpersonate-User: admin\r\n",
+        "Impersonate-User: admin\r\nImpersonate-User: reader\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-User: reader\r\n",
+        "Impersonate-User:\r\nImpersonate-User: reader\r\n",
+        "Impersonate-User: reader\r\nImpersonate-User:\r\n",
+        "Impersonate-User:\r\n",
+        "Impersonate_User: nobody\r\n",
+        "Impersonate-User : nobody\r\n",
+        "Impersonate-Users: nobody\r\n",
+        "Impersonate-User: reader,admin\r\n",
+        "Impersonate-User: nobody\tx\r\n",
+        "Impersonate-User: n%6fbody\r\n",
+        "Impersonate-User: \u{fffd}\r\n",
+        "Impersonate-User: Reader\r\n",
+        "Impersonate-Group: system:masters\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Group: crew\r\nImpersonate-Group: system:masters\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Group: crew, system:masters\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Group:\r\nImpersonate-Group: crew\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Uid: 7\r\nImpersonate-Uid: 8\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Uid: 8\r\nImpersonate-Uid: 7\r\n",
+        "Impersonate-User: nobody\r\nImpersonate-Extra-: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-SCOPE: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-s%63ope: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-s%63ope: y\r\nImpersonate-Extra-scope: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-%53cope: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-scope%: x\r\n",
+        "Impersonate-User: reader\r\nImpersonate-Extra-scope%2F..: x\r\n",
+        "Impersonate-User: reader\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n",
+        "Impersonate-User: reader\r\nConnection: impersonate-user, close\r\n",
+        "Connection: impersonate-user, close\r\nImpersonate-User: nobody\r\n",
+        "Impersonate-User: system:serviceaccount:a:space\r\n",
+        "Impersonate-User: system:serviceaccount:a:SPACE\r\n",
+        "Impersonate-User: system:serviceaccount:a:space:x\r\n",
+        "Impersonate-User: system:serviceaccount::space\r\n",
+        "Impersonate-User: system:node:\r\n",
+        &format!("Impersonate-User: nobody\r\n{many}"),
+    ] {
+        let close = if lines.contains("Connection") { "" } else { "Connection: close\r\n" };
+        for (token, namespace) in [(wide.as_str(), "b"), ("admin-token", "a")] {
+            let request = format!(
+                "GET /api/v1/namespaces/{namespace}/configmaps?resourceVersion=0 HTTP/1.1\r\nHost: localhost\r\n\
+                 Authorization: Bearer {token}\r\n{lines}{close}\r\n"
+            );
+            let (ours, theirs) = (raw(world, &request).await, direct_raw(world, request.as_bytes()).await);
+            let shown = |answer: &str| answer.contains("ConfigMapList");
+            assert_eq!(codes(&ours), codes(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
+            assert_eq!(shown(&ours), shown(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
+        }
+    }
+}
+
+/// The ERROR that ends a watch.
+async fn error(watch: &mut Watch) -> Value {
+    loop {
+        let event = watch.next().await.unwrap().expect("an error comes before the end");
+        if event["type"] == "ERROR" {
+            return event["object"].clone();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_with_either_right() {
+    let world = World::start("").await;
+    prepared(&world).await;
+    let token = world.token("nothing", &[]).await;
+    let through = world.through(Some(&token));
+    let target = "/api/v1/namespaces/b/configmaps?watch=1&resourceVersion=0";
+    let crew = [("impersonate-user", "nobody"), ("impersonate-group", "crew")];
+    let table = [("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")];
+    let open = async |more: &[(&'static str, &'static str)]| {
+        for _ in 0..1200 {
+            let mut watch = through.watch_as(target, &[&crew[..], more].concat()).await;
+            if watch.status == 200 {
+                assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
+                return watch;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        panic!("never allowed");
+    };
+    for path in [
+        format!("{RBAC}/namespaces/b/rolebindings/crew"),
+        format!("{RBAC}/clusterrolebindings/some"),
+        format!("{RBAC}/clusterroles/some"),
+    ] {
+        let before = world.served();
+        let (mut served, mut forwarded) = (open(&[]).await, open(&table).await);
+        assert!(world.served() > before);
+        world.delete(&path).await;
+        for watch in [&mut served, &mut forwarded] {
+            let status = error(watch).await;
+            assert_eq!(status["code"], 403, "{path}: {status}");
+        }
+        assert_eq!(through.watch_as(target, &crew).await.status, 403, "{path}");
+        world.cluster.apply(RIGHTS).await;
+    }
+    let mut watch = open(&[]).await;
+    world.delete("/api/v1/namespaces/a/serviceaccounts/nothing").await;
+    assert_eq!(error(&mut watch).await["code"], 401, "the caller is no more");
+    // Where only the apiserver can tell, a watch ends as any does, and is to be begun anew.
+    let (admin, odd) = (world.through(Some("admin-token")), [("impersonate-extra-%41", "x")]);
+    let headers = [&crew[..], &odd].concat();
+    let mut watch = admin.watch_as(target, &headers).await;
+    assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
+    world.delete(&format!("{RBAC}/namespaces/b/rolebindings/crew")).await;
+    while let Some(event) = watch.next().await.unwrap() {
+        assert_ne!(event["type"], "ERROR", "{event}");
+    }
+    assert_eq!(admin.watch_as(target, &headers).await.status, 403);
+}

@@ -1,0 +1,204 @@
+//! Users, times what they ask for, times the forms they ask in: the same answers as from the apiserver itself.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::access::world::World;
+use crate::support::client::{Answer, Client, Watch, key, rv};
+
+const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const PARTIAL_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const PROTOBUF_FIRST: &str = "application/vnd.kubernetes.protobuf,application/json";
+
+/// Reads that never change while the test runs.
+const READS: &[&str] = &[
+    "/api/v1/pods?resourceVersion=0",
+    "/api/v1/pods",
+    "/api/v1/namespaces/a/pods",
+    "/api/v1/namespaces/b/pods",
+    "/api/v1/namespaces/none/pods",
+    "/api/v1/namespaces/a/pods/one",
+    "/api/v1/namespaces/a/pods/one?resourceVersion=0",
+    "/api/v1/namespaces/a/pods/missing?resourceVersion=0",
+    "/api/v1/namespaces/b/pods/one?resourceVersion=0",
+    "/api/v1/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/b/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Done",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0&fieldSelector=metadata.name%3D%3Dtwo",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0&fieldSelector=metadata.name!%3Done",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Done&labelSelector=!!",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=0&labelSelector=app+in+(x,y),!gone",
+    "/api/v1/namespaces/a/configmaps/one?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps/two?resourceVersion=0",
+    "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Done",
+    "/api/v1/namespaces/a?resourceVersion=0",
+    "/api/v1/namespaces?resourceVersion=0",
+    "/apis/apps/v1/deployments?resourceVersion=0",
+    "/apis/apps/v1/namespaces/a/deployments/d?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps?resourceVersion=abc",
+    "/api/v1/namespaces/a/configmaps?limit=x",
+    "/api/v1/namespaces/a/configmaps?resourceVersionMatch=Exact",
+    // Nobody knows these.
+    "/api/v1/nopes",
+    "/api/v1/namespaces/a/nopes/n",
+    "/apis/nope.example.com/v1/x",
+    // Other ways to write a path.
+    "/api/v1/namespaces/a/configmaps/?resourceVersion=0",
+    "/api/v1//configmaps?resourceVersion=0",
+    "//api/v1/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/a%2Fconfigmaps?resourceVersion=0",
+    "/api/v1/namespaces/b/../a/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/b/%2e%2e/a/configmaps?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps/one/?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps%2Fone?resourceVersion=0",
+    // Not ours at all.
+    "/metrics/nothing",
+    "/api/v1/namespaces/a/pods/one/status",
+    "/apis",
+];
+
+const WATCHES: &[&str] = &[
+    "/api/v1/pods?watch=1",
+    "/api/v1/namespaces/a/pods?watch=1",
+    "/api/v1/namespaces/b/pods?watch=1",
+    "/api/v1/namespaces/a/configmaps?watch=1",
+    "/api/v1/namespaces/b/configmaps?watch=1",
+    "/api/v1/namespaces/a/configmaps?watch=1&fieldSelector=metadata.name%3Done",
+    "/api/v1/namespaces/a/configmaps?watch=1&fieldSelector=metadata.name%3Dtwo",
+    "/api/v1/watch/namespaces/a/configmaps/one?watch=1",
+    "/api/v1/watch/namespaces/a/configmaps?watch=1&fieldSelector=metadata.name%3Done",
+    "/api/v1/namespaces?watch=1",
+    "/api/v1/nopes?watch=1",
+];
+
+const HEADERS: &[&str] = &["content-type", "cache-control", "content-length", "x-content-type-options", "warning"];
+
+fn assert_equal(what: &str, direct: &Answer, through: &Answer) {
+    assert_eq!(direct.status, through.status, "{what}\n{}\n{}", direct.text(), through.text());
+    assert_eq!(settled(direct), settled(through), "{what}");
+    for header in HEADERS {
+        let of = |answer: &Answer| answer.headers.get(*header).map(|value| value.to_str().unwrap().to_owned());
+        if *header == "content-length" && (direct.body.len() > 2048 || direct.status.is_success()) {
+            continue;
+        }
+        assert_eq!(of(direct), of(through), "{what}: {header}");
+    }
+}
+
+/// The body, without the revision of a list: RBAC's own objects move the apiserver's.
+fn settled(answer: &Answer) -> String {
+    match serde_json::from_slice::<Value>(&answer.body) {
+        Ok(mut body) if answer.status.is_success() && body["items"].is_array() => {
+            body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+            body.to_string()
+        }
+        _ => answer.text(),
+    }
+}
+
+async fn initial(watch: &mut Watch) -> Vec<String> {
+    let mut seen = Vec::new();
+    loop {
+        let event = watch.next().await.unwrap().unwrap();
+        if event["type"] == "BOOKMARK" {
+            seen.sort();
+            return seen;
+        }
+        seen.push(format!("{} {}", event["type"], key(&event["object"])));
+    }
+}
+
+async fn compare(what: &str, direct: &Client, through: &Client, target: &str, headers: &[(&str, &str)]) -> u16 {
+    let ours = through.request(Method::GET, target, headers, "").await;
+    let theirs = direct.request(Method::GET, target, headers, "").await;
+    assert_equal(&format!("{what}: {target} {headers:?}"), &theirs, &ours);
+    ours.status.as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_user_reads_what_it_may_and_nothing_else() {
+    let world = World::start("authentication: {anonymous: forward}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/pods", "/api/v1/configmaps", "/api/v1/namespaces", "/apis/apps/v1/deployments"]).await;
+    let mut users = vec![("anonymous".to_owned(), None)];
+    for token in ["admin-token", "reader-token", "nobody-token", "wrong-token"] {
+        users.push((token.to_owned(), Some(token.to_owned())));
+    }
+    for account in ["space", "names", "wide", "lister", "nothing"] {
+        users.push((account.to_owned(), Some(world.token(account, &[]).await)));
+    }
+    let before = world.served();
+    let mut answers = std::collections::BTreeMap::<u16, usize>::new();
+    for (user, token) in &users {
+        let (direct, through) = (world.direct(token.as_deref()), world.through(token.as_deref()));
+        for target in READS {
+            for accept in [None, Some("application/json"), Some(PARTIAL), Some(PARTIAL_ALONE), Some(PROTOBUF_FIRST)] {
+                let headers: Vec<_> = accept.map(|accept| ("accept", accept)).into_iter().collect();
+                // Whoever takes JSON too gets it, where the apiserver sends protobuf.
+                if accept == Some(PROTOBUF_FIRST) {
+                    let ours = through.request(Method::GET, target, &headers, "").await;
+                    let theirs = direct.request(Method::GET, target, &headers, "").await;
+                    assert_eq!(ours.status, theirs.status, "{user}: {target}");
+                    if matches!(ours.status.as_u16(), 401 | 403) {
+                        assert_eq!(ours.body, theirs.body, "{user}: {target}");
+                    }
+                    continue;
+                }
+                *answers.entry(compare(user, &direct, &through, target, &headers).await).or_default() += 1;
+            }
+            for pretty in [("user-agent", "curl/8"), ("accept", "application/yaml")] {
+                compare(user, &direct, &through, target, &[pretty]).await;
+            }
+        }
+        for target in WATCHES {
+            let query = "&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
+            let target = format!("{target}{query}");
+            let (mut ours, mut theirs) = (through.watch(&target).await, direct.watch(&target).await);
+            assert_eq!(ours.status, theirs.status, "{user}: {target}");
+            if ours.status == 200 {
+                assert_eq!(initial(&mut ours).await, initial(&mut theirs).await, "{user}: {target}");
+            } else {
+                drop((ours, theirs));
+                compare(user, &direct, &through, &target, &[]).await;
+            }
+        }
+    }
+    assert!(world.served() - before > 200, "too little was served from the cache: {}", world.served() - before);
+    for code in [200, 401, 403, 404] {
+        assert!(answers.get(&code).is_some_and(|count| *count > 10), "{code}: {answers:?}");
+    }
+}
+
+/// The cluster-wide cache answers nobody's namespaced request without a decision for that namespace, nor the other way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_does_not_tell_what_exists() {
+    let world = World::start("").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let names = world.token("names", &[]).await;
+    let through = world.through(Some(&names));
+    let there = through.get("/api/v1/namespaces/a/configmaps/two?resourceVersion=0").await;
+    let not_there = through.get("/api/v1/namespaces/a/configmaps/tow?resourceVersion=0").await;
+    assert_eq!((there.status.as_u16(), not_there.status.as_u16()), (403, 403));
+    assert_eq!(there.text().replace("two", "tow"), not_there.text());
+    // Without credentials nothing is said at all.
+    let answer = world.through(None).get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(world.through(None).get("/version").await.status, 401, "nor forwarded");
+}
+
+/// What a delegated client writes, it reads: its own revision is the least it is shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_read_their_own_writes() {
+    let world = World::start("consistentReads: {get: cache, list: cache}\n").await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let through = world.through(Some("admin-token"));
+    for n in 0..20 {
+        let body = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"w{n}"}}}}"#);
+        let json = [("content-type", "application/json")];
+        let created = through.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, &body).await;
+        assert_eq!(created.status, 201, "{}", created.text());
+        let read = through.json(&format!("/api/v1/namespaces/a/configmaps/w{n}")).await;
+        assert_eq!(rv(&read), rv(&created.json()));
+    }
+}

@@ -1,0 +1,90 @@
+//! Reviews that are slow, fail or do not come at all: what was decided lives on for its time, and nothing else is
+//! allowed.
+
+use std::time::Duration;
+
+use crate::access::faulty::{Fault, Faulty};
+use crate::access::world::World;
+use crate::cluster::Cluster;
+
+const CACHED: &str = "consistentReads: {get: cache, list: cache}\n";
+
+async fn world(yaml: &str) -> (World, Faulty) {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let world = World::between(cluster, faulty.source.clone(), &format!("{CACHED}{yaml}")).await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    (world, faulty)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_reviews_nothing_new_is_allowed() {
+    // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known.
+    let (world, faulty) = world("authentication: {ttl: 10m}\nauthorization: {denyTtl: 10m}\n").await;
+    let space = world.token("space", &[]).await;
+    let (direct, through) = (world.direct(Some(&space)), world.through(Some(&space)));
+    let (known, unknown) =
+        ("/api/v1/namespaces/a/configmaps?resourceVersion=0", "/api/v1/namespaces/a/pods?resourceVersion=0");
+    let (denied, other) = ("/api/v1/namespaces/b/configmaps?resourceVersion=0", "/api/v1/pods?resourceVersion=0");
+    assert_eq!(through.get(known).await.status, 200);
+    assert_eq!(through.get(denied).await.status, 403);
+    let mut watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
+    assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
+    for fault in [Fault::Failing, Fault::Nonsense, Fault::Down] {
+        faulty.set(fault);
+        let before = world.served();
+        assert_eq!(through.get(known).await.status, 200, "{fault:?}: known");
+        assert_eq!(world.served(), before + 1, "{fault:?}: served");
+        assert_eq!(through.get(denied).await.status, 403, "{fault:?}: known");
+        // Not known: the apiserver answers, to the client's own token.
+        for target in [unknown, other] {
+            let (ours, theirs) = (through.get(target).await, direct.get(target).await);
+            assert_eq!(ours.status, theirs.status, "{fault:?}: {target}");
+        }
+        let stranger = world.through(Some("reader-token")).get(known).await;
+        assert_eq!(stranger.status, 200, "{fault:?}: forwarded");
+        assert_eq!(world.through(Some("wrong-token")).get(known).await.status, 401, "{fault:?}");
+        // Nor is anybody taken for somebody of whom that is not known.
+        for user in ["nobody", "system:serviceaccount:a:wide"] {
+            let headers = [("impersonate-user", user)];
+            let ours = world.through(Some("admin-token")).request(http::Method::GET, known, &headers, "").await;
+            let theirs = world.admin().request(http::Method::GET, known, &headers, "").await;
+            assert_eq!(ours.status, theirs.status, "{fault:?}: {user}");
+        }
+        assert_eq!(world.served(), before + 1, "{fault:?}: nothing else was served");
+    }
+    // The open watch lives on, and goes on.
+    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
+    let json = [("content-type", "application/json")];
+    let path = "/api/v1/namespaces/a/configmaps";
+    assert_eq!(world.admin().request(http::Method::POST, path, &json, tick).await.status, 201);
+    while watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"] != "tick" {}
+    // Until rights change and nobody can say to what.
+    world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space").await;
+    let before = world.served();
+    let status = loop {
+        let event = watch.next().await.unwrap().expect("an error before the end");
+        if event["type"] == "ERROR" {
+            break event["object"].clone();
+        }
+    };
+    assert_eq!(status["code"], 503, "{status}");
+    assert_eq!(through.get(known).await.text(), direct.get(known).await.text(), "the apiserver refuses it");
+    assert_eq!(world.served(), before);
+    faulty.set(Fault::None);
+    crate::support::eventually("reviews are to be had", || true).await;
+    assert_eq!(through.get(known).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_reviews_are_waited_for() {
+    let (world, faulty) = world("").await;
+    faulty.set(Fault::Slow(Duration::from_millis(700)));
+    let before = world.served();
+    let space = world.token("space", &[]).await;
+    let through = world.through(Some(&space));
+    assert_eq!(through.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await.status, 200);
+    assert_eq!(through.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+    assert_eq!(world.served(), before + 1);
+}

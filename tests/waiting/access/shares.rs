@@ -1,0 +1,164 @@
+//! What one user costs the apiserver is bounded, and nobody takes of the share of another.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use informerd::grpc::pb::v1;
+use tokio::time::{Instant, sleep};
+
+use crate::access::faulty::Faulty;
+use crate::access::typed::{PERMISSION_DENIED, begun, message, named, selection, send, trailers, watch};
+use crate::access::world::World;
+use crate::cluster::Cluster;
+use crate::support::client::Client;
+use crate::support::eventually;
+
+const RESOURCE_EXHAUSTED: &str = "8";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// 64 namespaces, and 16 names in each.
+fn large() -> v1::WatchRequest {
+    let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}")).collect::<Vec<_>>();
+    let filter = |namespace| v1::Filter { namespace, names: many("x", 16), ..Default::default() };
+    let filters = many("n", 64).into_iter().map(filter).collect();
+    let selection = v1::Selection { filters, ..selection(&[]).unwrap() };
+    v1::WatchRequest { selection: Some(selection), ..Default::default() }
+}
+
+fn binding(name: &str, namespace: Option<&str>, role: &str, account: &str) -> String {
+    let (kind, place) = match namespace {
+        Some(namespace) => ("RoleBinding", format!(", namespace: {namespace}")),
+        None => ("ClusterRoleBinding", String::new()),
+    };
+    format!(
+        "---\n{{apiVersion: rbac.authorization.k8s.io/v1, kind: {kind}, metadata: {{name: {name}{place}}}, roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}, subjects: [{{kind: ServiceAccount, name: {account}, namespace: a}}]}}\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_user_costs() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let world = World::between(cluster, faulty.source.clone(), "authorization: {maxUserRights: 4}\n").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let held = || world.daemon.daemon.access.metrics().rights_held.load(Ordering::Relaxed);
+    few_questions_for_many_names(&world, &faulty).await;
+    eventually("no stream is open", || held() == 0).await;
+    open_streams_of_one_user(&world).await;
+    eventually("no stream is open", || held() == 0).await;
+    a_wider_right_that_goes(&world).await;
+}
+
+async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
+    let listed: Vec<_> = (0..16).map(|n| format!("x{n}")).collect();
+    let role = format!(
+        "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: listed}}, rules: [{{apiGroups: [''], resources: [configmaps], resourceNames: [{}], verbs: [list, watch]}}]}}\n",
+        listed.join(", ")
+    );
+    world.cluster.apply(&format!("{role}{}", binding("listed", None, "listed", "nothing"))).await;
+    let by = async |account: &str| world.through(Some(&world.token(account, &[]).await));
+    let (wide, nothing, space) = (by("wide").await, by("nothing").await, by("space").await);
+
+    // Whoever may watch all of them is asked about once, also when rights change.
+    let before = faulty.seen().1;
+    let mut stream = send(&wide, "Watch", &large()).await.into_body();
+    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    let opened = faulty.seen().1 - before;
+    world.cluster.apply(&role.replace("name: listed", "name: other")).await;
+    sleep(Duration::from_secs(2)).await;
+    let asked = faulty.seen().1 - before;
+    eprintln!("64 namespaces, 16 names in each: {opened} reviews, {asked} after a change of rights");
+    assert!(asked < 64, "{opened}, then {asked}");
+
+    // Whoever may watch only the names would have to be asked about for each of them.
+    let named_one = v1::WatchRequest { selection: named(&["n1", "n2"], &["x1", "x2"]), ..Default::default() };
+    let started = Instant::now();
+    while begun(&nothing, "Watch", &named_one).await != "0" {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(100)).await;
+    }
+    let before = faulty.seen().1;
+    assert_eq!(begun(&nothing, "Watch", &large()).await, RESOURCE_EXHAUSTED);
+    let asked = faulty.seen().1 - before;
+    assert!(asked <= 300, "{asked}");
+    // The refusal names what was asked for, and whoever is refused costs little.
+    let before = faulty.seen().1;
+    let refused = send(&space, "Watch", &large()).await;
+    assert_eq!(refused.headers()["grpc-status"], PERMISSION_DENIED);
+    let told = refused.headers()["grpc-message"].to_str().unwrap();
+    assert!(told.contains("n0") && told.contains("x0"), "{told}");
+    assert!(faulty.seen().1 - before < 10);
+    assert_eq!(begun(&space, "Watch", &watch(&["a"])).await, "0", "its share is its own");
+}
+
+/// What was allowed by a right to more lives on where the right to itself is left.
+async fn a_wider_right_that_goes(world: &World) {
+    let narrow = binding("narrow", Some("a"), "wide", "wide") + &binding("narrow", Some("b"), "wide", "wide");
+    world.cluster.apply(&narrow).await;
+    let through = world.through(Some(&world.token("wide", &[]).await));
+    let mut stream = send(&through, "Watch", &watch(&["a", "b"])).await.into_body();
+    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await;
+    refused(&through, "/api/v1/configmaps?resourceVersion=0").await;
+    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
+    let json = [("content-type", "application/json")];
+    let path = "/api/v1/namespaces/b/configmaps";
+    assert_eq!(world.admin().request(http::Method::POST, path, &json, tick).await.status, 201);
+    let mut pending = Vec::new();
+    loop {
+        let response: v1::WatchResponse = message(&mut stream, &mut pending).await;
+        if format!("{response:?}").contains("\"tick\"") {
+            break;
+        }
+    }
+    world.delete(&format!("{RBAC}/namespaces/b/rolebindings/narrow")).await;
+    let trailers = trailers(&mut stream).await;
+    assert_eq!(trailers["grpc-status"], PERMISSION_DENIED);
+    let told = trailers["grpc-message"].to_str().unwrap();
+    assert!(told.contains("%22b%22"), "the part that is gone: {told}");
+}
+
+async fn refused(client: &Client, target: &str) {
+    let started = Instant::now();
+    while client.get(target).await.status != 403 {
+        assert!(started.elapsed() < Duration::from_secs(60), "{target}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn open_streams_of_one_user(world: &World) {
+    let token = world.token("wide", &[]).await;
+    let (wide, other) = (world.through(Some(&token)), world.through(Some("reader-token")));
+    let target = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps?watch=1&resourceVersion=0");
+    // Refused, and so not counted.
+    let nobody = world.through(Some("nobody-token"));
+    for namespace in ["a", "b", "c", "d", "e"] {
+        assert_eq!(nobody.get(&target(namespace)).await.status, 403);
+    }
+    let overflows = || world.daemon.daemon.access.metrics().user_overflows.load(Ordering::Relaxed);
+    let before = overflows();
+    let mut open = Vec::new();
+    for namespace in ["a", "b", "c", "d", "a"] {
+        let watch = wide.watch(&target(namespace)).await;
+        assert_eq!(watch.status, 200, "{namespace}: the same right twice is one");
+        open.push(watch);
+    }
+    let beyond = wide.get(&target("e")).await;
+    assert_eq!(beyond.status, 429, "{}", beyond.text());
+    assert_eq!(beyond.json()["reason"], "TooManyRequests");
+    assert!(beyond.headers.contains_key("retry-after"));
+    assert_eq!(begun(&wide, "Watch", &watch(&["e"])).await, RESOURCE_EXHAUSTED);
+    assert_eq!(overflows() - before, 2);
+    // What is no stream goes on, and so do others.
+    assert_eq!(wide.get("/api/v1/namespaces/e/configmaps?resourceVersion=0").await.status, 200);
+    assert_eq!(other.watch(&target("e")).await.status, 200);
+    // A stream that ends makes room.
+    open.remove(1);
+    let started = Instant::now();
+    while wide.watch(&target("e")).await.status != 200 {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(50)).await;
+    }
+}

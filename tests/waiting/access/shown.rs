@@ -1,0 +1,50 @@
+//! The table of clients, where it is known who they are.
+
+use http_body_util::BodyExt;
+use informerd::grpc::pb::v1;
+
+use crate::access::typed;
+use crate::access::world::World;
+use crate::support::client::Client;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_the_typed_api_are_shown_with_their_user() {
+    let world = World::start("").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let client = world.through(Some("reader-token"));
+    let resource = v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() };
+    let selection = v1::Selection { resource: Some(resource), ..Default::default() };
+    let request = v1::WatchRequest { selection: Some(selection), ..Default::default() };
+    let headers = [("user-agent", "grpc-go/1.80.0")];
+    let mut watch = typed::send_as(&client, "Objects/Watch", &headers, &request).await.into_body();
+    watch.frame().await.unwrap().unwrap();
+    let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
+    let status = admin.json("/status.json").await;
+    let rows = status["clients"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["program"] == "grpc-go/1.80.0").unwrap_or_else(|| panic!("{status}"));
+    for (key, expected) in [("protocol", "gRPC"), ("user", "reader"), ("address", "127.0.0.1")] {
+        assert_eq!(row[key], expected, "{row}");
+    }
+    assert_eq!((&row["watches"], &row["requests"], &status["watches"]), (&1.into(), &1.into(), &1.into()), "{row}");
+    assert!(row["bytes"].as_u64().unwrap() > 20, "{row}");
+    // In the terminal, too.
+    let address = world.daemon.daemon.admin;
+    let shown =
+        tokio::task::spawn_blocking(move || informerd::app::status::ask(address)).await.unwrap().unwrap().render(false);
+    let line = shown.lines().find(|line| line.contains("grpc-go/1.80.0")).expect("a row");
+    assert_eq!(
+        line.split_whitespace().take(6).collect::<Vec<_>>(),
+        ["127.0.0.1", "reader", "grpc-go/1.80.0", "gRPC", "1", "1"]
+    );
+    // A list of the same program is another request of the same client.
+    let list = v1::ListRequest { selection: request.selection.clone(), ..Default::default() };
+    assert_eq!(typed::status_as(&client, "Objects/List", &headers, &list).await.0, "0");
+    drop(watch);
+    let row = || {
+        let all = world.daemon.daemon.http.clients.list();
+        all.into_iter().find(|client| client.program == "grpc-go/1.80.0").unwrap()
+    };
+    crate::support::eventually("the watch has ended", || row().watches == 0).await;
+    assert_eq!(row().requests, 2);
+}

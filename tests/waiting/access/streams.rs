@@ -1,0 +1,306 @@
+//! Rights that are taken away end every kind of stream that was opened by them: served here or forwarded, over HTTP,
+//! WebSockets and gRPC.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::queue_client::QueueClient;
+use informerd::grpc::pb::v1::sync_request::Action;
+use informerd::grpc::pb::v1::watch_response::Frame;
+use prost::Message as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::access::faulty::{Fault, Faulty};
+use crate::access::typed::{list, message, selection, send, trailers, watch};
+use crate::access::wire::Socket;
+use crate::access::world::{FIXTURES, World};
+use crate::cluster::Cluster;
+use crate::support::client::{Client, Watch, typed};
+use crate::support::eventually;
+
+const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
+/// Said in a way that only the apiserver reads.
+const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+/// A worker's two streams.
+#[derive(Debug)]
+pub struct Worker {
+    _requests: mpsc::Sender<v1::WorkRequest>,
+    frames: tonic::Streaming<v1::WorkResponse>,
+}
+
+pub async fn work(world: &World, token: &str, join: v1::WorkRequest) -> Result<Worker, tonic::Status> {
+    let (sender, receiver) = mpsc::channel(4);
+    sender.send(join).await.unwrap();
+    let mut request = tonic::Request::new(ReceiverStream::new(receiver));
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    let origin = world.daemon.url.parse().unwrap();
+    let mut frames = QueueClient::with_origin(typed(&world.ca), origin).work(request).await?.into_inner();
+    assert!(frames.message().await?.is_some(), "joined comes first");
+    Ok(Worker { _requests: sender, frames })
+}
+
+/// One of every kind.
+struct Streams {
+    served: Watch,
+    forwarded: Watch,
+    socket: Socket,
+    forwarded_socket: Socket,
+    typed: Incoming,
+    /// One of its two watches has no credit.
+    sync: Incoming,
+    worker: Worker,
+}
+
+impl Streams {
+    async fn open(world: &World, token: &str, namespace: Option<&str>) -> Self {
+        let through = world.through(Some(token));
+        let collection = match namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            None => "/api/v1/configmaps".to_owned(),
+        };
+        let target = format!("{collection}?{WATCH}");
+        world.allowed(&through, &format!("{collection}?resourceVersion=0")).await;
+        let mut served = through.watch(&target).await;
+        let mut forwarded = through.watch_as(&target, &TWICE).await;
+        for watch in [&mut served, &mut forwarded] {
+            assert_eq!(watch.status, 200, "{target}");
+            while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
+        }
+        let mut socket = Socket::through(world, Some(token), &target).await;
+        let mut forwarded_socket = Socket::forwarded(world, token, &target).await;
+        for socket in [&mut socket, &mut forwarded_socket] {
+            assert_eq!(socket.status, 101, "{target}");
+            socket.settled().await;
+        }
+        let of = [namespace.unwrap_or_default()];
+        let typed = opened(&through, &watch(&of)).await;
+        let add = |id, credit| v1::SyncRequest {
+            watch_id: id,
+            action: Some(Action::Add(v1::AddWatch { watch: Some(watch(&of)), credit: Some(credit) })),
+        };
+        let plenty = v1::Credit { frames: 1000, bytes: 1 << 30 };
+        let sync = sync(&through, &[add(1, plenty), add(2, v1::Credit { frames: 1, bytes: 1 << 30 })]).await;
+        let join = v1::JoinGroup { group: "g".into(), selections: selection(&of).into_iter().collect(), capacity: 1 };
+        let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
+        let worker = work(world, token, join).await.unwrap();
+        Self { served, forwarded, socket, forwarded_socket, typed, sync, worker }
+    }
+
+    /// Waits for the end of all of them, and tells how long each took.
+    async fn end(mut self, what: &str, code: u16, grpc: &str) {
+        let started = Instant::now();
+        let http = async |watch: &mut Watch| {
+            let status = error(watch).await;
+            assert_eq!(status["code"], code, "{what}: {status}");
+            started.elapsed()
+        };
+        let socket = async |socket: &mut Socket| {
+            let status = socket.ended().await;
+            assert_eq!(status["code"], code, "{what}: {status}");
+            started.elapsed()
+        };
+        let typed = async {
+            assert_eq!(trailers(&mut self.typed).await["grpc-status"], grpc, "{what}");
+            started.elapsed()
+        };
+        let sync = async {
+            let (mut pending, mut ended) = (Vec::new(), Vec::new());
+            while ended.len() < 2 {
+                let response: v1::SyncResponse = message(&mut self.sync, &mut pending).await;
+                if let Some(Frame::Goodbye(goodbye)) = response.response.unwrap().frame {
+                    assert_eq!(goodbye.error.unwrap().code.to_string(), grpc, "{what}");
+                    ended.push(response.watch_id);
+                }
+            }
+            ended.sort_unstable();
+            assert_eq!(ended, [1, 2], "{what}: with credit and without");
+            started.elapsed()
+        };
+        let worker = async {
+            loop {
+                match self.worker.frames.message().await {
+                    Ok(frame) => assert!(frame.is_some(), "{what}: an error before the end"),
+                    Err(status) => {
+                        assert_eq!((status.code() as i32).to_string(), grpc, "{what}");
+                        return started.elapsed();
+                    }
+                }
+            }
+        };
+        let (served, forwarded, of_socket, of_forwarded, typed, sync, worker) = tokio::join!(
+            http(&mut self.served),
+            http(&mut self.forwarded),
+            socket(&mut self.socket),
+            socket(&mut self.forwarded_socket),
+            typed,
+            sync,
+            worker
+        );
+        eprintln!(
+            "gone by {what}: HTTP {served:.1?}, forwarded {forwarded:.1?}, WebSocket {of_socket:.1?}, forwarded {of_forwarded:.1?}, gRPC watch {typed:.1?}, sync {sync:.1?}, worker {worker:.1?}"
+        );
+    }
+}
+
+async fn opened(client: &Client, request: &v1::WatchRequest) -> Incoming {
+    let mut stream = send(client, "Watch", request).await.into_body();
+    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    stream
+}
+
+async fn sync(client: &Client, requests: &[v1::SyncRequest]) -> Incoming {
+    let mut body = Vec::new();
+    for request in requests {
+        let request = request.encode_to_vec();
+        body.push(0);
+        body.extend_from_slice(&u32::try_from(request.len()).unwrap().to_be_bytes());
+        body.extend_from_slice(&request);
+    }
+    let headers = [("content-type", "application/grpc"), ("te", "trailers")];
+    client.send(Method::POST, "/informerd.v1.Objects/Sync", &headers, body).await.into_body()
+}
+
+/// The ERROR that ends a watch; nothing may follow it.
+async fn error(watch: &mut Watch) -> Value {
+    loop {
+        let event = watch.next().await.unwrap().expect("an error comes before the end");
+        if event["type"] == "ERROR" {
+            assert!(watch.next().await.unwrap().is_none(), "nothing follows an error");
+            return event["object"].clone();
+        }
+    }
+}
+
+async fn replace(admin: &Client, path: &str, change: impl Fn(&mut Value)) {
+    let mut object = admin.json(path).await;
+    change(&mut object);
+    let answer = admin.request(Method::PUT, path, &JSON, &object.to_string()).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_stream_ends_with_its_right() {
+    let world = World::start("").await;
+    world.settled().await;
+    let admin = world.admin();
+    let mut unrelated = Streams::open(&world, "admin-token", None).await;
+    let crowd = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: crowd, namespace: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: space}, subjects: [{kind: Group, name: 'system:serviceaccounts:a', apiGroup: rbac.authorization.k8s.io}]}\n";
+    world.cluster.apply(crowd).await;
+    for (what, account, namespace) in [
+        ("a group's role binding", "nothing", Some("a")),
+        ("a role", "space", Some("a")),
+        ("a role binding", "space", Some("a")),
+        ("a cluster role", "wide", None),
+        ("a cluster role binding", "wide", None),
+        ("a role's rules", "space", Some("a")),
+        ("a cluster role's rules", "wide", None),
+        ("a binding's subjects", "wide", Some("b")),
+    ] {
+        let token = world.token(account, &[]).await;
+        let streams = Streams::open(&world, &token, namespace).await;
+        let none = |field: &'static str| move |object: &mut Value| object[field] = json!([]);
+        match what {
+            "a group's role binding" => world.delete(&format!("{RBAC}/namespaces/a/rolebindings/crowd")).await,
+            "a role" => world.delete(&format!("{RBAC}/namespaces/a/roles/space")).await,
+            "a role binding" => world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await,
+            "a cluster role" => world.delete(&format!("{RBAC}/clusterroles/wide")).await,
+            "a cluster role binding" => world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await,
+            "a role's rules" => replace(&admin, &format!("{RBAC}/namespaces/a/roles/space"), none("rules")).await,
+            "a cluster role's rules" => replace(&admin, &format!("{RBAC}/clusterroles/wide"), none("rules")).await,
+            _ => replace(&admin, &format!("{RBAC}/clusterrolebindings/wide"), none("subjects")).await,
+        }
+        streams.end(what, 403, "7").await;
+        world.cluster.apply(FIXTURES).await;
+    }
+    // What a token is bound to.
+    let streams = Streams::open(&world, &world.token("space", &[]).await, Some("a")).await;
+    world.delete("/api/v1/namespaces/a/serviceaccounts/space").await;
+    streams.end("a deleted service account", 401, "16").await;
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: here, namespace: a}, spec: {serviceAccountName: wide, nodeName: somewhere, containers: [{name: main, image: image}]}}\n";
+    world.cluster.apply(pod).await;
+    let bound = ["--bound-object-kind", "Pod", "--bound-object-name", "here"];
+    let streams = Streams::open(&world, &world.token("wide", &bound).await, None).await;
+    let now = r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}"#;
+    assert_eq!(admin.request(Method::DELETE, "/api/v1/namespaces/a/pods/here", &JSON, now).await.status, 200);
+    let started = Instant::now();
+    streams.end("a deleted pod", 401, "16").await;
+    // What the apiserver remembers, and what is remembered of its word, would come to twice that.
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    // Whoever may still, never noticed.
+    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
+    assert_eq!(admin.request(Method::POST, "/api/v1/namespaces/b/configmaps", &JSON, tick).await.status, 201);
+    for watch in [&mut unrelated.served, &mut unrelated.forwarded] {
+        while !watch.next().await.unwrap().expect("it goes on").to_string().contains("tick") {}
+    }
+    while !matches!(unrelated.socket.next().await, crate::access::wire::Message::Event(event) if event.to_string().contains("tick"))
+    {
+    }
+}
+
+/// The apiserver lets a watch begin, and then its right goes, before it is known here that there was one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_goes_while_a_forwarded_watch_opens() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::before(&cluster).await;
+    let world = World::between(cluster, faulty.source.clone(), "").await;
+    world.settled().await;
+    let token = world.token("space", &[]).await;
+    let through = world.through(Some(&token));
+    let target = format!("/api/v1/namespaces/a/configmaps?{WATCH}");
+    // Its user is known, its rights are not.
+    assert_eq!(through.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
+    let begin = faulty.seen().1;
+    faulty.set(Fault::Slow(Duration::from_secs(1)));
+    // Nobody is asked before it goes to the apiserver.
+    let mut watch = through.watch_as(&target, &TWICE).await;
+    assert_eq!(watch.status, 200);
+    assert!(faulty.seen().1 <= begin + 1, "no answer was waited for");
+    world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
+    let started = Instant::now();
+    let status = error(&mut watch).await;
+    eprintln!("gone while it opened, with reviews of a second: {:.1?}", started.elapsed());
+    assert_eq!(status["code"], 403, "{status}");
+}
+
+/// A list that its client has not taken is not told to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_on_its_way_is_cut() {
+    let world = World::start("").await;
+    world.settled().await;
+    let filling = "x".repeat(900 << 10);
+    for n in 0..24 {
+        let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("big-{n}")}, "data": {"x": filling}});
+        let answer =
+            world.admin().request(Method::POST, "/api/v1/namespaces/a/configmaps", &JSON, &body.to_string()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    world.warm(&["/api/v1/configmaps"]).await;
+    let token = world.token("space", &[]).await;
+    let client = world.through(Some(&token));
+    let mut stream = send(&client, "List", &list(&["a"])).await.into_body();
+    let mut taken = stream.frame().await.unwrap().unwrap().into_data().unwrap().len();
+    let revoked = || world.daemon.daemon.access.metrics().streams_revoked.load(Ordering::Relaxed);
+    let started = Instant::now();
+    world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
+    eventually("the right is gone", || revoked() > 0).await;
+    eprintln!("gone by a role binding: the gRPC list after {:.1?}", started.elapsed());
+    let status = loop {
+        match stream.frame().await.unwrap().unwrap().into_data() {
+            Ok(data) => taken += data.len(),
+            Err(frame) => break frame.into_trailers().unwrap()["grpc-status"].to_str().unwrap().to_owned(),
+        }
+    };
+    assert_eq!(status, "7");
+    assert!(taken < 20 << 20, "{taken} bytes were told after all");
+}

@@ -1,0 +1,12 @@
+//! Suites that wait most of their time, for rights to be asked about again and for clocks. `tests/run` runs them beside the others.
+
+#[path = "../judge/cluster.rs"]
+mod cluster;
+#[path = "../judge/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod expiry;
+mod protobuf;
