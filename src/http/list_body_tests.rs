@@ -61,7 +61,7 @@ async fn a_body_is_the_same_list() {
     let text = body.collect().await.unwrap().to_bytes();
     assert!(text == list_text(500, 10));
     assert_eq!(metrics.list_bytes.get(), text.len() as u64);
-    assert_eq!(leashes.len(), 1);
+    assert_eq!(leashes.held(), 1);
 }
 
 #[tokio::test(start_paused = true)]

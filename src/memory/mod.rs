@@ -11,7 +11,9 @@ mod pressure;
 mod purge;
 mod room;
 
-pub use leash::{GivenUp, HURRY, Leash, Leashes};
+#[cfg(test)]
+pub use leash::HURRY;
+pub use leash::{Leash, Leashes};
 pub use ledger::{Ledger, Reservation, Short};
 pub use pressure::{Level, Pressure};
 pub use purge::purge;

@@ -48,9 +48,8 @@ impl QueueService for Queue {
         }
         let grants = Grants::join(grants);
         join.owner = grants.username().unwrap_or_default().to_owned();
-        let place = match self.ledger.lasting(session::PLACE) {
-            Ok(place) => place,
-            Err(_) => return Err(told(grants, Error::no_memory("there is no memory for one more worker"))),
+        let Ok(place) = self.ledger.lasting(session::PLACE) else {
+            return Err(told(grants, Error::no_memory("there is no memory for one more worker")));
         };
         match self.groups.join(join).await {
             Ok(member) => {
