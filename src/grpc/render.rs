@@ -32,6 +32,8 @@ const IDENTITY: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 const MAX_PATHS: usize = 256;
+/// Of one path, in bytes. Its names are nested in the tree of what is kept, which is built and walked by recursion.
+const MAX_PATH: usize = 1024;
 
 // === impl Rendering ===
 
@@ -55,6 +57,9 @@ impl Rendering {
                 prune.keep(path.iter().copied());
             }
             for path in paths {
+                if path.len() > MAX_PATH {
+                    return Err(Error::invalid(format!("a path of a mask has at most {MAX_PATH} bytes")));
+                }
                 let names = split(path).ok_or_else(|| Error::invalid(format!("{path:?} is no path of a mask")))?;
                 prune.keep(names.iter().map(String::as_str));
             }
@@ -157,6 +162,17 @@ mod tests {
         for bad in ["", ".a", "a.", "a..b", r"a\", r"a\b"] {
             assert_eq!(split(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn paths_are_bounded() {
+        let masked = |path: String| {
+            let mask = prost_types::FieldMask { paths: vec![path] };
+            Rendering::new(v1::Shape::Masked as i32, Some(&mask), &[]).map(drop)
+        };
+        assert_eq!(masked(["a"; MAX_PATH / 2].join(".")), Ok(()));
+        let refused = masked(["a"; 1 << 20].join(".")).unwrap_err();
+        assert!(format!("{refused:?}").len() < 1000, "the path is not said again");
     }
 
     #[test]
