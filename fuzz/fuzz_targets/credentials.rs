@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../bodies/credentials.rs"]
-mod credentials;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| credentials::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::credentials::check(data));

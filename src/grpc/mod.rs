@@ -39,6 +39,7 @@ pub use objects::Cluster;
 pub use queue::{GroupStats, Groups, QueueConfig};
 pub use retiring::Retiring;
 pub use server::{Grpc, GrpcParts};
+pub use token::TokenBase;
 
 /// The answers of a call, one after the other.
 type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;

@@ -46,7 +46,7 @@ struct RetryInfo {
 
 /// An error on its way to a client.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Error {
+pub struct Error {
     reason: Reason,
     message: String,
     retry_after: Option<Duration>,

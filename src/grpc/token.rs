@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 
 /// What every token of a watch has in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TokenBase {
+pub struct TokenBase {
     /// Zero where the cluster cannot be told.
     cluster: u64,
     selection: u64,
@@ -34,7 +34,7 @@ struct Wire {
 
 impl TokenBase {
     /// `cluster` is the same on every replica in front of the cluster, empty if it cannot be told.
-    pub(super) fn new(cluster: &str, selection: &v1::Selection) -> Self {
+    pub fn new(cluster: &str, selection: &v1::Selection) -> Self {
         let cluster = if cluster.is_empty() { 0 } else { fnv(cluster.as_bytes()) };
         // The encoding may change from one connection to the next, and the order of alternatives means nothing.
         let mut canonical = v1::Selection { encoding: 0, ..selection.clone() };
@@ -42,7 +42,7 @@ impl TokenBase {
         Self { cluster, selection: fnv(&canonical.encode_to_vec()) }
     }
 
-    pub(super) fn at(&self, rv: ResourceVersion) -> Bytes {
+    pub fn at(&self, rv: ResourceVersion) -> Bytes {
         let wire = Wire { version: VERSION, cluster: self.cluster, selection: self.selection, rv: rv.get() };
         wire.encode_to_vec().into()
     }
@@ -51,7 +51,7 @@ impl TokenBase {
     ///
     /// # Errors
     /// INVALID_ARGUMENT for a token of another selection or cluster, and for what is none.
-    pub(super) fn read(&self, token: &[u8]) -> Result<Option<ResourceVersion>, Error> {
+    pub fn read(&self, token: &[u8]) -> Result<Option<ResourceVersion>, Error> {
         let wire = Wire::decode(token).ok().filter(|wire| wire.version == VERSION);
         let Some(wire) = wire else { return Err(Error::invalid("the resume token is not one of this API")) };
         if wire.cluster != 0 && self.cluster != 0 && wire.cluster != self.cluster {

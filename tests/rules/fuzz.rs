@@ -1,10 +1,18 @@
 //! The bodies of the fuzz targets on generated input: a little of what a fuzzer does, in every test run.
+#![allow(clippy::expect_used, clippy::panic, reason = "what a target finds is a panic")]
 
-#[path = "../../fuzz/bodies/credentials.rs"]
-mod credentials;
-#[path = "../../fuzz/bodies/requests.rs"]
-mod requests;
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
+mod choices;
+mod json;
+mod protobuf;
+mod text;
 
+use bodies::{
+    config, continue_tokens, durations, gather, kubeconfig, metadata, pages, prune, resume_tokens, selectors, tables,
+};
+use bodies::{credentials, json_item, json_list, json_watch, protobuf_item, protobuf_list, protobuf_watch, requests};
+use choices::{Choices, choices, damage, damaged};
 use proptest::prelude::*;
 
 fn path() -> impl Strategy<Value = String> {
@@ -74,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn selectors(text in "[a-c!=<>(),. \\\\inot/-]{0,30}") {
+    fn selector_requests(text in "[a-c!=<>(),. \\\\inot/-]{0,30}") {
         requests::check(text.as_bytes());
     }
 
@@ -86,5 +94,103 @@ proptest! {
     #[test]
     fn anything_as_credentials(data in prop::collection::vec(any::<u8>(), 0..300)) {
         credentials::check(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn json_items(choices in choices(), damage in damage()) {
+        json_item::check(&damaged(json::item(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn json_lists(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+        let list = damaged(json::list(&mut Choices(&choices)).into_bytes(), &damage);
+        json_list::check(&[&list[..], &trailer].concat());
+    }
+
+    #[test]
+    fn json_watches(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+        let stream = damaged(json::stream(&mut Choices(&choices)).into_bytes(), &damage);
+        json_watch::check(&[&stream[..], &trailer].concat());
+    }
+
+    #[test]
+    fn protobuf_items(choices in choices(), damage in damage()) {
+        protobuf_item::check(&damaged(protobuf::item(&mut Choices(&choices)), &damage));
+    }
+
+    #[test]
+    fn protobuf_lists(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+        protobuf_list::check(&[&damaged(protobuf::list(&mut Choices(&choices)), &damage)[..], &trailer].concat());
+    }
+
+    #[test]
+    fn protobuf_watches(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+        protobuf_watch::check(&[&damaged(protobuf::stream(&mut Choices(&choices)), &damage)[..], &trailer].concat());
+    }
+
+    #[test]
+    fn metadata_alone(choices in choices(), damage in damage()) {
+        metadata::check(&damaged(json::item(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn pruned_objects(choices in choices(), damage in damage()) {
+        prune::check(&damaged(text::paths(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn selected_objects(choices in choices(), damage in damage()) {
+        selectors::check(&damaged(text::selectors(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn continued_lists(choices in choices(), damage in damage()) {
+        continue_tokens::check(&damaged(text::continue_token(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn tables_of_rows(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+        let table = damaged(text::table(&mut Choices(&choices)).into_bytes(), &damage);
+        tables::check(&[&table[..], &trailer].concat());
+    }
+
+    #[test]
+    fn cells_of_time(numbers: [i64; 3]) {
+        durations::check(&numbers.map(i64::to_le_bytes).concat());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn configurations(choices in choices(), damage in damage()) {
+        config::check(&damaged(text::configuration(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn kubeconfigs(choices in choices(), damage in damage()) {
+        kubeconfig::check(&damaged(text::kubeconfig(&mut Choices(&choices)).into_bytes(), &damage));
+    }
+
+    #[test]
+    fn gathered_writes(operations in prop::collection::vec(any::<u8>(), 0..120)) {
+        gather::check(&operations);
+    }
+
+    #[test]
+    fn walks_by_pages(data in prop::collection::vec(any::<u8>(), 3..60)) {
+        pages::check(&data);
+    }
+
+    #[test]
+    fn resumed_watches(rv: u64, damage in damage(), other: Vec<u8>) {
+        let token = informerd::grpc::TokenBase::new("c", &Default::default()).at(informerd::meta::ResourceVersion(rv));
+        resume_tokens::check(&damaged(token.to_vec(), &damage));
+        resume_tokens::check(&other);
     }
 }

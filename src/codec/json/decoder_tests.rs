@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use crate::codec::{CodecError, ListMetaOut, Shape, Slices};
+use crate::codec::{CodecError, INITIAL_EVENTS_END, ListMetaOut, Shape, Slices};
 use crate::meta::{EventType, FieldTable};
 
 use super::*;
@@ -79,6 +79,18 @@ fn wrong_frames() {
     assert_eq!(one(&long), CodecError::TooLarge { limit: 100 });
     assert_eq!(one(&long[..long.len() - 1]), CodecError::TooLarge { limit: 100 });
     assert_eq!(one(&long[..110]), CodecError::TooLarge { limit: 100 });
+}
+
+#[test]
+fn the_end_of_the_initial_events_may_be_written_with_escapes() {
+    for (value, expected) in [(r#""true""#, true), (r#""\u0074rue""#, true), (r#""false""#, false), ("null", false)] {
+        let frame = format!(
+            r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"5","annotations":{{"{INITIAL_EVENTS_END}":{value}}}}}}}}}"#
+        );
+        let (frames, error, _) = watch(&[frame.as_bytes()], 1024);
+        assert_eq!((frames.len(), error), (1, None));
+        assert!(frames[0].contains(&format!("initial_events_end: {expected}")), "{value}");
+    }
 }
 
 #[test]

@@ -42,7 +42,9 @@ impl Prune {
     /// When the bytes are not one JSON value.
     pub fn apply(&self, object: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(object.len());
-        value(&mut Scanner::new(object), self.keep.as_ref(), Some(&self.drop), 0, &mut out)?;
+        let mut scanner = Scanner::new(object);
+        value(&mut scanner, self.keep.as_ref(), Some(&self.drop), 0, &mut out)?;
+        scanner.end()?;
         Ok(out)
     }
 }
@@ -146,6 +148,14 @@ mod tests {
         let spec = r#"{"spec":{"containers":[{"name":"m","image":"i"},{"name":"n"}],"nodeName":"k"}}"#;
         assert_eq!(pruned(&[&["spec", "nodeName"], &["spec"]], &[]), spec);
         assert_eq!(pruned(&[&["spec"], &["spec", "nodeName"]], &[]), spec);
+    }
+
+    #[test]
+    fn nothing_may_follow_the_object() {
+        for object in [&b"{}{}"[..], b"{},", b"[", b""] {
+            assert!(Prune::default().apply(object).is_err(), "{object:?}");
+        }
+        assert_eq!(Prune::default().apply(b"{} \n").unwrap(), b"{}");
     }
 
     #[test]

@@ -241,11 +241,11 @@ fn parse_bookmark(object: &[u8]) -> Result<WatchFrame> {
                     return scanner.skip_value();
                 }
                 scanner.object(|scanner, key| {
-                    let start = scanner.position();
-                    scanner.skip_value()?;
-                    if key.is(INITIAL_EVENTS_END) {
-                        initial_events_end = scanner.since(start) == b"\"true\"";
+                    if !key.is(INITIAL_EVENTS_END) {
+                        return scanner.skip_value();
                     }
+                    let text = scanner.string_or_null("metadata.annotations")?;
+                    initial_events_end = text.is_some_and(|text| text.is("true"));
                     Ok(())
                 })
             })?;

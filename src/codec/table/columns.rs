@@ -173,9 +173,10 @@ impl Columns {
             };
             // What a definition's column says of a value that is no time.
             let no_time = cell == "<invalid>" && matches!(kind, Cell::Time(Time::At(_)));
+            // A part can be found again only in a text without escapes; `<invalid>`, which has some, is all of its cell.
+            let is_found = part.is_some_and(|part| part == cell || text.len() == cell.len() + 2);
             match (told, part) {
-                (Told::At(moment), Some(part)) if printed.says(part, moment) => {
-                    // Nothing but `<invalid>` has escapes, and that is all of its cell.
+                (Told::At(moment), Some(part)) if is_found && printed.says(part, moment) => {
                     let within = if part == cell { 1..text.len() - 1 } else { place(&cell, part) };
                     let at = |place: usize| u32::try_from(start + place).unwrap_or(u32::MAX).saturating_add(offset);
                     holes.push(Hole { at: at(within.start)..at(within.end), moment });

@@ -58,6 +58,17 @@ fn holes(columns: &Columns, cells: &str, object: &str, after: i64) -> Result<Vec
 }
 
 #[test]
+fn a_time_behind_escapes_is_not_looked_for_in_their_text() {
+    let columns = builtin("", "pods", &["Name", "Restarts"]);
+    let ended =
+        r#","status":{"containerStatuses":[{"lastState":{"terminated":{"finishedAt":"2024-01-01T00:00:00Z"}}}]}"#;
+    let pod = object(CREATED, ended);
+    assert_eq!(holes(&columns, r#"["o","3 (5m ago)"]"#, &pod, 300).unwrap(), ["5m"]);
+    let refused = holes(&columns, r#"["o","\u0033 (5m ago)"]"#, &pod, 300).unwrap_err();
+    assert!(matches!(refused, Unprintable::Cell { .. }), "{refused}");
+}
+
+#[test]
 fn finds_what_tells_times() {
     let pods = builtin("", "pods", &["Name", "Ready", "Status", "Restarts", "Age", "Node"]);
     let status = format!(

@@ -1,0 +1,165 @@
+//! Writes that are gathered, in an order that the data chooses, against a count of the bytes that were taken: the peer gets
+//! all of them in their order, no more than 64 KiB wait, and none is left after a shutdown.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use informerd::http::{Bounded, Gather, HttpMetrics};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::runtime::block_on;
+
+/// Bytes that may wait.
+const MAX_WAITING: usize = 64 << 10;
+
+/// What a peer has taken, and how much more it takes.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: usize,
+    room: usize,
+    is_broken: bool,
+    is_shut: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Peer(Arc<Mutex<Taken>>);
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub fn check(data: &[u8]) {
+    // Whoever waits for a peer looks at a clock.
+    block_on(async { run(data) });
+}
+
+fn run(data: &[u8]) {
+    let peer = Peer::default();
+    let bounded = Bounded::new(peer.clone(), Duration::from_secs(3600), Arc::default(), None);
+    let mut socket = Gather::new(bounded, Arc::new(HttpMetrics::default()));
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut accepted = 0;
+    let mut operations = data.iter().copied();
+    while let Some(operation) = operations.next() {
+        let cx = &mut Context::from_waker(&waker);
+        let argument = usize::from(operations.next().unwrap_or_default());
+        let before = wakes.0.load(Ordering::Relaxed);
+        let result = match operation % 8 {
+            0..=2 => {
+                // Small, medium and large.
+                let bytes = pattern(accepted, argument << (operation % 8 * 4));
+                Pin::new(&mut socket).poll_write(cx, &bytes).map_ok(|taken| accepted += taken)
+            }
+            3 => {
+                let bytes = pattern(accepted, argument * 100);
+                let slices: Vec<_> = bytes.chunks(argument.max(1) * 7).map(IoSlice::new).collect();
+                Pin::new(&mut socket).poll_write_vectored(cx, &slices).map_ok(|taken| accepted += taken)
+            }
+            4 => {
+                let flushed = Pin::new(&mut socket).poll_flush(cx);
+                let is_promised = wakes.0.load(Ordering::Relaxed) > before;
+                if matches!(flushed, Poll::Ready(Ok(()))) && !is_promised {
+                    assert_eq!(peer.taken(), accepted, "flushed");
+                }
+                flushed
+            }
+            5 => {
+                let read = Pin::new(&mut socket).poll_read(cx, &mut ReadBuf::new(&mut [0; 8]));
+                if peer.has_room() {
+                    assert_eq!(peer.taken(), accepted, "it was not written at the next poll");
+                }
+                read
+            }
+            6 => {
+                peer.0.lock().expect("no panic").room += argument << (argument % 12);
+                Poll::Pending
+            }
+            _ if argument > 250 => {
+                peer.0.lock().expect("no panic").is_broken = true;
+                Poll::Pending
+            }
+            _ => Poll::Pending,
+        };
+        assert!(peer.taken() <= accepted && accepted - peer.taken() <= MAX_WAITING);
+        if let Poll::Ready(Err(_)) = result {
+            assert!(peer.0.lock().expect("no panic").is_broken, "an error that the peer has not made");
+            return;
+        }
+    }
+    peer.0.lock().expect("no panic").room = usize::MAX;
+    let end = Pin::new(&mut socket).poll_shutdown(&mut Context::from_waker(&waker));
+    let taken = peer.0.lock().expect("no panic");
+    if !taken.is_broken {
+        assert!(matches!(end, Poll::Ready(Ok(()))) && taken.is_shut);
+        assert_eq!(taken.bytes, accepted);
+    }
+}
+
+/// Each byte says where it belongs.
+fn pattern(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|at| (at % 251) as u8).collect()
+}
+
+impl Peer {
+    fn taken(&self) -> usize {
+        self.0.lock().expect("no panic").bytes
+    }
+
+    fn has_room(&self) -> bool {
+        let taken = self.0.lock().expect("no panic");
+        taken.room > 0 && !taken.is_broken
+    }
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut taken = self.0.lock().expect("no panic");
+        assert!(!taken.is_shut, "a write after the shutdown");
+        if taken.is_broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let size: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if taken.room == 0 && size > 0 {
+            return Poll::Pending;
+        }
+        let count = size.min(taken.room);
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).take(count).collect();
+        assert_eq!(bytes, pattern(taken.bytes, count), "in their order");
+        taken.bytes += count;
+        taken.room -= count;
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().expect("no panic").is_shut = true;
+        Poll::Ready(Ok(()))
+    }
+}

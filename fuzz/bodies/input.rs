@@ -1,0 +1,68 @@
+//! How a fuzzer's bytes are divided into what is decoded and how it arrives.
+
+use bytes::Bytes;
+use tikv_jemalloc_ctl::thread::allocatedp;
+
+/// Bytes to decode, and the chunks in which they arrive.
+pub struct Input<'a> {
+    pub bytes: &'a [u8],
+    /// The bound on one item that a decoder is given; far above the input's length for most inputs.
+    pub limit: usize,
+    /// Lengths of chunks, which are repeated until the end.
+    steps: [usize; 3],
+}
+
+/// No input reaches this bound.
+pub const NO_LIMIT: usize = 64 << 20;
+
+/// A decoder may allocate this much for any input, in bytes.
+const ALLOCATED_ALWAYS: u64 = 64 << 10;
+
+/// A decoder may allocate this many times the length of its input, all allocations together.
+const ALLOCATED_PER_BYTE: u64 = 64;
+
+/// The last bytes of the data say how the others arrive, so that a recorded answer with four bytes appended is a seed.
+pub const TRAILER: usize = 4;
+
+impl<'a> Input<'a> {
+    /// `None` where the trailer is not whole.
+    pub fn of(data: &'a [u8]) -> Option<Self> {
+        let (bytes, trailer) = data.split_last_chunk::<TRAILER>()?;
+        let [limit, steps @ ..] = trailer;
+        // Even numbers, zero among them, leave the decoder without a bound that matters.
+        let limit = if limit % 2 == 0 { NO_LIMIT } else { usize::from(*limit) * 4 };
+        Some(Self { bytes, limit, steps: steps.map(|step| usize::from(step) + 1) })
+    }
+
+    pub fn chunks(&self) -> Vec<Bytes> {
+        let mut rest = self.bytes;
+        let mut chunks = Vec::new();
+        for step in self.steps.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (chunk, after) = rest.split_at(rest.len().min(*step));
+            chunks.push(Bytes::copy_from_slice(chunk));
+            rest = after;
+        }
+        chunks
+    }
+
+    pub fn whole(&self) -> Vec<Bytes> {
+        vec![Bytes::copy_from_slice(self.bytes)]
+    }
+
+    pub fn is_bounded(&self) -> bool {
+        self.limit < NO_LIMIT
+    }
+}
+
+/// Runs a decoder of `len` bytes. All that it allocates, whether it keeps it or not, must be bounded by a multiple of them.
+pub fn measured<T>(len: usize, decode: impl FnOnce() -> T) -> T {
+    let counter = allocatedp::read().expect("jemalloc counts what it allocates");
+    let before = counter.get();
+    let result = decode();
+    let (allocated, most) = (counter.get() - before, ALLOCATED_ALWAYS + ALLOCATED_PER_BYTE * len as u64);
+    assert!(allocated <= most, "{allocated} bytes were allocated to decode {len}");
+    result
+}

@@ -1,0 +1,141 @@
+//! JSON as serde_json reads it, in the order of the input and with members that occur twice.
+//!
+//! Go reads a lone half of a surrogate pair as U+FFFD, and so does informerd, while serde_json refuses to make a string of
+//! it. Strings are therefore read as bytes here, which serde_json allows.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Json {
+    Null,
+    Bool(bool),
+    /// As it is written.
+    Number(String),
+    /// The text, and whether it is written without escapes.
+    Text(String, bool),
+    Array(Vec<Json>),
+    Object(Vec<(String, Json)>),
+}
+
+/// Deeper values are not compared, only accepted or refused.
+const DEEPEST: usize = 64;
+
+/// Whether these bytes are one JSON value in UTF-8, at any depth.
+pub fn is_valid(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<&RawValue>(bytes).is_ok()
+}
+
+impl Json {
+    /// `None` for what is no JSON in UTF-8, and for what is nested too deep to be compared.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        Self::of(serde_json::from_slice::<&RawValue>(bytes).ok()?.get(), 0)
+    }
+
+    fn of(raw: &str, depth: usize) -> Option<Self> {
+        if depth > DEEPEST {
+            return None;
+        }
+        Some(match raw.as_bytes().first()? {
+            b'n' => Self::Null,
+            b't' => Self::Bool(true),
+            b'f' => Self::Bool(false),
+            b'"' => {
+                let text = serde_json::from_str::<Lossy>(raw).ok()?.0;
+                Self::Text(text, !raw.contains('\\'))
+            }
+            b'[' => {
+                let elements: Vec<&RawValue> = serde_json::from_str(raw).ok()?;
+                Self::Array(elements.into_iter().map(|raw| Self::of(raw.get(), depth + 1)).collect::<Option<_>>()?)
+            }
+            b'{' => {
+                let members: Members<'_> = serde_json::from_str(raw).ok()?;
+                let member = |(key, raw): (String, &RawValue)| Some((key, Self::of(raw.get(), depth + 1)?));
+                Self::Object(members.0.into_iter().map(member).collect::<Option<_>>()?)
+            }
+            _ => Self::Number(raw.to_owned()),
+        })
+    }
+
+    pub fn members(&self) -> Option<&[(String, Json)]> {
+        match self {
+            Self::Object(members) => Some(members),
+            _ => None,
+        }
+    }
+
+    /// The member of this name; of several the last one counts.
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        self.members()?.iter().rfind(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// The only member of this name.
+    ///
+    /// # Errors
+    /// When there are several.
+    pub fn once(&self, name: &str) -> Result<Option<&Self>, ()> {
+        let mut named = self.members().unwrap_or_default().iter().filter(|(key, _)| key == name);
+        let first = named.next().map(|(_, value)| value);
+        if named.next().is_some() { Err(()) } else { Ok(first) }
+    }
+
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text, _) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+struct Lossy(String);
+
+impl<'de> Deserialize<'de> for Lossy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Lossy;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Lossy, E> {
+                let mut bytes = bytes.to_vec();
+                // A half of a pair comes as the three bytes that it would have in UTF-8.
+                for at in 0..bytes.len().saturating_sub(2) {
+                    if bytes[at] == 0xed && bytes[at + 1] >= 0xa0 {
+                        bytes[at..at + 3].copy_from_slice("\u{fffd}".as_bytes());
+                    }
+                }
+                String::from_utf8(bytes).map(Lossy).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Lossy(key), value)) = map.next_entry()? {
+                    members.push((key, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}

@@ -1,0 +1,215 @@
+//! The messages of the Kubernetes API as far as informerd reads them, for another implementation of protobuf.
+//!
+//! Fields that may stand in a message once are repeated here, so that those which occur twice are seen; of several strings
+//! or numbers the last one counts. Messages within messages are bytes here, because prost would merge them.
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Unknown {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub type_meta: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub raw: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub content_encoding: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub content_type: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TypeMeta {
+    #[prost(string, tag = "1")]
+    pub api_version: String,
+    #[prost(string, tag = "2")]
+    pub kind: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct WatchEvent {
+    #[prost(string, repeated, tag = "1")]
+    pub kind: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub object: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RawExtension {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub raw: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct List {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub metadata: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub items: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ListMeta {
+    #[prost(string, repeated, tag = "2")]
+    pub resource_version: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub continue_token: String,
+    #[prost(int64, optional, tag = "4")]
+    pub remaining_item_count: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Pod {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub metadata: Vec<Vec<u8>>,
+}
+
+/// What is not looked at before somebody selects by it.
+#[derive(Clone, PartialEq, Message)]
+pub struct PodFields {
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub spec: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub status: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSpec {
+    #[prost(string, repeated, tag = "10")]
+    pub node_name: Vec<String>,
+    #[prost(bool, optional, tag = "11")]
+    pub host_network: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodStatus {
+    #[prost(string, repeated, tag = "1")]
+    pub phase: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ObjectMeta {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    #[prost(string, tag = "5")]
+    pub uid: String,
+    #[prost(string, repeated, tag = "6")]
+    pub resource_version: Vec<String>,
+    #[prost(message, repeated, tag = "11")]
+    pub labels: Vec<Entry>,
+}
+
+/// What of ObjectMeta counts in a bookmark.
+#[derive(Clone, PartialEq, Message)]
+pub struct BookmarkMeta {
+    #[prost(string, repeated, tag = "6")]
+    pub resource_version: Vec<String>,
+    #[prost(message, repeated, tag = "12")]
+    pub annotations: Vec<Entry>,
+}
+
+/// What of ObjectMeta is looked at where somebody asks for it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Parts {
+    #[prost(bytes = "vec", repeated, tag = "12")]
+    pub annotations: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "13")]
+    pub owner_references: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "17")]
+    pub managed_fields: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Owner {
+    #[prost(string, repeated, tag = "4")]
+    pub uid: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub metadata: Vec<Vec<u8>>,
+    #[prost(string, tag = "2")]
+    pub status: String,
+    #[prost(string, tag = "3")]
+    pub message: String,
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub details: Vec<Vec<u8>>,
+    #[prost(uint64, tag = "6")]
+    pub code: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusMetadata {
+    #[prost(string, tag = "3")]
+    pub continue_token: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusDetails {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub group: String,
+    #[prost(string, tag = "3")]
+    pub kind: String,
+    #[prost(message, repeated, tag = "4")]
+    pub causes: Vec<StatusCause>,
+    #[prost(uint64, tag = "5")]
+    pub retry_after_seconds: u64,
+    #[prost(string, tag = "6")]
+    pub uid: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusCause {
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    #[prost(string, tag = "2")]
+    pub message: String,
+    #[prost(string, tag = "3")]
+    pub field: String,
+}
+
+const MAGIC: &[u8] = b"k8s\0";
+
+/// The type and the message of an object in its envelope.
+pub fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
+    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
+    let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>().ok()?;
+    let is_plain = unknown.content_encoding.iter().chain(&unknown.content_type).all(Vec::is_empty);
+    if unknown.raw.len() > 1 || !is_plain {
+        return None;
+    }
+    Some((types.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
+}
+
+/// The items of a list in its envelope, and what it says of itself.
+pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
+    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
+    if unknown.type_meta.is_empty() || unknown.raw.len() != 1 {
+        return None;
+    }
+    let (type_meta, message) = unwrapped(bytes)?;
+    let list = List::decode(&*message).ok()?;
+    let [metadata] = &*list.metadata else { return None };
+    let metadata = ListMeta::decode(&**metadata).ok()?;
+    // Any of them must be a number, and there must be one.
+    metadata.resource_version.iter().map(|text| decimal(text)).collect::<Option<Vec<_>>>()?.last()?;
+    Some((type_meta, metadata, list.items))
+}
+
+pub fn decimal(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}

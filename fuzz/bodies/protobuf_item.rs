@@ -1,0 +1,157 @@
+//! One object in protobuf, against the same message as prost reads it; its owners, and what is left of it without parts of
+//! its metadata.
+//!
+//! Deliberate differences: the metadata must stand first and once, with a length of the usual form, because objects are put
+//! together of slices. Of a selectable field that occurs twice, the first counts. Groups are refused: the
+//! apiserver writes none.
+
+use std::collections::BTreeMap;
+
+use informerd::codec::CodecError;
+use informerd::codec::protobuf::{Form, Without, event_frame, has_owner, object_bytes, parse_item};
+use informerd::codec::{Shape, has_owner as object_has_owner};
+use informerd::meta::{EventType, Object, ResourceVersion};
+use prost::Message;
+
+use super::input::measured;
+use super::messages::{
+    Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, decimal, unwrapped,
+};
+use super::pods::{field, table};
+
+pub fn check(data: &[u8]) {
+    match (measured(data.len(), || parse_item(data, table())), Expected::of(data)) {
+        (Ok(object), Some(expected)) => {
+            expected.compare(&object, data);
+            written(&object, data);
+            owners(&object);
+        }
+        (Ok(object), None) => panic!("{object:?}, which prost does not read"),
+        (Err(error), Some(_)) => assert!(is_stricter(&error), "{error:?}, but prost reads it"),
+        (Err(_), None) => {}
+    }
+    parts(data);
+}
+
+/// Errors of messages that prost reads.
+pub fn is_stricter(error: &CodecError) -> bool {
+    matches!(
+        error,
+        CodecError::Missing("metadata")
+            | CodecError::Invalid("metadata" | "metadata.resourceVersion" | "wire type" | "contentType")
+            | CodecError::Invalid("a selectable field" | "a selectable field's message")
+            | CodecError::Truncated
+            | CodecError::NotUtf8
+    )
+}
+
+/// What an object says, by another reader.
+#[derive(Debug)]
+pub struct Expected {
+    metadata: ObjectMeta,
+    rv: u64,
+    pod: Pod,
+}
+
+impl Expected {
+    pub fn of(message: &[u8]) -> Option<Self> {
+        let pod = Pod::decode(message).ok()?;
+        let [metadata] = &*pod.metadata else { return None };
+        let metadata = ObjectMeta::decode(&**metadata).ok()?;
+        if metadata.name.is_empty() || metadata.name.contains('/') || metadata.namespace.contains('/') {
+            return None;
+        }
+        let [rv] = &*metadata.resource_version else { return None };
+        let rv = decimal(rv)?;
+        Some(Self { metadata, rv, pod })
+    }
+
+    pub fn compare(&self, object: &Object, message: &[u8]) {
+        let metadata = &self.metadata;
+        assert_eq!((object.key.namespace(), object.key.name()), (&*metadata.namespace, &*metadata.name));
+        assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, &*metadata.uid));
+        let labels: BTreeMap<_, _> = metadata.labels.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+        assert_eq!(object.attributes.labels().collect::<Vec<_>>(), labels.into_iter().collect::<Vec<_>>());
+        let raw = object.raw();
+        assert_eq!((&raw.item()[..], Some(&raw.metadata()[..])), (message, self.pod.metadata.first().map(|m| &m[..])));
+        assert_eq!(std::str::from_utf8(&raw.slice(raw.rv_range())).ok().and_then(decimal), Some(self.rv));
+        self.compare_fields(object);
+    }
+
+    fn compare_fields(&self, object: &Object) {
+        let Ok(fields) = PodFields::decode(&*object.raw().item()) else { return };
+        // Of a message that occurs twice, prost would merge what informerd takes from the first.
+        let spec = fields.spec.first().map_or(Ok(PodSpec::default()), |spec| PodSpec::decode(&**spec));
+        if let Ok(spec) = spec {
+            assert_eq!(field(object, "spec.nodeName"), spec.node_name.first().map_or("", |name| name));
+            if fields.spec.len() == 1 && spec.host_network.is_none() {
+                assert_eq!(field(object, "spec.hostNetwork"), "false");
+            }
+        }
+        let status = fields.status.first().map_or(Ok(PodStatus::default()), |status| PodStatus::decode(&**status));
+        if let Ok(status) = status {
+            assert_eq!(field(object, "status.phase"), status.phase.first().map_or("", |phase| phase));
+        }
+    }
+}
+
+/// What is sent to the clients is what came, but for its resourceVersion where that is replaced.
+fn written(object: &Object, message: &[u8]) {
+    let form = Form::new("v1", "Pod", "PodList");
+    let (type_meta, kept) =
+        unwrapped(&object_bytes(&form, object, None, Shape::Full).into_bytes()).expect("an envelope");
+    assert_eq!((&*type_meta.api_version, &*type_meta.kind, &kept[..]), ("v1", "Pod", message));
+    for rv in [1, u64::MAX] {
+        let body = object_bytes(&form, object, Some(ResourceVersion(rv)), Shape::Full).into_bytes();
+        let (_, message) = unwrapped(&body).expect("an envelope");
+        let again = parse_item(&message, table()).expect("an object");
+        assert_eq!((&again.key, again.rv.get(), &again.attributes), (&object.key, rv, &object.attributes));
+        let back = object_bytes(&form, &again, Some(object.rv), Shape::Full).into_bytes();
+        if object.raw().slice(object.raw().rv_range()) == object.rv.to_string() {
+            assert_eq!(unwrapped(&back).map(|(_, message)| message).as_deref(), Some(&kept[..]));
+        }
+    }
+    for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
+        let (_, partial) = unwrapped(&object_bytes(&form, object, None, shape).into_bytes()).expect("an envelope");
+        let partial = Pod::decode(&*partial).expect("a message");
+        assert_eq!(partial.metadata, [object.raw().metadata()]);
+        assert_eq!(partial.encoded_len(), object.raw().metadata_range().end, "nothing but metadata");
+    }
+    let frame = event_frame(&form, EventType::Added, object, None, Shape::Full).into_bytes();
+    assert_eq!(frame.first_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize), Some(frame.len() - 4));
+}
+
+fn owners(object: &Object) {
+    let Ok(parts) = Parts::decode(&*object.raw().metadata()) else { return };
+    let owners = parts.owner_references.iter().map(|owner| Owner::decode(&**owner)).collect::<Result<Vec<_>, _>>();
+    let Ok(owners) = owners else { return };
+    let uids: Vec<_> = owners.into_iter().flat_map(|owner| owner.uid).collect();
+    let mut asked = Vec::new();
+    assert!(!object_has_owner(object, |uid| {
+        asked.push(uid.to_owned());
+        false
+    }));
+    if has_owner(&object.raw().metadata(), &mut |_| false).is_ok() {
+        assert_eq!(asked, uids);
+    }
+}
+
+/// Without managed fields and one annotation, everything else is as it was.
+fn parts(data: &[u8]) {
+    let without = Without { managed_fields: true, annotations: &["a"] };
+    let unknown = Unknown { type_meta: vec![Vec::new()], raw: vec![data.to_vec()], ..Unknown::default() };
+    let body = [b"k8s\0", &*unknown.encode_to_vec()].concat();
+    let Ok(rest) = without.apply(&body) else { return };
+    assert!(rest.len() <= body.len() + 8, "it grew");
+    let (Some((_, before)), Some((_, after))) = (unwrapped(&body), unwrapped(&rest)) else { panic!("no envelope") };
+    let fields = |message: &[u8]| PodFields::decode(message).ok();
+    assert_eq!(fields(&before), fields(&after));
+    let (Ok(before), Ok(after)) = (Pod::decode(&*before), Pod::decode(&*after)) else { return };
+    for (before, after) in before.metadata.iter().zip(&after.metadata) {
+        assert_eq!(ObjectMeta::decode(&**before).ok(), ObjectMeta::decode(&**after).ok());
+        let Ok(mut before) = Parts::decode(&**before) else { continue };
+        before.managed_fields.clear();
+        before.annotations.retain(|entry| Entry::decode(&**entry).is_ok_and(|entry| entry.key != "a"));
+        assert_eq!(Some(before), Parts::decode(&**after).ok());
+    }
+}

@@ -1,0 +1,157 @@
+//! A watch stream in protobuf that arrives in chunks, against the same frames as prost reads them; the Status of a frame, and
+//! of a body.
+//!
+//! Deliberate differences are those of one object (see `protobuf_item`), and that a frame has one type and one object.
+
+use informerd::codec::json::WatchFrame;
+use informerd::codec::protobuf::{WatchDecoder, error_frame, read_status, status_body};
+use informerd::codec::{CodecError, INITIAL_EVENTS_END};
+use informerd::meta::{EventType, Status, StatusCause, StatusDetails};
+use prost::Message;
+
+use super::input::{Input, measured};
+use super::messages::{self, BookmarkMeta, Pod, RawExtension, WatchEvent, decimal, unwrapped};
+use super::pods::table;
+use super::protobuf_item::{Expected, is_stricter};
+
+pub fn check(data: &[u8]) {
+    let Some(input) = Input::of(data) else { return };
+    let whole = input.whole();
+    let (frames, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
+    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
+    let shown = |frames: &[WatchFrame]| frames.iter().map(|frame| format!("{frame:?}")).collect::<Vec<_>>();
+    assert_eq!((shown(&frames), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (mut frames, mut rest) = (frames.into_iter(), input.bytes);
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let len = u32::from_be_bytes(*length) as usize;
+        if len > input.limit {
+            assert_eq!(end, Err(CodecError::TooLarge { limit: input.limit }));
+            return;
+        }
+        let Some((event, after)) = after.split_at_checked(len) else { break };
+        match (frames.next(), Frame::of(event)) {
+            (Some(frame), Some(expected)) => expected.compare(&frame),
+            (Some(frame), None) => panic!("{frame:?}, which prost does not read"),
+            (None, expected) => {
+                let error = end.as_ref().expect_err("a frame is missing");
+                assert!(expected.is_none() || is_stricter(error), "{error:?}, but prost reads it");
+                return;
+            }
+        }
+        rest = after;
+    }
+    assert!(frames.next().is_none(), "a frame more");
+    assert_eq!(end, Ok(!rest.is_empty()));
+}
+
+/// The frames, and whether a part of another one is left.
+fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<bool, CodecError>) {
+    let mut decoder = WatchDecoder::new(limit, table().clone());
+    let mut frames = Vec::new();
+    for chunk in chunks {
+        decoder.push(chunk.clone());
+        loop {
+            match decoder.next() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(decoder.next().err(), Some(error.clone()), "an error that passes");
+                    return (frames, Err(error));
+                }
+            }
+        }
+    }
+    (frames, Ok(decoder.has_partial()))
+}
+
+enum Frame {
+    Event(EventType, messages::TypeMeta, Expected, Vec<u8>),
+    Bookmark(u64, bool, Vec<u8>),
+    Error(Status),
+}
+
+impl Frame {
+    fn of(event: &[u8]) -> Option<Self> {
+        let event = WatchEvent::decode(event).ok()?;
+        let extensions = event.object.iter().map(|bytes| RawExtension::decode(&**bytes)).collect::<Result<Vec<_>, _>>();
+        let objects: Vec<_> = extensions.ok()?.into_iter().flat_map(|extension| extension.raw).collect();
+        let ([kind], [object]) = (&*event.kind, &*objects) else { return None };
+        let kind = match &**kind {
+            "ADDED" => EventType::Added,
+            "MODIFIED" => EventType::Modified,
+            "DELETED" => EventType::Deleted,
+            "BOOKMARK" => return Self::bookmark(object),
+            "ERROR" => return status(object).map(Self::Error),
+            _ => return None,
+        };
+        let (type_meta, message) = unwrapped(object)?;
+        Some(Self::Event(kind, type_meta, Expected::of(&message)?, message))
+    }
+
+    fn bookmark(object: &[u8]) -> Option<Self> {
+        let (_, message) = unwrapped(object)?;
+        let (mut rv, mut is_end) = (None, false);
+        for metadata in Pod::decode(&*message).ok()?.metadata {
+            let metadata = BookmarkMeta::decode(&*metadata).ok()?;
+            rv = metadata.resource_version.last().map_or(rv, |text| decimal(text));
+            for entry in metadata.annotations {
+                is_end |= entry.key == INITIAL_EVENTS_END && entry.value == "true";
+            }
+        }
+        Some(Self::Bookmark(rv?, is_end, message))
+    }
+
+    fn compare(&self, frame: &WatchFrame) {
+        match (self, frame) {
+            (Self::Event(expected, types, item, message), WatchFrame::Event { kind, object, type_meta }) => {
+                assert_eq!(kind, expected);
+                assert_eq!((&*type_meta.api_version, &*type_meta.kind), (&*types.api_version, &*types.kind));
+                item.compare(object, message);
+            }
+            (
+                Self::Bookmark(rv, is_end, message),
+                WatchFrame::Bookmark { rv: read, initial_events_end, object, .. },
+            ) => {
+                assert_eq!((read.get(), initial_events_end, &object[..]), (*rv, is_end, &message[..]));
+            }
+            (Self::Error(expected), WatchFrame::Error(status)) => {
+                assert_eq!(status, expected);
+                // What is written of it is read as the same.
+                let body = status_body(status);
+                assert_eq!(read_status(&body), Ok(status.clone()));
+                assert_eq!(decode(&[error_frame(status)], usize::MAX).1, Ok(false));
+            }
+            (_, frame) => panic!("another frame: {frame:?}"),
+        }
+    }
+}
+
+fn status(object: &[u8]) -> Option<Status> {
+    let (type_meta, message) = unwrapped(object)?;
+    let read = messages::Status::decode(&*message).ok().filter(|_| type_meta.kind == "Status")?;
+    let mut status = Status::failure(u16::try_from(read.code).unwrap_or(0), &read.reason, read.message);
+    status.status = read.status;
+    for metadata in read.metadata {
+        let token = messages::StatusMetadata::decode(&*metadata).ok()?.continue_token;
+        if !token.is_empty() {
+            status.metadata.continue_token = token;
+        }
+    }
+    for details in read.details {
+        let details = messages::StatusDetails::decode(&*details).ok()?;
+        let cause = |cause: messages::StatusCause| StatusCause {
+            reason: cause.reason,
+            message: cause.message,
+            field: cause.field,
+        };
+        status.details = Some(StatusDetails {
+            name: details.name,
+            group: details.group,
+            kind: details.kind,
+            uid: details.uid,
+            causes: details.causes.into_iter().map(cause).collect(),
+            retry_after_seconds: u32::try_from(details.retry_after_seconds).unwrap_or(0),
+        });
+    }
+    Some(status)
+}
