@@ -80,7 +80,7 @@ const HTTP_GAUGES: &[PerProcess<HttpMetrics>] = &[
 
 const HTTP_COUNTERS: &[PerProcess<HttpMetrics>] = &[
     ("http_connections_accepted", "Connections accepted", |m| m.connections_total.get()),
-    ("http_connections_refused", "Connections closed at once because of the bound", |m| m.connections_refused.get()),
+    ("http_connections_refused", "Connections closed because of a bound", |m| m.connections_refused.get()),
     ("http_newcomers_evicted", "Connections closed for newer ones before their clients were authenticated", |m| {
         m.newcomers_evicted.get()
     }),

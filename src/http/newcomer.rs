@@ -26,8 +26,6 @@ pub const MOST: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Where another address has so many times the newcomers of one, this one does not wait.
 const CROWDED: usize = 4;
-/// Connections that wait until there is room. More are closed.
-const WAITING: usize = 256;
 /// How long a newcomer without a request may stay: the time that Go's server of the apiserver has for a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// The headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
@@ -52,7 +50,6 @@ pub struct Newcomers {
     left: Notify,
     held: AtomicUsize,
     unjudged: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -122,8 +119,7 @@ pub enum Wait {
 impl Newcomers {
     pub fn new(metrics: Arc<HttpMetrics>) -> Arc<Self> {
         let (present, left, held) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        let [unjudged, waiting] = [UNJUDGED, WAITING].map(|permits| Arc::new(Semaphore::new(permits)));
-        Arc::new(Self { present, left, held, unjudged, waiting, metrics })
+        Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
     }
 
     /// A place for a new connection. Where there is none, the oldest newcomer of the address with the most of them leaves:
@@ -158,11 +154,6 @@ impl Newcomers {
                 () = sleep_until(leaves) => {}
             }
         }
-    }
-
-    /// Room to wait for a place, if there is some.
-    pub fn wait(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
     fn enter(self: &Arc<Self>, present: &mut Present, address: IpAddr) -> Arc<Newcomer> {

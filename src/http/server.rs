@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -37,6 +37,10 @@ use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
+/// Connections that wait for a place among the newcomers, and a quarter of all connections at most. More are closed.
+const WAITING: usize = 1024;
+/// How long they wait.
+const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
@@ -87,6 +91,7 @@ struct Shared {
     delegated: Option<TlsAcceptor>,
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,
+    waiting: Arc<Semaphore>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
     age: AgeLimits,
@@ -137,6 +142,7 @@ impl Server {
             delegated,
             places: Places::new(self.config.max_connections, self.config.listen.iter(), Arc::clone(&self.metrics)),
             newcomers: Newcomers::new(Arc::clone(&self.metrics)),
+            waiting: Arc::new(Semaphore::new(WAITING.min(self.config.max_connections / 4))),
             handshake_timeout: self.config.handshake_timeout,
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
@@ -194,12 +200,12 @@ impl Shared {
 
     /// Where there is no room for one more newcomer. The next connections may be of others, so nothing waits for this one.
     fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
-        let Some(waits) = self.newcomers.wait() else {
+        let Ok(waits) = Arc::clone(&self.waiting).try_acquire_owned() else {
             self.metrics.connections_refused.inc();
             return;
         };
         spawn("connection", async move {
-            let place = tokio::time::timeout(self.handshake_timeout, self.newcomers.place(address));
+            let place = tokio::time::timeout(WAIT, self.newcomers.place(address));
             let newcomer = tokio::select! {
                 placed = place => placed.ok(),
                 () = self.drain.draining() => return,
