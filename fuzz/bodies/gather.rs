@@ -3,12 +3,13 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use informerd::http::{Bounded, Gather, HttpMetrics};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::runtime::block_on;
@@ -81,24 +82,24 @@ fn run(data: &[u8]) {
                 read
             }
             6 => {
-                peer.0.lock().expect("no panic").room += argument << (argument % 12);
+                peer.0.lock().room += argument << (argument % 12);
                 Poll::Pending
             }
             _ if argument > 250 => {
-                peer.0.lock().expect("no panic").is_broken = true;
+                peer.0.lock().is_broken = true;
                 Poll::Pending
             }
             _ => Poll::Pending,
         };
         assert!(peer.taken() <= accepted && accepted - peer.taken() <= MAX_WAITING);
         if let Poll::Ready(Err(_)) = result {
-            assert!(peer.0.lock().expect("no panic").is_broken, "an error that the peer has not made");
+            assert!(peer.0.lock().is_broken, "an error that the peer has not made");
             return;
         }
     }
-    peer.0.lock().expect("no panic").room = usize::MAX;
+    peer.0.lock().room = usize::MAX;
     let end = Pin::new(&mut socket).poll_shutdown(&mut Context::from_waker(&waker));
-    let taken = peer.0.lock().expect("no panic");
+    let taken = peer.0.lock();
     if !taken.is_broken {
         assert!(matches!(end, Poll::Ready(Ok(()))) && taken.is_shut);
         assert_eq!(taken.bytes, accepted);
@@ -112,11 +113,11 @@ fn pattern(from: usize, len: usize) -> Vec<u8> {
 
 impl Peer {
     fn taken(&self) -> usize {
-        self.0.lock().expect("no panic").bytes
+        self.0.lock().bytes
     }
 
     fn has_room(&self) -> bool {
-        let taken = self.0.lock().expect("no panic");
+        let taken = self.0.lock();
         taken.room > 0 && !taken.is_broken
     }
 }
@@ -133,7 +134,7 @@ impl AsyncWrite for Peer {
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let mut taken = self.0.lock().expect("no panic");
+        let mut taken = self.0.lock();
         assert!(!taken.is_shut, "a write after the shutdown");
         if taken.is_broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -159,7 +160,7 @@ impl AsyncWrite for Peer {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.lock().expect("no panic").is_shut = true;
+        self.0.lock().is_shut = true;
         Poll::Ready(Ok(()))
     }
 }

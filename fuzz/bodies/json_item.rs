@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use informerd::codec::CodecError;
-use informerd::codec::json::{Style, TypeMeta, parse_item};
+use bytes::Bytes;
+use informerd::codec::json::{Indenter, Style, TypeMeta, parse_item};
+use informerd::codec::{CodecError, Slices};
 use informerd::meta::Object;
 
 use super::input::measured;
@@ -33,10 +34,27 @@ pub fn check(data: &[u8]) {
     if let Ok((object, type_meta)) = parsed {
         let (again, type_again) = parse_item(&object.raw().item(), table()).expect("what was kept can be read again");
         assert_eq!((&again.key, again.rv, &again.attributes), (&object.key, object.rv, &object.attributes));
+        indented(&object);
         if type_meta.style == Style::Inline {
             assert_eq!((&type_again, again.raw().item()), (&type_meta, object.raw().item()));
         }
     }
+}
+
+/// Written for people to read, in pieces and steps of any size, it says the same.
+fn indented(object: &Object) {
+    let item = object.raw().item();
+    let pretty = |piece: usize, most: usize| {
+        let (mut indenter, mut out) = (Indenter::default(), Vec::new());
+        let mut rest: Slices = item.chunks(piece).map(Bytes::copy_from_slice).collect();
+        while !rest.is_empty() {
+            out.extend_from_slice(&indenter.step(&mut rest, most));
+        }
+        out
+    };
+    let whole = pretty(item.len(), usize::MAX);
+    assert_eq!(Json::read(&whole), Json::read(&item));
+    assert_eq!(whole, pretty(3, 5));
 }
 
 /// What an object says, by another reader.
