@@ -74,16 +74,36 @@ pub struct PodFields {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodSpec {
+    #[prost(string, repeated, tag = "3")]
+    pub restart_policy: Vec<String>,
+    #[prost(string, repeated, tag = "8")]
+    pub service_account_name: Vec<String>,
+    #[prost(string, repeated, tag = "9")]
+    pub service_account: Vec<String>,
     #[prost(string, repeated, tag = "10")]
     pub node_name: Vec<String>,
     #[prost(bool, optional, tag = "11")]
     pub host_network: Option<bool>,
+    #[prost(string, repeated, tag = "19")]
+    pub scheduler_name: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodStatus {
     #[prost(string, repeated, tag = "1")]
     pub phase: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    pub pod_ip: Vec<String>,
+    #[prost(string, repeated, tag = "11")]
+    pub nominated_node_name: Vec<String>,
+    #[prost(message, repeated, tag = "12")]
+    pub pod_ips: Vec<PodIp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodIp {
+    #[prost(string, tag = "1")]
+    pub ip: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -309,6 +309,18 @@ fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
     std::fs::File::create(file).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
+/// The client library panics where UTF-16 ends inside a character.
+#[tokio::test]
+async fn a_kubeconfig_that_is_no_text_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    for bytes in [&b"\xfe\xff{"[..], b"\xff\xfe{", b"\xff", b"\0"] {
+        std::fs::write(&file, bytes).unwrap();
+        let read = ConfigSource::kubeconfig(&file).read().await;
+        assert!(matches!(read, Err(UpstreamError::Config(_))), "{bytes:?}");
+    }
+}
+
 #[tokio::test]
 async fn refused_credentials_are_read_anew() {
     let server = guarded("new").await;
