@@ -69,6 +69,7 @@ fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<boo
     (frames, Ok(decoder.has_partial()))
 }
 
+#[allow(clippy::large_enum_variant, reason = "few of them live at once")]
 enum Frame {
     Event(EventType, messages::TypeMeta, Expected, Vec<u8>),
     Bookmark(u64, bool, Vec<u8>),

@@ -32,7 +32,7 @@ use crate::informer::{Factory, Informer};
 use crate::lifecycle;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Latch;
-use crate::memory::Leashes;
+use crate::memory::StallGuards;
 use crate::meta::Gvr;
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::reads::Reads;
@@ -146,7 +146,7 @@ impl Daemon {
 
         let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
         metrics.register(Queues(groups.clone()));
-        let leashes = Leashes::default();
+        let stall_guards = StallGuards::default();
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),
             cluster: Arc::new(KubeSystem::new(upstream.clone())),
@@ -156,7 +156,7 @@ impl Daemon {
             drain: drain.clone(),
             drain_spread: config.http.drain_spread,
             ledger: memory.ledger().clone(),
-            leashes: leashes.clone(),
+            stall_guards: stall_guards.clone(),
             metrics: grpc_metrics.clone(),
         });
         let calls = Calls { grpc, access: access.clone(), audit: audit.clone() };
@@ -171,7 +171,7 @@ impl Daemon {
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
-                leashes,
+                stall_guards,
                 ledger: memory.ledger().clone(),
                 explain: config.http.explain,
                 lend_sessions: config.http.lend_sessions,

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use crate::auth::Access;
 use crate::auth::audit::Audit;
-use crate::grpc::{Caller, Cluster, Grpc, Known, Retiring, Told};
+use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Known, Retiring};
 use crate::http::body::{self, Body};
 use crate::http::patient::Patient;
-use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, Told as OfRequest, audit_id};
+use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 
@@ -65,7 +65,7 @@ const MAX_BODY: usize = 1 << 20;
 
 /// The request as the listener knows it.
 #[derive(Debug)]
-struct Shown(Arc<OfRequest>);
+struct Shown(Arc<RequestRecord>);
 
 // === impl Shown ===
 
@@ -84,7 +84,7 @@ impl Handler for Calls {
         let grpc = self.grpc.clone();
         let retiring = Retiring(connection.age.long_call());
         let audit_id = audit_id(request.headers());
-        let told = Told {
+        let told = CallInfo {
             audit: self.audit.clone(),
             audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
             uri: request.uri().path().to_owned(),

@@ -18,9 +18,9 @@ use super::cover::{Answer, Cover};
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
 use super::metrics::{AuthMetrics, count};
+use super::rbac_generations::RbacGenerations;
 use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
-use super::stamps::Stamps;
 use super::term::Term;
 use super::user::UserInfo;
 use crate::lifecycle::{Fatal, spawn_supervised};
@@ -86,7 +86,7 @@ pub struct Access {
 pub(super) struct Delegated {
     pub(super) authenticator: Authenticator,
     pub(super) authorizer: Authorizer,
-    pub(super) stamps: Arc<Stamps>,
+    pub(super) generations: Arc<RbacGenerations>,
     pub(super) revoked: Arc<Revoked>,
     pub(super) metrics: Arc<AuthMetrics>,
     anonymous: Anonymous,
@@ -129,7 +129,7 @@ impl Access {
     /// The CA of client certificates cannot be read, or there is no randomness.
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
-        let (stamps, revoked) = (Arc::new(Stamps::new()), Arc::new(Revoked::default()));
+        let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
         let client_ca = match &config.client_ca {
             None => None,
             Some(ClientCaSource::File(path)) => {
@@ -147,12 +147,12 @@ impl Access {
         };
         let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
         let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
-        let authorizer = Authorizer::new(config, reviews, Arc::clone(&stamps), Arc::clone(&metrics));
-        revocation::start(config, upstream, &stamps, &revoked, &metrics, fatal);
+        let authorizer = Authorizer::new(config, reviews, Arc::clone(&generations), Arc::clone(&metrics));
+        revocation::start(config, upstream, &generations, &revoked, &metrics, fatal);
         let delegated = Delegated {
             authenticator,
             authorizer,
-            stamps,
+            generations,
             revoked,
             metrics: Arc::clone(&metrics),
             anonymous: config.anonymous,
@@ -173,17 +173,17 @@ impl Access {
 
     /// Whether a read may be answered here. To be asked before anything is looked up, so that no answer tells what
     /// exists.
-    pub async fn check(&self, caller: &Caller<'_>, wish: &Arc<Attributes>) -> Verdict {
-        let lasts = wish.verb == "watch";
-        self.check_all(caller, std::slice::from_ref(wish), lasts).await.0
+    pub async fn check(&self, caller: &Caller<'_>, attributes: &Arc<Attributes>) -> Verdict {
+        let lasts = attributes.verb == "watch";
+        self.check_all(caller, std::slice::from_ref(attributes), lasts).await.0
     }
 
     /// [`Self::check`] for a read that needs several accesses, all of them. Also tells which of them the verdict is about if
     /// it is refused. `lasts`: they are needed for as long as a stream is open.
-    pub async fn check_all(&self, caller: &Caller<'_>, wishes: &[Arc<Attributes>], lasts: bool) -> (Verdict, usize) {
+    pub async fn check_all(&self, caller: &Caller<'_>, wanted: &[Arc<Attributes>], lasts: bool) -> (Verdict, usize) {
         let (verdict, at) = match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => (Verdict::Allowed(Grant { held: Vec::new() }), 0),
-            (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wishes, Memory::Good, lasts).await,
+            (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wanted, Memory::Good, lasts).await,
             (Mode::Delegated, None) => (refused(errors::unauthorized()), 0),
         };
         match &verdict {
@@ -222,9 +222,9 @@ impl Access {
 
     /// How long a watch may go on that is forwarded as its client's own; to be asked before it is forwarded. `None` for
     /// who is trusted.
-    pub fn term(&self, caller: &Caller<'_>, wish: Attributes) -> Option<Term> {
+    pub fn term(&self, caller: &Caller<'_>, attributes: Attributes) -> Option<Term> {
         match (caller.mode, &self.delegated) {
-            (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, wish)),
+            (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, attributes)),
             _ => None,
         }
     }
@@ -250,16 +250,16 @@ impl Delegated {
     pub(super) async fn check(
         self: &Arc<Self>,
         caller: &Caller<'_>,
-        wish: &Arc<Attributes>,
+        attributes: &Arc<Attributes>,
         memory: Memory,
     ) -> Verdict {
-        self.ask(caller, std::slice::from_ref(wish), memory, true).await.0
+        self.ask(caller, std::slice::from_ref(attributes), memory, true).await.0
     }
 
     async fn ask(
         self: &Arc<Self>,
         caller: &Caller<'_>,
-        wishes: &[Arc<Attributes>],
+        wanted: &[Arc<Attributes>],
         memory: Memory,
         lasts: bool,
     ) -> (Verdict, usize) {
@@ -281,7 +281,7 @@ impl Delegated {
             Ok(Who::User(known, source)) => {
                 let Some(user) = known.user.clone() else { return (refused(errors::unauthorized()), 0) };
                 let asks = Asks { known, source, user, impersonation, memory, lasts };
-                return match self.decide(asks, wishes).await {
+                return match self.decide(asks, wanted).await {
                     Ok(Some(decided)) => decided,
                     // There are other ways to be allowed it.
                     Ok(None) => (self.leave_undecided(caller).await, 0),
@@ -305,7 +305,7 @@ impl Delegated {
     async fn decide(
         self: &Arc<Self>,
         asks: Asks,
-        wishes: &[Arc<Attributes>],
+        wanted: &[Arc<Attributes>],
     ) -> Result<Option<(Verdict, usize)>, Unavailable> {
         let Asks { known, source, user, impersonation, memory, lasts } = asks;
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
@@ -325,14 +325,15 @@ impl Delegated {
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
-        match self.authorizer.cover(subject, wishes, asking).await? {
+        match self.authorizer.cover(subject, wanted, asking).await? {
             Cover::All(answers) => {
                 held.insert(0, hold(impersonated.as_ref(), answers)?);
                 Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
             Cover::Denied { at, decision } => {
-                let status =
-                    wishes.get(at).map_or_else(errors::unauthorized, |wish| forbidden(subject, wish, &decision.reason));
+                let status = wanted
+                    .get(at)
+                    .map_or_else(errors::unauthorized, |attributes| forbidden(subject, attributes, &decision.reason));
                 let subject = Some(Subject { user: Arc::clone(&user), impersonated: impersonated.clone() });
                 Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))
             }
@@ -418,16 +419,16 @@ fn refused(status: Status) -> Verdict {
 }
 
 /// 403 as the apiserver says it.
-pub(super) fn forbidden(user: &UserInfo, wish: &Attributes, reason: &str) -> Status {
-    let mut detail = wish.denial(&user.username);
+pub(super) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Status {
+    let mut detail = attributes.denial(&user.username);
     if !reason.is_empty() {
         detail = format!("{detail}: {reason}");
     }
-    if wish.path.is_some() {
+    if attributes.path.is_some() {
         // The apiserver words it as one for a resource without a name.
-        return errors::forbidden(&wish.gvr(), "", detail);
+        return errors::forbidden(&attributes.gvr(), "", detail);
     }
-    errors::forbidden(&wish.gvr(), &wish.name, detail)
+    errors::forbidden(&attributes.gvr(), &attributes.name, detail)
 }
 
 /// 403: a client certificate ends here.

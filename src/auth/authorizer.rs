@@ -12,10 +12,10 @@ use super::attributes::Attributes;
 use super::config::AuthConfig;
 use super::cover::Answer;
 use super::metrics::AuthMetrics;
+use super::rbac_generations::{Generation, RbacGenerations};
 use super::review::{Reviews, Unavailable};
 use super::settling::SETTLES;
 use super::shares::{RightsShare, Shares};
-use super::stamps::{Stamp, Stamps};
 use super::user::{MASTERS, UserInfo};
 
 /// Memory of all remembered decisions.
@@ -37,7 +37,7 @@ const BY_RBAC: &str = "RBAC: allowed by ";
 /// Decides accesses.
 pub struct Authorizer {
     reviews: Arc<Reviews>,
-    stamps: Arc<Stamps>,
+    generations: Arc<RbacGenerations>,
     shares: Arc<Shares>,
     allow_ttl: Duration,
     deny_ttl: Duration,
@@ -54,8 +54,8 @@ pub struct Decision {
     pub until: Instant,
     /// To be asked for again then.
     pub again: Instant,
-    /// The stamp of the rights that decided it.
-    pub stamp: Stamp,
+    /// The generation of the rights that decided it.
+    pub generation: Generation,
 }
 
 /// On which terms something is asked.
@@ -76,9 +76,9 @@ pub(super) enum Memory {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    stamp: Stamp,
+    generation: Generation,
     user: Arc<UserInfo>,
-    wish: Arc<Attributes>,
+    attributes: Arc<Attributes>,
 }
 
 /// What ends a decision.
@@ -99,16 +99,16 @@ impl Authorizer {
     pub(super) fn new(
         config: &AuthConfig,
         reviews: Arc<Reviews>,
-        stamps: Arc<Stamps>,
+        generations: Arc<RbacGenerations>,
         metrics: Arc<AuthMetrics>,
     ) -> Self {
         let weigher = |key: &Key, decision: &Arc<Decision>| {
-            let bytes = size_of::<Key>() + key.user.size() + key.wish.size() + decision.reason.len() + 256;
+            let bytes = size_of::<Key>() + key.user.size() + key.attributes.size() + decision.reason.len() + 256;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
         Self {
             reviews,
-            stamps,
+            generations,
             shares: Arc::new(Shares::new(config.max_user_rights, metrics)),
             allow_ttl: config.allow_ttl,
             deny_ttl: config.deny_ttl,
@@ -123,21 +123,21 @@ impl Authorizer {
     pub(super) async fn authorize(
         &self,
         user: &Arc<UserInfo>,
-        wish: &Arc<Attributes>,
+        attributes: &Arc<Attributes>,
         asking: Asking<'_>,
     ) -> Result<Arc<Decision>, Unavailable> {
-        let stamp = self.stamps.of(&wish.namespace);
+        let generation = self.generations.of(&attributes.namespace);
         if user.is_in(MASTERS) {
             let until = Instant::now() + self.allow_ttl;
-            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, again: until, stamp }));
+            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, again: until, generation }));
         }
-        if user.size() + wish.size() > MAX_REMEMBERED {
-            return self.review(user, wish, stamp, asking.payer).await;
+        if user.size() + attributes.size() > MAX_REMEMBERED {
+            return self.review(user, attributes, generation, asking.payer).await;
         }
-        // A decision that was under way when rights changed has an old stamp, and is found by nobody.
-        let key = Key { stamp, user: Arc::clone(user), wish: Arc::clone(wish) };
+        // A decision that was under way when rights changed has an old generation, and is found by nobody.
+        let key = Key { generation, user: Arc::clone(user), attributes: Arc::clone(attributes) };
         if asking.memory == Memory::Doubtful {
-            let decision = self.review(user, wish, stamp, asking.payer).await?;
+            let decision = self.review(user, attributes, generation, asking.payer).await?;
             self.decisions.insert(key, Arc::clone(&decision)).await;
             return Ok(decision);
         }
@@ -146,21 +146,21 @@ impl Authorizer {
     }
 
     async fn decide(&self, key: &Key, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
-        let review = self.review(&key.user, &key.wish, key.stamp, payer);
+        let review = self.review(&key.user, &key.attributes, key.generation, payer);
         let Some(older) = self.older(key).await else { return review.await };
         // Nothing has changed since the older answer. So it is no worse without reviews than it was before.
         if let Ok(Ok(decision)) = timeout(PATIENCE, review).await {
             return Ok(decision);
         }
         let again = older.until.min(Instant::now() + LATER);
-        Ok(Arc::new(Decision { again, stamp: key.stamp, ..Decision::clone(&older) }))
+        Ok(Arc::new(Decision { again, generation: key.generation, ..Decision::clone(&older) }))
     }
 
     /// What was decided by the same rights before they had settled further.
     async fn older(&self, key: &Key) -> Option<Arc<Decision>> {
-        let Stamp { change, settle } = key.stamp;
+        let Generation { change, settle } = key.generation;
         for settle in (settle.saturating_sub(OLDER)..settle).rev() {
-            let key = Key { stamp: Stamp { change, settle }, ..key.clone() };
+            let key = Key { generation: Generation { change, settle }, ..key.clone() };
             if let Some(older) = self.decisions.get(&key).await.filter(|older| older.until > Instant::now()) {
                 return Some(older);
             }
@@ -200,25 +200,25 @@ impl Authorizer {
     async fn review(
         &self,
         user: &UserInfo,
-        wish: &Attributes,
-        stamp: Stamp,
+        attributes: &Attributes,
+        generation: Generation,
         payer: Option<&UserInfo>,
     ) -> Result<Arc<Decision>, Unavailable> {
         let _share = payer.map(|payer| self.shares.review(payer)).transpose()?;
         let asked = Instant::now();
-        let status = self.reviews.access(user, wish).await?;
+        let status = self.reviews.access(user, attributes).await?;
         let allowed = status.allowed && !status.denied;
         if !allowed && !status.evaluation_error.is_empty() {
             // The apiserver answers such a request with an error, not with a refusal.
             return Err(Unavailable::Failed(status.evaluation_error));
         }
         let life = match life(allowed, &status.reason) {
-            Life::OfRights if self.stamps.is_watched() => self.allow_ttl,
+            Life::OfRights if self.generations.is_watched() => self.allow_ttl,
             Life::OfRights | Life::Untold => self.allow_ttl.min(UNTOLD_TTL),
             Life::Denied => self.deny_ttl,
         };
         let until = asked + life;
-        Ok(Arc::new(Decision { allowed, reason: status.reason, until, again: until, stamp }))
+        Ok(Arc::new(Decision { allowed, reason: status.reason, until, again: until, generation }))
     }
 }
 

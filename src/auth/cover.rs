@@ -42,18 +42,18 @@ impl Authorizer {
     pub(super) async fn cover(
         &self,
         user: &Arc<UserInfo>,
-        wishes: &[Arc<Attributes>],
+        wanted: &[Arc<Attributes>],
         asking: Asking<'_>,
     ) -> Result<Cover, Unavailable> {
-        let worth_it = worth_asking(wishes);
+        let worth_it = worth_asking(wanted);
         let mut answers: Vec<Answer> = Vec::new();
         // By question: which answer it has, none if it was denied.
         let mut asked: HashMap<Arc<Attributes>, Option<usize>> = HashMap::new();
-        for (at, wish) in wishes.iter().enumerate() {
-            let wider = if worth_it.is_empty() { None } else { wish.unnamed() };
+        for (at, attributes) in wanted.iter().enumerate() {
+            let wider = if worth_it.is_empty() { None } else { attributes.unnamed() };
             let wider = wider.into_iter().flat_map(|unnamed| [unnamed.everywhere(), unnamed]);
-            let wider = wider.filter(|wider| *wider != **wish && worth_it.contains(wider)).map(Arc::new);
-            for question in wider.chain([Arc::clone(wish)]) {
+            let wider = wider.filter(|wider| *wider != **attributes && worth_it.contains(wider)).map(Arc::new);
+            for question in wider.chain([Arc::clone(attributes)]) {
                 let found = asked.get(&question).copied();
                 let answer = match found {
                     Some(answer) => answer,
@@ -62,7 +62,7 @@ impl Authorizer {
                             return Err(self.too_many_questions());
                         }
                         let decision = self.authorize(user, &question, asking).await?;
-                        if !decision.allowed && *question == **wish {
+                        if !decision.allowed && *question == **attributes {
                             return Ok(Cover::Denied { at, decision });
                         }
                         let answer = decision.allowed.then_some(answers.len());
@@ -74,7 +74,7 @@ impl Authorizer {
                     }
                 };
                 if let Some(answer) = answer.and_then(|answer| answers.get_mut(answer)) {
-                    answer.covers.push(Arc::clone(wish));
+                    answer.covers.push(Arc::clone(attributes));
                     break;
                 }
             }
@@ -101,10 +101,10 @@ impl Attributes {
 }
 
 /// The wider questions whose answers would do for more than one of these.
-fn worth_asking(wishes: &[Arc<Attributes>]) -> HashSet<Attributes> {
+fn worth_asking(wanted: &[Arc<Attributes>]) -> HashSet<Attributes> {
     let (mut names, mut namespaces) = (HashMap::new(), HashMap::new());
-    if wishes.len() > 1 {
-        for unnamed in wishes.iter().filter_map(|wish| wish.unnamed()) {
+    if wanted.len() > 1 {
+        for unnamed in wanted.iter().filter_map(|attributes| attributes.unnamed()) {
             let first = !names.contains_key(&unnamed);
             *namespaces.entry(unnamed.everywhere()).or_insert(0) += usize::from(first);
             *names.entry(unnamed).or_insert(0) += 1;
@@ -118,28 +118,28 @@ mod tests {
     use super::*;
     use crate::meta::{Gvr, Verb};
 
-    fn wish(verb: Verb, namespace: &str, name: &str, fields: &str) -> Arc<Attributes> {
+    fn attributes(verb: Verb, namespace: &str, name: &str, fields: &str) -> Arc<Attributes> {
         Arc::new(Attributes::read(verb, &Gvr::new("", "v1", "pods"), namespace, name, "app=x", fields))
     }
 
-    fn worth(wishes: &[Arc<Attributes>]) -> Vec<(String, String)> {
-        let mut worth: Vec<_> = worth_asking(wishes).into_iter().map(|wide| (wide.namespace, wide.name)).collect();
+    fn worth(wanted: &[Arc<Attributes>]) -> Vec<(String, String)> {
+        let mut worth: Vec<_> = worth_asking(wanted).into_iter().map(|wide| (wide.namespace, wide.name)).collect();
         worth.sort_unstable();
         worth
     }
 
     #[test]
     fn wider_questions_are_asked_where_they_do_for_several() {
-        let list = |namespace, name| wish(Verb::List, namespace, name, "");
+        let list = |namespace, name| attributes(Verb::List, namespace, name, "");
         let pair = |namespace: &str| (namespace.to_owned(), String::new());
         assert!(worth(&[list("a", "x")]).is_empty());
         assert_eq!(worth(&[list("a", "x"), list("a", "y")]), [pair("a")]);
         assert_eq!(worth(&[list("a", "x"), list("b", "y")]), [pair("")]);
         assert_eq!(worth(&[list("a", "x"), list("a", "y"), list("b", "")]), [pair(""), pair("a")]);
         assert_eq!(worth(&[list("", "x"), list("", "y")]), [pair("")]);
-        let get = |name| wish(Verb::Get, "a", name, "");
+        let get = |name| attributes(Verb::Get, "a", name, "");
         assert!(worth(&[get("x"), get("y")]).is_empty(), "a get is of one object");
-        let picked = |namespace| wish(Verb::List, namespace, "", "metadata.name=x");
+        let picked = |namespace| attributes(Verb::List, namespace, "", "metadata.name=x");
         assert!(worth(&[picked("a"), picked("b")]).is_empty());
         let other = Arc::new(Attributes { labels: Vec::new(), ..Attributes::clone(&list("b", "")) });
         assert!(worth(&[list("a", ""), other]).is_empty(), "what is selected differs");

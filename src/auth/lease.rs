@@ -122,7 +122,7 @@ impl Drop for Right {
 
 impl Held {
     pub(super) async fn until_gone(mut self) -> Box<Status> {
-        let mut changes = self.access.stamps.changes();
+        let mut changes = self.access.generations.changes();
         // As long as the answers would have been remembered: without any, nothing is known beyond that.
         let mut known_until = earliest(&self.answers, |decision| decision.until);
         let mut not_before = Instant::now();
@@ -198,7 +198,7 @@ impl Held {
             Cover::All(more) => answers.extend(more),
             Cover::Denied { at, decision } => {
                 return Ok(match anew.get(at) {
-                    Some(wish) => gone(subject, wish, &decision),
+                    Some(attributes) => gone(subject, attributes, &decision),
                     None => Asked::Gone(Box::new(errors::unauthorized())),
                 });
             }
@@ -211,9 +211,9 @@ impl Held {
     fn outdated(&self) -> (bool, bool) {
         let (mut changed, mut settled) = (self.access.revoked.covers(&self.user), false);
         for Answer { question, decision, .. } in &self.answers {
-            let now = self.access.stamps.of(&question.namespace);
-            changed |= now.change != decision.stamp.change;
-            settled |= now.settle != decision.stamp.settle;
+            let now = self.access.generations.of(&question.namespace);
+            changed |= now.change != decision.generation.change;
+            settled |= now.settle != decision.generation.settle;
         }
         (changed, settled)
     }
@@ -223,8 +223,8 @@ fn earliest(answers: &[Answer], of: impl Fn(&Decision) -> Instant) -> Instant {
     answers.iter().map(|answer| of(&answer.decision)).min().unwrap_or_else(Instant::now)
 }
 
-fn gone(subject: &UserInfo, wish: &Attributes, decision: &Decision) -> Asked {
-    Asked::Gone(Box::new(super::access::forbidden(subject, wish, &decision.reason)))
+fn gone(subject: &UserInfo, attributes: &Attributes, decision: &Decision) -> Asked {
+    Asked::Gone(Box::new(super::access::forbidden(subject, attributes, &decision.reason)))
 }
 
 /// 503: nobody says now whether the client may. 429: it has asked for too much.

@@ -170,9 +170,10 @@ impl Reviews {
     ///
     /// # Errors
     /// There is no answer.
-    pub(super) async fn access(&self, user: &UserInfo, wish: &Attributes) -> Result<AccessStatus, Unavailable> {
-        let resource_attributes = wish.path.is_none().then(|| ResourceAttributes::of(wish));
-        let non_resource_attributes = wish.path.as_deref().map(|path| PathAttributes { path, verb: &wish.verb });
+    pub(super) async fn access(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessStatus, Unavailable> {
+        let resource_attributes = attributes.path.is_none().then(|| ResourceAttributes::of(attributes));
+        let non_resource_attributes =
+            attributes.path.as_deref().map(|path| PathAttributes { path, verb: &attributes.verb });
         let UserInfo { username, uid, groups, extra } = user;
         let spec = AccessSpec { resource_attributes, non_resource_attributes, user: username, groups, extra, uid };
         let question = Question { kind: "SubjectAccessReview", api_version: "authorization.k8s.io/v1", spec };
@@ -295,19 +296,19 @@ impl Reviews {
 }
 
 impl<'a> ResourceAttributes<'a> {
-    fn of(wish: &'a Attributes) -> Self {
+    fn of(attributes: &'a Attributes) -> Self {
         let some =
             |requirements: &'a [Requirement]| (!requirements.is_empty()).then_some(Requirements { requirements });
         Self {
-            namespace: &wish.namespace,
-            verb: &wish.verb,
-            group: &wish.group,
-            version: &wish.version,
-            resource: &wish.resource,
-            subresource: &wish.subresource,
-            name: &wish.name,
-            field_selector: some(&wish.fields),
-            label_selector: some(&wish.labels),
+            namespace: &attributes.namespace,
+            verb: &attributes.verb,
+            group: &attributes.group,
+            version: &attributes.version,
+            resource: &attributes.resource,
+            subresource: &attributes.subresource,
+            name: &attributes.name,
+            field_selector: some(&attributes.fields),
+            label_selector: some(&attributes.labels),
         }
     }
 }

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::client_ca::ClientCa;
 use super::config::AuthConfig;
 use super::metrics::AuthMetrics;
+use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
 use super::sight::Sight;
-use super::stamps::Stamps;
 use super::user::{POD_UID, UserInfo};
 use super::watching::{Collection, Seen, watch};
 use crate::lifecycle::{Fatal, spawn_supervised};
@@ -43,14 +43,14 @@ pub(super) struct Revoked {
 pub(super) fn start(
     config: &AuthConfig,
     upstream: &Upstream,
-    stamps: &Arc<Stamps>,
+    generations: &Arc<RbacGenerations>,
     revoked: &Arc<Revoked>,
     metrics: &Arc<AuthMetrics>,
     fatal: &Fatal,
 ) {
-    let settling = Arc::new(Settling::new(Arc::clone(stamps), Arc::clone(metrics)));
+    let settling = Arc::new(Settling::new(Arc::clone(generations), Arc::clone(metrics)));
     spawn_supervised("settling-rights", Arc::clone(&settling).run(), fatal);
-    let sight = Arc::new(Sight::new(RIGHTS.len(), Arc::clone(stamps), Arc::clone(metrics)));
+    let sight = Arc::new(Sight::new(RIGHTS.len(), Arc::clone(generations), Arc::clone(metrics)));
     spawn_supervised("sight-of-rights", Arc::clone(&sight).run(), fatal);
     for (path, resource) in RIGHTS {
         let (settling, sight) = (Arc::clone(&settling), Arc::clone(&sight));
@@ -78,11 +78,11 @@ pub(super) fn start(
         bound.push(Collection { path: "/api/v1/pods", resource: "pods", field_selector });
     }
     for collection in bound {
-        let (revoked, stamps) = (revoked.clone(), stamps.clone());
+        let (revoked, generations) = (revoked.clone(), generations.clone());
         let told = move |seen: Seen<'_>| {
             if let Seen::Change { deleted: true, object } = seen {
                 revoked.insert(&object.uid);
-                stamps.nudge();
+                generations.nudge();
             }
         };
         spawn_supervised("watching-accounts", watch(upstream.clone(), collection, told), fatal);

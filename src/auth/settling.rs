@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::metrics::{AuthMetrics, count};
-use super::stamps::Stamps;
+use super::rbac_generations::RbacGenerations;
 
 /// The apiserver's authorizer reads roles from a cache of its own, and behind one address may be several apiservers, of which
 /// one may be far behind. So a decision may be made by the rights before a change for some time after it. What is decided
@@ -29,7 +29,7 @@ const MAX_SETTLING: usize = 4096;
 /// Has decisions forgotten when rights change, and asked for again until the change has reached everybody.
 #[derive(Debug)]
 pub(super) struct Settling {
-    stamps: Arc<Stamps>,
+    generations: Arc<RbacGenerations>,
     metrics: Arc<AuthMetrics>,
     /// By namespace.
     pending: Mutex<HashMap<Box<str>, VecDeque<Instant>>>,
@@ -39,14 +39,14 @@ pub(super) struct Settling {
 // === impl Settling ===
 
 impl Settling {
-    pub(super) fn new(stamps: Arc<Stamps>, metrics: Arc<AuthMetrics>) -> Self {
-        Self { stamps, metrics, pending: Mutex::default(), more: Notify::new() }
+    pub(super) fn new(generations: Arc<RbacGenerations>, metrics: Arc<AuthMetrics>) -> Self {
+        Self { generations, metrics, pending: Mutex::default(), more: Notify::new() }
     }
 
     /// Rights in a namespace have changed; with an empty one, rights anywhere.
     pub(super) fn change(&self, namespace: &str) {
         count(&self.metrics.flushes);
-        self.stamps.change(namespace);
+        self.generations.change(namespace);
         let now = Instant::now();
         let mut pending = self.pending.lock();
         let namespace = if pending.len() < MAX_SETTLING || pending.contains_key(namespace) { namespace } else { "" };
@@ -75,7 +75,7 @@ impl Settling {
                 !times.is_empty()
             });
             for namespace in due {
-                self.stamps.settle(&namespace);
+                self.generations.settle(&namespace);
             }
         }
     }
@@ -87,23 +87,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_is_told_at_once_and_settles_for_minutes() {
-        let stamps = Arc::new(Stamps::new());
-        let settling = Arc::new(Settling::new(stamps.clone(), Arc::default()));
+        let generations = Arc::new(RbacGenerations::new());
+        let settling = Arc::new(Settling::new(generations.clone(), Arc::default()));
         let task = crate::lifecycle::spawn("settling", settling.clone().run());
-        let (a, b) = (stamps.of("a"), stamps.of("b"));
+        let (a, b) = (generations.of("a"), generations.of("b"));
         let started = Instant::now();
         settling.change("a");
-        let changed = stamps.of("a");
+        let changed = generations.of("a");
         assert!(changed.change > a.change);
         for (index, after) in SETTLES.into_iter().enumerate() {
             tokio::time::sleep_until(started + after - Duration::from_millis(10)).await;
-            assert_eq!(stamps.of("a").settle, changed.settle + index as u64, "before {after:?}");
+            assert_eq!(generations.of("a").settle, changed.settle + index as u64, "before {after:?}");
             tokio::time::sleep_until(started + after + Duration::from_millis(10)).await;
-            assert_eq!(stamps.of("a").settle, changed.settle + index as u64 + 1, "after {after:?}");
+            assert_eq!(generations.of("a").settle, changed.settle + index as u64 + 1, "after {after:?}");
         }
-        let last = stamps.of("a");
+        let last = generations.of("a");
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert_eq!((stamps.of("a"), stamps.of("b")), (last, b), "nothing more");
+        assert_eq!((generations.of("a"), generations.of("b")), (last, b), "nothing more");
         assert_eq!(last.change, changed.change, "one change");
         task.abort();
     }

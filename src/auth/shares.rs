@@ -162,8 +162,8 @@ mod tests {
     }
 
     fn questions(user: &Arc<UserInfo>, names: std::ops::Range<usize>) -> Vec<Question> {
-        let wish = |n: usize| Arc::new(Attributes { name: n.to_string(), ..Attributes::default() });
-        names.map(|n| (Arc::clone(user), wish(n))).collect()
+        let attributes = |n: usize| Arc::new(Attributes { name: n.to_string(), ..Attributes::default() });
+        names.map(|n| (Arc::clone(user), attributes(n))).collect()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::metrics::{AuthMetrics, count};
-use super::stamps::Stamps;
+use super::rbac_generations::RbacGenerations;
 
 /// How long what was decided with open eyes is believed with closed ones. A watch that is open again within this time where it
 /// stopped tells of everything that it missed.
@@ -17,7 +17,7 @@ const BLIND: Duration = Duration::from_secs(10);
 /// Counts the watches for changed rights that are open, and has everything forgotten when one of them stays away.
 #[derive(Debug)]
 pub(super) struct Sight {
-    stamps: Arc<Stamps>,
+    generations: Arc<RbacGenerations>,
     metrics: Arc<AuthMetrics>,
     all: usize,
     eyes: watch::Sender<Eyes>,
@@ -34,8 +34,8 @@ struct Eyes {
 
 impl Sight {
     /// With this many watches, none of which is open yet.
-    pub(super) fn new(all: usize, stamps: Arc<Stamps>, metrics: Arc<AuthMetrics>) -> Self {
-        Self { stamps, metrics, all, eyes: watch::Sender::new(Eyes::default()) }
+    pub(super) fn new(all: usize, generations: Arc<RbacGenerations>, metrics: Arc<AuthMetrics>) -> Self {
+        Self { generations, metrics, all, eyes: watch::Sender::new(Eyes::default()) }
     }
 
     /// One more watch is open.
@@ -62,7 +62,7 @@ impl Sight {
 
     fn tell(&self, open: usize) {
         self.metrics.watches_live.store(open as u64, Ordering::Relaxed);
-        self.stamps.set_watched(open == self.all);
+        self.generations.set_watched(open == self.all);
     }
 
     pub(super) async fn run(self: Arc<Self>) {
@@ -84,7 +84,7 @@ impl Sight {
             }
             tracing::warn!("roles and bindings cannot be watched: everything that was decided by them is decided anew");
             count(&self.metrics.flushes);
-            self.stamps.change("");
+            self.generations.change("");
             // What is decided from now on lives for a short time anyway.
             if eyes.wait_for(|eyes| eyes.blind != blind).await.is_err() {
                 return;
@@ -102,43 +102,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_decided_ends_when_a_watch_stays_away() {
-        let stamps = Arc::new(Stamps::new());
-        let sight = Arc::new(Sight::new(2, stamps.clone(), Arc::default()));
+        let generations = Arc::new(RbacGenerations::new());
+        let sight = Arc::new(Sight::new(2, generations.clone(), Arc::default()));
         let task = spawn("sight", sight.clone().run());
-        let before = stamps.of("a");
+        let before = generations.of("a");
         sight.opened();
         sleep(Duration::from_secs(60)).await;
-        assert!(!stamps.is_watched());
+        assert!(!generations.is_watched());
         sight.opened();
-        assert!(stamps.is_watched());
+        assert!(generations.is_watched());
         // Away for a moment, again and again: what was missed is told.
         for _ in 0..3 {
             sight.lost();
-            assert!(!stamps.is_watched());
+            assert!(!generations.is_watched());
             sleep(Duration::from_secs(9)).await;
             sight.opened();
-            assert!(stamps.is_watched());
+            assert!(generations.is_watched());
             sleep(Duration::from_secs(5)).await;
         }
-        assert_eq!(stamps.of("a"), before);
+        assert_eq!(generations.of("a"), before);
         // The second one is lost later: the first counts.
         sight.lost();
         sleep(Duration::from_secs(6)).await;
         sight.lost();
-        assert_eq!(stamps.of("a"), before);
+        assert_eq!(generations.of("a"), before);
         sleep(Duration::from_millis(4100)).await;
-        let forgotten = stamps.of("a");
+        let forgotten = generations.of("a");
         assert!(forgotten.change > before.change);
         // One of them is not enough, and everything is forgotten once.
         sight.opened();
         sleep(Duration::from_secs(600)).await;
-        assert_eq!(stamps.of("a"), forgotten);
-        assert!(!stamps.is_watched());
+        assert_eq!(generations.of("a"), forgotten);
+        assert!(!generations.is_watched());
         sight.opened();
-        assert!(stamps.is_watched());
+        assert!(generations.is_watched());
         sight.lost();
         sleep(Duration::from_secs(11)).await;
-        assert!(stamps.of("a").change > forgotten.change, "and once more the next time");
+        assert!(generations.of("a").change > forgotten.change, "and once more the next time");
         task.abort();
     }
 }

@@ -15,7 +15,7 @@ use super::access::{Caller, Delegated, Verdict};
 use super::attributes::Attributes;
 use super::authorizer::Memory;
 use super::metrics::count;
-use super::stamps::Stamp;
+use super::rbac_generations::Generation;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
 
@@ -35,24 +35,24 @@ pub struct Term {
 // === impl Term ===
 
 impl Term {
-    pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, wish: Attributes) -> Self {
+    pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, attributes: Attributes) -> Self {
         let (certificates, headers) = (caller.certificates.cloned(), caller.headers.clone());
         let Caller { mode, may_impersonate, .. } = *caller;
         let (tell, over) = oneshot::channel();
         let (begun, has_begun) = oneshot::channel();
         // From before the apiserver decides: what changes while it does counts.
-        let (changes, stamp) = (access.stamps.changes(), access.stamps.of(&wish.namespace));
+        let (changes, generation) = (access.generations.changes(), access.generations.of(&attributes.namespace));
         let task = spawn("term", async move {
-            let wish = Arc::new(wish);
+            let attributes = Arc::new(attributes);
             let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
-            let mut verdict = access.check(&caller, &wish, Memory::Good).await;
+            let mut verdict = access.check(&caller, &attributes, Memory::Good).await;
             if let Verdict::Refused { subject: Some(_), .. } = verdict {
                 // The apiserver is asked at the same time. Should it let the watch begin, a right has come or gone in
                 // between: what is decided after that tells which.
                 if has_begun.await.is_err() {
                     return;
                 }
-                verdict = access.check(&caller, &wish, Memory::Doubtful).await;
+                verdict = access.check(&caller, &attributes, Memory::Doubtful).await;
             }
             match verdict {
                 Verdict::Allowed(grant) => {
@@ -67,7 +67,7 @@ impl Term {
                     let is_gone = matches!(&verdict, Verdict::Refused { status, .. } if status.code == 401);
                     let longest = access.authenticator.doubt().filter(|_| is_gone);
                     let longest = longest.unwrap_or_else(|| access.authorizer.allow_ttl());
-                    access.until_asked_anew(&wish, stamp, changes, longest).await;
+                    access.until_asked_anew(&attributes, generation, changes, longest).await;
                     count(&access.metrics.streams_revoked);
                     tell.send(None).ok();
                 }
@@ -108,13 +108,13 @@ impl Delegated {
     /// Only the apiserver knows whether the watch may go on: waits until it is to be asked anew.
     async fn until_asked_anew(
         &self,
-        wish: &Attributes,
-        stamp: Stamp,
+        attributes: &Attributes,
+        generation: Generation,
         mut changes: watch::Receiver<()>,
         longest: Duration,
     ) {
         let changed = async {
-            while self.stamps.of(&wish.namespace) == stamp && changes.changed().await.is_ok() {}
+            while self.generations.of(&attributes.namespace) == generation && changes.changed().await.is_ok() {}
             sleep(SETTLED).await;
         };
         tokio::select! {

@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Caller {
     access: Access,
-    told: Told,
+    call: CallInfo,
     mode: Mode,
     certificates: Option<Arc<[CertificateDer<'static>]>>,
     headers: HeaderMap,
@@ -34,9 +34,9 @@ pub trait Known: std::fmt::Debug + Send + Sync {
     fn is(&self, user: &str);
 }
 
-/// What of a call is told to others.
+/// What of a call is audit_entries to others.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct CallInfo {
     pub audit: Audit,
     pub audit_id: String,
     /// The path of the method.
@@ -58,14 +58,14 @@ pub enum Verb {
 #[derive(Debug)]
 pub(super) struct Grants {
     grants: Vec<Grant>,
-    told: Vec<Entry>,
+    audit_entries: Vec<Entry>,
 }
 
 /// The right to an open stream, to be polled while it is.
 pub(super) struct Right {
     lease: Lease,
     /// Tell of the end when they are dropped.
-    _told: Vec<Entry>,
+    _audit_entries: Vec<Entry>,
 }
 
 /// The one place where a call's identity is found.
@@ -91,22 +91,22 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
         Verb::List => meta::Verb::List,
         Verb::Watch => meta::Verb::Watch,
     };
-    let mut wishes = Vec::new();
+    let mut wanted = Vec::new();
     for filter in &selection.filters {
         let any = [String::new()];
         let names = if filter.names.is_empty() || filter.names.len() > MAX_NAMES { &any[..] } else { &filter.names };
         for name in names {
             let namespace = filter.namespace.as_deref().unwrap_or_default();
             let (labels, fields) = (&filter.label_selector, &filter.field_selector);
-            let wish = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
-            wishes.push(Arc::new(wish));
+            let attributes = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
+            wanted.push(Arc::new(attributes));
         }
     }
-    if wishes.is_empty() {
+    if wanted.is_empty() {
         // No part was asked about, so nothing was allowed.
         return Err(Error::invalid("the selection selects nothing").into());
     }
-    caller.may(&wishes, verb != meta::Verb::Get).await
+    caller.may(&wanted, verb != meta::Verb::Get).await
 }
 
 /// The one place where a call that is about the daemon itself is authorized: as a get of the method's path.
@@ -114,15 +114,15 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
 /// # Errors
 /// UNAUTHENTICATED, PERMISSION_DENIED, and UNAVAILABLE where nobody can say.
 pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
-    caller.may(&[Arc::new(Attributes::of_path(&caller.told.uri))], true).await
+    caller.may(&[Arc::new(Attributes::of_path(&caller.call.uri))], true).await
 }
 
 // === impl Caller ===
 
 impl Caller {
-    pub fn new(access: Access, told: Told, caller: &auth::Caller<'_>) -> Self {
+    pub fn new(access: Access, call: CallInfo, caller: &auth::Caller<'_>) -> Self {
         let auth::Caller { mode, certificates, headers, .. } = *caller;
-        Self { access, told, mode, certificates: certificates.cloned(), headers: headers.clone() }
+        Self { access, call, mode, certificates: certificates.cloned(), headers: headers.clone() }
     }
 
     /// Authenticates the caller, before anything of the call is read or kept. An unauthenticated caller gets this answer and
@@ -132,8 +132,8 @@ impl Caller {
     /// UNAUTHENTICATED, and UNAVAILABLE where nobody can say.
     pub(super) async fn enter(&self) -> Result<(), Status> {
         let Err(status) = self.access.enter(&self.asking()).await else { return Ok(()) };
-        let wish = Attributes::of_path(&self.told.uri);
-        if let Some(entry) = self.begin(&wish, Some(&UserInfo::default())) {
+        let attributes = Attributes::of_path(&self.call.uri);
+        if let Some(entry) = self.begin(&attributes, Some(&UserInfo::default())) {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
@@ -148,15 +148,16 @@ impl Caller {
         }
     }
 
-    async fn may(&self, wishes: &[Arc<Attributes>], lasts: bool) -> Result<Grants, Status> {
-        let (verdict, at) = self.access.check_all(&self.asking(), wishes, lasts).await;
+    async fn may(&self, wanted: &[Arc<Attributes>], lasts: bool) -> Result<Grants, Status> {
+        let (verdict, at) = self.access.check_all(&self.asking(), wanted, lasts).await;
         let (status, subject) = match verdict {
             Verdict::Allowed(grant) => {
-                if let (Some(known), Some(user)) = (&self.told.known, grant.user()) {
+                if let (Some(known), Some(user)) = (&self.call.known, grant.user()) {
                     known.is(&user.username);
                 }
-                let told = wishes.iter().filter_map(|wish| self.begin(wish, grant.user())).collect();
-                return Ok(Grants { grants: vec![grant], told });
+                let audit_entries =
+                    wanted.iter().filter_map(|attributes| self.begin(attributes, grant.user())).collect();
+                return Ok(Grants { grants: vec![grant], audit_entries });
             }
             Verdict::Refused { status, subject, .. } => (status, subject),
             // Nothing is forwarded from here.
@@ -164,21 +165,21 @@ impl Caller {
         };
         let user = subject.as_ref().map(|subject| &*subject.user);
         let nobody = UserInfo::default();
-        let told = wishes.get(at).and_then(|wish| self.begin(wish, user.or(Some(&nobody))));
-        if let Some(entry) = told {
+        let audit_entries = wanted.get(at).and_then(|attributes| self.begin(attributes, user.or(Some(&nobody))));
+        if let Some(entry) = audit_entries {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
     }
 
-    fn begin(&self, wish: &Attributes, user: Option<&UserInfo>) -> Option<Entry> {
-        self.told.audit.begin(|| audit::Request {
-            audit_id: self.told.audit_id.clone(),
-            uri: self.told.uri.clone(),
-            wish,
+    fn begin(&self, attributes: &Attributes, user: Option<&UserInfo>) -> Option<Entry> {
+        self.call.audit.begin(|| audit::Request {
+            audit_id: self.call.audit_id.clone(),
+            uri: self.call.uri.clone(),
+            attributes,
             user,
             impersonated: None,
-            source: self.told.source,
+            source: self.call.source,
             user_agent: self
                 .headers
                 .get(USER_AGENT)
@@ -199,31 +200,35 @@ impl Grants {
 
     /// The answer was given whole.
     pub(super) fn complete(self) {
-        self.told.into_iter().for_each(|entry| entry.complete(200));
+        self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
     }
 
     /// There is no answer, but for this.
     pub(super) fn refuse(self, error: &Error) {
         let status = error.kubernetes();
-        self.told.into_iter().for_each(|entry| entry.refuse(&status));
+        self.audit_entries.into_iter().for_each(|entry| entry.refuse(&status));
     }
 
     /// A stream is open: the end of one right is the end of all.
     pub(super) fn open(self) -> Right {
-        let told = self.told.into_iter().map(Entry::start).collect();
-        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _told: told }
+        let audit_entries = self.audit_entries.into_iter().map(Entry::start).collect();
+        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: audit_entries }
     }
 
-    /// A list is being sent, which is told of as one answer.
+    /// A list is being sent, which is audit_entries of as one answer.
     pub(super) fn send(self) -> Right {
-        self.told.into_iter().for_each(|entry| entry.complete(200));
-        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _told: Vec::new() }
+        self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
+        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: Vec::new() }
     }
 
     /// Joins the grants of several selections that are read together.
     pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
-        let (grants, told): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one.grants, one.told)).unzip();
-        Self { grants: grants.into_iter().flatten().collect(), told: told.into_iter().flatten().collect() }
+        let (grants, audit_entries): (Vec<_>, Vec<_>) =
+            all.into_iter().map(|one| (one.grants, one.audit_entries)).unzip();
+        Self {
+            grants: grants.into_iter().flatten().collect(),
+            audit_entries: audit_entries.into_iter().flatten().collect(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::status::Error;
-use crate::memory::{Leash, Leashes, Reservation};
+use crate::memory::{Reservation, StallGuard, StallGuards};
 
 /// Says that an answer is to be taken, and what it holds until then. In the extensions of a response.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Taken {
 
 /// A body of which the transport has small parts only: what it has got it keeps for as long as the client likes.
 struct Leashed {
-    leash: Arc<Leash<Rest>>,
+    stall_guard: Arc<StallGuard<Rest>>,
     /// The client has a part of a message.
     within: bool,
     over: bool,
@@ -40,9 +40,9 @@ type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 const PART: usize = 16 << 10;
 
 /// Gives the body up when its client has stopped to take it.
-pub(super) fn leashed(body: Body, taken: Taken, leashes: &Leashes) -> Body {
-    let leash = leashes.hold(Rest { body, made: Bytes::new(), _held: taken.held });
-    Body::new(Leashed { leash, within: false, over: false })
+pub(super) fn leashed(body: Body, taken: Taken, stall_guards: &StallGuards) -> Body {
+    let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held });
+    Body::new(Leashed { stall_guard, within: false, over: false })
 }
 
 // === impl Rest ===
@@ -72,11 +72,11 @@ impl http_body::Body for Leashed {
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Self { leash, within, over } = &mut *self;
+        let Self { stall_guard, within, over } = &mut *self;
         if *over {
             return Poll::Ready(None);
         }
-        let next = leash.take(|held| {
+        let next = stall_guard.take(|held| {
             let Some(rest) = held else { return Poll::Ready(None) };
             let next = rest.poll_part(cx);
             *within = !rest.made.is_empty();
@@ -127,17 +127,17 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(100);
 
     /// Messages of so many bytes, one after the other, and what is held for them.
-    fn answer(lengths: &'static [usize], leashes: &Leashes) -> (Body, Ledger) {
+    fn answer(lengths: &'static [usize], stall_guards: &StallGuards) -> (Body, Ledger) {
         let ledger = Ledger::new(1 << 20, Pressure::default());
         let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
         let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
-        (leashed(Body::new(StreamBody::new(messages)), Taken { held }, leashes), ledger)
+        (leashed(Body::new(StreamBody::new(messages)), Taken { held }, stall_guards), ledger)
     }
 
     #[tokio::test]
     async fn an_answer_that_is_taken_is_whole() {
-        let leashes = Leashes::default();
-        let (body, ledger) = answer(&[10, 100_000, 0, 20_000], &leashes);
+        let stall_guards = StallGuards::default();
+        let (body, ledger) = answer(&[10, 100_000, 0, 20_000], &stall_guards);
         assert_eq!(ledger.used(), 1000);
         let mut body = body;
         let mut sum = 0;
@@ -151,9 +151,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_nobody_takes_is_given_up_and_says_so() {
-        let leashes = Leashes::default();
-        crate::lifecycle::spawn("leashes", leashes.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
-        let ((mut between, ledger), (mut within, _)) = (answer(&[10, 10], &leashes), answer(&[100_000], &leashes));
+        let stall_guards = StallGuards::default();
+        crate::lifecycle::spawn("stall_guards", stall_guards.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
+        let ((mut between, ledger), (mut within, _)) =
+            (answer(&[10, 10], &stall_guards), answer(&[100_000], &stall_guards));
         for body in [&mut between, &mut within] {
             body.frame().await.unwrap().unwrap();
         }

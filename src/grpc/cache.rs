@@ -9,7 +9,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Request, Response, Status};
 
 use super::access::Right;
-use super::objects::told;
+use super::objects::refused;
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
 use super::retiring::Retiring;
@@ -68,7 +68,7 @@ impl CacheService for Cache {
         let rv = |informer: &v1::Informer| ResourceVersion::parse(&informer.resource_version).unwrap_or_default();
         let informers = self.informers.informers().into_iter().filter(of_resource);
         let Some(behind) = informers.min_by_key(|informer| (informer.synced, rv(informer))) else {
-            return Err(told(grants, Error::no_informer(&gvr)));
+            return Err(refused(grants, Error::no_informer(&gvr)));
         };
         grants.complete();
         Ok(Response::new(v1::FreshnessResponse {
@@ -162,7 +162,7 @@ mod tests {
     use http::HeaderMap;
     use parking_lot::Mutex;
 
-    use super::super::access::{Caller, Told};
+    use super::super::access::{CallInfo, Caller};
     use super::*;
     use crate::auth::{self, audit::Audit};
     use crate::lifecycle::drain;
@@ -183,7 +183,8 @@ mod tests {
             headers: &HeaderMap::new(),
             may_impersonate: false,
         };
-        let told = Told { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
+        let told =
+            CallInfo { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
         Caller::new(auth::Access::trusting(), told, &caller)
     }
 

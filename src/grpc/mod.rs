@@ -32,7 +32,7 @@ mod watch;
 
 use std::pin::Pin;
 
-pub use access::{Caller, Known, Told};
+pub use access::{CallInfo, Caller, Known};
 pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;

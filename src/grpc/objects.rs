@@ -88,7 +88,7 @@ impl ObjectsService for Objects {
                 response.extensions_mut().insert(Taken { held: Some(Arc::new(held)) });
                 Ok(response)
             }
-            Err(error) => Err(told(grants, error)),
+            Err(error) => Err(refused(grants, error)),
         }
     }
 
@@ -102,11 +102,11 @@ impl ObjectsService for Objects {
         let grants = access::authorize(&caller, Verb::List, &selection).await?;
         let room = match Room::of_list(&self.ledger, convert::held(request.selection.as_ref(), &selection)) {
             Ok(room) => room,
-            Err(error) => return Err(told(grants, error)),
+            Err(error) => return Err(refused(grants, error)),
         };
         let state = match self.reads.state_of(&selection, at, stale).await {
             Ok(state) => state,
-            Err(refusal) => return Err(told(grants, Error::refusal(&selection.gvr, refusal))),
+            Err(refusal) => return Err(refused(grants, Error::refusal(&selection.gvr, refusal))),
         };
         let tokens =
             TokenBase::new(&self.cluster.id().await, request.selection.as_ref().unwrap_or(&Selection::default()));
@@ -143,7 +143,7 @@ impl ObjectsService for Objects {
 }
 
 /// The error of a call that was allowed, told.
-pub(super) fn told(grants: Grants, error: Error) -> Status {
+pub(super) fn refused(grants: Grants, error: Error) -> Status {
     grants.refuse(&error);
     error.into()
 }

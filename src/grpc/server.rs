@@ -28,7 +28,7 @@ use super::queue::{Groups, Queue};
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
-use crate::memory::{Leashes, Ledger};
+use crate::memory::{Ledger, StallGuards};
 use crate::reads::Reads;
 
 /// Any service, whatever its type: a future that names all of them would not be `Send` for every lifetime.
@@ -46,7 +46,7 @@ pub struct GrpcParts {
     pub drain_spread: Duration,
     pub ledger: Ledger,
     /// Gives up the answers that nobody takes.
-    pub leashes: Leashes,
+    pub stall_guards: StallGuards,
     pub metrics: Arc<GrpcMetrics>,
 }
 
@@ -56,7 +56,7 @@ pub struct Grpc {
     routes: Arc<[(&'static str, Routed)]>,
     drain: DrainWatch,
     ledger: Ledger,
-    leashes: Leashes,
+    stall_guards: StallGuards,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -64,8 +64,18 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts { reads, cluster, groups, informers, readiness, drain, drain_spread, ledger, leashes, metrics } =
-            parts;
+        let GrpcParts {
+            reads,
+            cluster,
+            groups,
+            informers,
+            readiness,
+            drain,
+            drain_spread,
+            ledger,
+            stall_guards,
+            metrics,
+        } = parts;
         let objects = ObjectsServer::new(Objects {
             reads: reads.clone(),
             cluster,
@@ -93,7 +103,7 @@ impl Grpc {
         let health = health.max_decoding_message_size(intake::SMALL_REQUEST);
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
-        Self { routes: routes.into(), drain, ledger, leashes, metrics }
+        Self { routes: routes.into(), drain, ledger, stall_guards, metrics }
     }
 
     /// Answers one call. A failure is an answer too.
@@ -152,7 +162,7 @@ impl Grpc {
         let request = request.map(|body| intake.count(body));
         let mut response = intake.during(answered(routed, request)).await;
         match response.extensions_mut().remove::<Taken>() {
-            Some(taken) => response.map(|body| answer::leashed(body, taken, &self.leashes)),
+            Some(taken) => response.map(|body| answer::leashed(body, taken, &self.stall_guards)),
             None => response,
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::access::{self, Caller, Grants, Verb};
 use super::convert;
 use super::intake::Intake;
-use super::objects::{Objects, told};
+use super::objects::{Objects, refused};
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::status::Error;
@@ -96,7 +96,7 @@ impl Terms {
             lasting(&objects.ledger, held).and_then(|held| Ok((held, Known::new(request.known, &objects.ledger)?)));
         let (held, known) = match accounted {
             Ok(accounted) => accounted,
-            Err(error) => return Err(told(grants, error)),
+            Err(error) => return Err(refused(grants, error)),
         };
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread, so that the clients of one start do not all come back at once.

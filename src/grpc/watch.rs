@@ -15,7 +15,7 @@ use tonic::Status;
 use super::access::{Caller, Grants, Right};
 use super::feed::{Feed, Item};
 use super::metrics::{GrpcMetrics, Raised};
-use super::objects::{Objects, told};
+use super::objects::{Objects, refused};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, WatchResponse, goodbye, reset};
 use super::render;
@@ -106,7 +106,7 @@ impl Watch {
         let reads = objects.reads.clone();
         let begun = match first(&reads, &terms).await {
             Ok(begun) => begun,
-            Err(error) => return Err(told(grants, error)),
+            Err(error) => return Err(refused(grants, error)),
         };
         let Begun { opened, resumed, reset } = begun;
         // What has been said of the encoding holds to the end of the watch, over resets too.

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::body::{Body, BoxError};
 use super::clients::program;
+use super::request_record::RequestRecord;
 use super::server::Connection;
-use super::told::Told;
 use crate::codec::Slices;
 use crate::lifecycle::Fatal;
 use crate::meta::RequestInfo;
@@ -57,7 +57,7 @@ pub(super) struct Line {
 /// A body that tells of its bytes and of its end.
 struct Logged {
     body: Body,
-    told: Arc<Told>,
+    record: Arc<RequestRecord>,
 }
 
 /// What a target may be long; a client chooses it.
@@ -171,9 +171,9 @@ fn cut(mut text: String) -> String {
 
 // === impl Logged ===
 
-/// The response, whose end is told.
-pub(super) fn logged(response: Response<Body>, told: Arc<Told>) -> Response<Body> {
-    response.map(|body| Logged { body, told }.boxed_unsync())
+/// The response, whose end is record.
+pub(super) fn logged(response: Response<Body>, record: Arc<RequestRecord>) -> Response<Body> {
+    response.map(|body| Logged { body, record }.boxed_unsync())
 }
 
 impl http_body::Body for Logged {
@@ -184,7 +184,7 @@ impl http_body::Body for Logged {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
-            self.told.sent(frame.data_ref().map_or(0, Buf::remaining), code);
+            self.record.sent(frame.data_ref().map_or(0, Buf::remaining), code);
         }
         polled
     }
@@ -200,7 +200,7 @@ impl http_body::Body for Logged {
 
 impl Drop for Logged {
     fn drop(&mut self) {
-        self.told.ended();
+        self.record.ended();
     }
 }
 

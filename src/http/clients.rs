@@ -22,7 +22,7 @@ use crate::reads::ForwardReason;
 
 /// Rows of the table. Whoever finds no place is counted with all others that found none.
 pub const MOST: usize = 200;
-/// A row gives its place to a new client when it has been silent for this long and has nothing open.
+/// A stats gives its place to a new client when it has been silent for this long and has nothing open.
 const SILENT: Duration = Duration::from_secs(60);
 /// What a program calls itself is cut to this.
 const LONGEST: usize = 64;
@@ -30,8 +30,8 @@ const LONGEST: usize = 64;
 /// All clients that were seen. Bounded by [`MOST`].
 #[derive(Debug, Default)]
 pub struct Clients {
-    rows: Mutex<HashMap<Key, Arc<Row>>>,
-    others: Arc<Row>,
+    clients: Mutex<HashMap<Key, Arc<ClientStats>>>,
+    others: Arc<ClientStats>,
     /// Bytes sent to those that have given their places away.
     departed_bytes: AtomicU64,
 }
@@ -45,7 +45,7 @@ struct Key {
 
 /// Counts of one client.
 #[derive(Debug, Default)]
-pub struct Row {
+pub struct ClientStats {
     /// Who it last was on a delegated listener; empty where nobody asked.
     user: Mutex<Arc<str>>,
     requests: AtomicU64,
@@ -60,14 +60,14 @@ pub struct Row {
     gone: AtomicBool,
 }
 
-/// The row of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
+/// The stats of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
 /// the buffer that the whole request was read into, which would stay as long as the connection.
-pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<Row>)>>;
+pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<ClientStats>)>>;
 
-/// One row as it is shown.
+/// One stats as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// `unix` on a socket; empty for those who share the last row.
+    /// `unix` on a socket; empty for those who share the last stats.
     pub address: String,
     pub user: String,
     pub program: String,
@@ -87,25 +87,25 @@ pub struct IsWatch;
 /// A body whose bytes count for a client, and which is open until it is dropped.
 struct Counted {
     body: Body,
-    row: Arc<Row>,
+    stats: Arc<ClientStats>,
     watch: bool,
 }
 
 // === impl Clients ===
 
 impl Clients {
-    /// The client of a request, which counts. A connection's next request of the same program finds its row at once.
-    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<Row> {
+    /// The client of a request, which counts. A connection's next request of the same program finds its stats at once.
+    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
         let agent = headers.get(USER_AGENT);
         let mut last = connection.last.lock();
-        let row = match &*last {
-            Some((of, row))
-                if of.as_deref() == agent.map(HeaderValue::as_bytes) && !row.gone.load(Ordering::Relaxed) =>
+        let stats = match &*last {
+            Some((of, stats))
+                if of.as_deref() == agent.map(HeaderValue::as_bytes) && !stats.gone.load(Ordering::Relaxed) =>
             {
-                Arc::clone(row)
+                Arc::clone(stats)
             }
             _ => {
-                let row = self.row(Key {
+                let stats = self.stats(Key {
                     address: connection.peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
                     program: program(agent).into(),
                     protocol: match version {
@@ -114,55 +114,57 @@ impl Clients {
                         _ => "HTTP/1.1",
                     },
                 });
-                *last = Some((agent.map(|agent| agent.as_bytes().into()), Arc::clone(&row)));
-                row
+                *last = Some((agent.map(|agent| agent.as_bytes().into()), Arc::clone(&stats)));
+                stats
             }
         };
         drop(last);
-        row.requests.fetch_add(1, Ordering::Relaxed);
-        *row.last.lock() = Some(Instant::now());
-        row
+        stats.requests.fetch_add(1, Ordering::Relaxed);
+        *stats.last.lock() = Some(Instant::now());
+        stats
     }
 
-    fn row(&self, key: Key) -> Arc<Row> {
-        let mut rows = self.rows.lock();
-        if let Some(row) = rows.get(&key) {
-            return Arc::clone(row);
+    fn stats(&self, key: Key) -> Arc<ClientStats> {
+        let mut clients = self.clients.lock();
+        if let Some(stats) = clients.get(&key) {
+            return Arc::clone(stats);
         }
-        if rows.len() >= MOST && !self.make_place(&mut rows) {
+        if clients.len() >= MOST && !self.make_place(&mut clients) {
             return Arc::clone(&self.others);
         }
-        let row = Arc::<Row>::default();
-        rows.insert(key, Arc::clone(&row));
-        row
+        let stats = Arc::<ClientStats>::default();
+        clients.insert(key, Arc::clone(&stats));
+        stats
     }
 
-    /// Takes out the row that was silent for longest.
-    fn make_place(&self, rows: &mut HashMap<Key, Arc<Row>>) -> bool {
-        let silent = |row: &Arc<Row>| (row.open.load(Ordering::Relaxed) <= 0).then(|| *row.last.lock()).flatten();
-        let oldest = rows.iter().filter_map(|(key, row)| Some((silent(row)?, key))).min_by_key(|(last, _)| *last);
+    /// Takes out the stats that was silent for longest.
+    fn make_place(&self, clients: &mut HashMap<Key, Arc<ClientStats>>) -> bool {
+        let silent =
+            |stats: &Arc<ClientStats>| (stats.open.load(Ordering::Relaxed) <= 0).then(|| *stats.last.lock()).flatten();
+        let oldest =
+            clients.iter().filter_map(|(key, stats)| Some((silent(stats)?, key))).min_by_key(|(last, _)| *last);
         let Some(key) = oldest.filter(|(last, _)| last.elapsed() >= SILENT).map(|(_, key)| key.clone()) else {
             return false;
         };
-        if let Some(row) = rows.remove(&key) {
-            row.gone.store(true, Ordering::Relaxed);
-            self.departed_bytes.fetch_add(row.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(stats) = clients.remove(&key) {
+            stats.gone.store(true, Ordering::Relaxed);
+            self.departed_bytes.fetch_add(stats.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         true
     }
 
     /// Bytes of the bodies of all answers, whoever they came from.
     pub fn sent_bytes(&self) -> u64 {
-        let rows = self.rows.lock();
-        let bytes = |row: &Arc<Row>| row.bytes.load(Ordering::Relaxed);
-        rows.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
+        let clients = self.clients.lock();
+        let bytes = |stats: &Arc<ClientStats>| stats.bytes.load(Ordering::Relaxed);
+        clients.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Those with the most open watches first, then those with the most requests; who shares the last row comes last.
+    /// Those with the most open watches first, then those with the most requests; who shares the last stats comes last.
     pub fn list(&self) -> Vec<Client> {
-        let rows = self.rows.lock();
-        let mut all: Vec<_> = rows.iter().map(|(key, row)| row.show(key)).collect();
-        drop(rows);
+        let clients = self.clients.lock();
+        let mut all: Vec<_> = clients.iter().map(|(key, stats)| stats.show(key)).collect();
+        drop(clients);
         all.sort_by(|a, b| {
             let rank = |client: &Client| (u64::MAX - client.watches, u64::MAX - client.requests);
             (rank(a), &a.address, &a.program).cmp(&(rank(b), &b.address, &b.program))
@@ -183,9 +185,9 @@ pub(super) fn program(agent: Option<&HeaderValue>) -> &str {
     name.get(..LONGEST).unwrap_or(name)
 }
 
-// === impl Row ===
+// === impl ClientStats ===
 
-impl Row {
+impl ClientStats {
     /// Tells who it is.
     pub fn is(&self, user: &str) {
         let mut known = self.user.lock();
@@ -206,7 +208,7 @@ impl Row {
         let watch = response.extensions_mut().remove::<IsWatch>().is_some();
         self.open.fetch_add(1, Ordering::Relaxed);
         self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
-        response.map(|body| Counted { body, row: self, watch }.boxed_unsync())
+        response.map(|body| Counted { body, stats: self, watch }.boxed_unsync())
     }
 
     fn show(&self, key: &Key) -> Client {
@@ -236,7 +238,7 @@ impl http_body::Body for Counted {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            self.row.bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+            self.stats.bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
         }
         polled
     }
@@ -252,8 +254,8 @@ impl http_body::Body for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.row.open.fetch_sub(1, Ordering::Relaxed);
-        self.row.watches.fetch_sub(i64::from(self.watch), Ordering::Relaxed);
+        self.stats.open.fetch_sub(1, Ordering::Relaxed);
+        self.stats.watches.fetch_sub(i64::from(self.watch), Ordering::Relaxed);
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
     use super::super::config::ListenAddr;
     use super::*;
 
-    fn seen(clients: &Clients, host: u8, agent: &'static str) -> Arc<Row> {
+    fn seen(clients: &Clients, host: u8, agent: &'static str) -> Arc<ClientStats> {
         let listener = ListenAddr::Http(([127, 0, 0, 1], 1).into());
         let connection = Connection::new(listener, Some(([10, 0, 0, host], 5).into()));
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
@@ -299,14 +301,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_sent_is_counted() {
         let clients = Clients::default();
-        let row = seen(&clients, 1, "a");
-        row.is("system:serviceaccount:a:b");
-        row.forwarded(ForwardReason::Encoding);
-        row.forwarded(ForwardReason::Unauthorized);
-        row.forwarded(ForwardReason::Encoding);
+        let stats = seen(&clients, 1, "a");
+        stats.is("system:serviceaccount:a:b");
+        stats.forwarded(ForwardReason::Encoding);
+        stats.forwarded(ForwardReason::Unauthorized);
+        stats.forwarded(ForwardReason::Encoding);
         let mut response = Response::new(body::full(bytes::Bytes::from_static(b"12345")));
         response.extensions_mut().insert(IsWatch);
-        let response = row.count(response);
+        let response = stats.count(response);
         assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(5), "the length is still known");
         assert_eq!((clients.list()[0].watches, clients.list()[0].bytes), (1, 0));
         response.into_body().collect().await.unwrap();

@@ -11,7 +11,7 @@ use super::gzip::{Compressed, Piece};
 use super::metrics::{Counter, HttpMetrics};
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
-use crate::memory::{Leash, Leashes};
+use crate::memory::{StallGuard, StallGuards};
 use crate::meta::Object;
 use crate::reads::{ListAnswer, ListItems};
 
@@ -49,7 +49,7 @@ enum State {
 /// The rest of a body whose beginning is already made.
 pub struct ListBody {
     first: Option<Slices>,
-    leash: Arc<Leash<Rest>>,
+    stall_guard: Arc<StallGuard<Rest>>,
     metrics: Arc<HttpMetrics>,
     sent: Sent,
 }
@@ -124,10 +124,10 @@ impl ListWriter {
 
 impl ListBody {
     /// Continues a list after its first frame, if that is there.
-    pub fn new(first: Slices, rest: Rest, leashes: &Leashes, metrics: &Arc<HttpMetrics>, sent: Sent) -> Self {
+    pub fn new(first: Slices, rest: Rest, stall_guards: &StallGuards, metrics: &Arc<HttpMetrics>, sent: Sent) -> Self {
         Self {
             first: (!first.is_empty()).then_some(first),
-            leash: leashes.hold(rest),
+            stall_guard: stall_guards.hold(rest),
             metrics: Arc::clone(metrics),
             sent,
         }
@@ -139,8 +139,8 @@ impl Body for ListBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let Self { first, leash, metrics, sent } = &mut *self;
-        let step = leash.take(|held| {
+        let Self { first, stall_guard, metrics, sent } = &mut *self;
+        let step = stall_guard.take(|held| {
             if let Some(first) = first.take() {
                 return Ok(Step::Frame(first));
             }

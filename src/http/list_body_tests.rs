@@ -38,36 +38,36 @@ async fn a_long_search_is_made_in_steps() {
     }
 }
 
-async fn body(length: usize) -> (ListBody, Leashes, Arc<HttpMetrics>) {
-    let (leashes, metrics) = (Leashes::default(), Arc::default());
+async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
+    let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
     let mut writer = Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false);
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
     (
-        ListBody::new(first, Rest::Plain(Box::new(writer)), &leashes, &metrics, |metrics| &metrics.list_bytes),
-        leashes,
+        ListBody::new(first, Rest::Plain(Box::new(writer)), &stall_guards, &metrics, |metrics| &metrics.list_bytes),
+        stall_guards,
         metrics,
     )
 }
 
 const TIMEOUT: Duration = Duration::from_secs(100);
 
-async fn watch(leashes: Leashes, pressure: Pressure, metrics: Arc<HttpMetrics>) {
-    leashes.watch(TIMEOUT, pressure, move |stalled| metrics.lists_stalled.add(stalled)).await;
+async fn watch(stall_guards: StallGuards, pressure: Pressure, metrics: Arc<HttpMetrics>) {
+    stall_guards.watch(TIMEOUT, pressure, move |stalled| metrics.lists_stalled.add(stalled)).await;
 }
 
 #[tokio::test]
 async fn a_body_is_the_same_list() {
-    let (body, leashes, metrics) = body(500).await;
+    let (body, stall_guards, metrics) = body(500).await;
     let text = body.collect().await.unwrap().to_bytes();
     assert!(text == list_text(500, 10));
     assert_eq!(metrics.list_bytes.get(), text.len() as u64);
-    assert_eq!(leashes.held(), 1);
+    assert_eq!(stall_guards.held(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_nobody_takes_is_given_up() {
-    let (mut body, leashes, metrics) = body(1000).await;
-    crate::lifecycle::spawn("leashes", watch(leashes, Pressure::default(), metrics.clone()));
+    let (mut body, stall_guards, metrics) = body(1000).await;
+    crate::lifecycle::spawn("stall_guards", watch(stall_guards, Pressure::default(), metrics.clone()));
     // Slowly but surely is fine.
     for _ in 0..5 {
         tokio::time::sleep(TIMEOUT * 3 / 4).await;
@@ -80,9 +80,9 @@ async fn a_list_nobody_takes_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
-    let (mut body, leashes, metrics) = body(1000).await;
+    let (mut body, stall_guards, metrics) = body(1000).await;
     let pressure = Pressure::default();
-    crate::lifecycle::spawn("leashes", watch(leashes, pressure.clone(), metrics.clone()));
+    crate::lifecycle::spawn("stall_guards", watch(stall_guards, pressure.clone(), metrics.clone()));
     tokio::time::sleep(2 * HURRY).await;
     pressure.set(Level::Tight);
     tokio::time::sleep(2 * HURRY).await;
@@ -98,9 +98,9 @@ async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_lists_are_given_up_however_often_the_level_changes() {
-    let (mut body, leashes, metrics) = body(1000).await;
+    let (mut body, stall_guards, metrics) = body(1000).await;
     let pressure = Pressure::default();
-    crate::lifecycle::spawn("leashes", watch(leashes, pressure.clone(), metrics.clone()));
+    crate::lifecycle::spawn("stall_guards", watch(stall_guards, pressure.clone(), metrics.clone()));
     for level in [Level::Tight, Level::Calm].into_iter().cycle().take(130) {
         pressure.set(level);
         tokio::time::sleep(Duration::from_secs(1)).await;

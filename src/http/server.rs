@@ -24,7 +24,6 @@ use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
-use super::gather::Gather;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -33,6 +32,7 @@ use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::target::Encoded;
 use super::tls::Certificates;
+use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -296,7 +296,7 @@ impl Shared {
                 self.run(self.protocols.http1(Encoded::new(stream), service), &connection).await;
             }
             Ok(Some(Protocol::Http2)) => {
-                let stream = Gather::new(stream, Arc::clone(&self.metrics));
+                let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));
                 // Hundreds of streams share it, and HTTP/1.1 has a connection for each watch.
                 Box::pin(self.run(self.protocols.http2(stream, service), &connection)).await;
             }

@@ -27,9 +27,9 @@ use super::metrics::HttpMetrics;
 use super::patient::Patient;
 use super::read::{self, Parsed};
 use super::relayed_watch::{Framing, RelayedWatch};
+use super::request_record::RequestRecord;
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
-use super::told::Told;
 use super::wanted;
 use super::watch_body::WatchBody;
 use super::websocket;
@@ -40,7 +40,7 @@ use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::memory::{Leashes, Ledger, Level};
+use crate::memory::{Ledger, Level, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
@@ -85,7 +85,7 @@ pub struct ServiceParts {
     pub drain_spread: Duration,
     /// An answer whose client takes nothing of it for this long is given up.
     pub stall_timeout: Duration,
-    pub leashes: Leashes,
+    pub stall_guards: StallGuards,
     /// What compressed answers are counted in, and what is asked whether there is memory for one more answer.
     pub ledger: Ledger,
     /// Whether every answer says by a header how it came about.
@@ -105,9 +105,9 @@ pub struct ServiceParts {
 impl Service {
     /// Must be called inside a runtime: it starts the task that looks after stalled lists.
     pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
-        let (leashes, metrics) = (parts.leashes, Arc::clone(&parts.metrics));
+        let (stall_guards, metrics) = (parts.stall_guards, Arc::clone(&parts.metrics));
         let count = move |stalled| metrics.lists_stalled.add(stalled);
-        let watch = leashes.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
+        let watch = stall_guards.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
         spawn_supervised("stalled-lists", watch, fatal);
         Self {
             inner: Arc::new(Inner {
@@ -119,7 +119,7 @@ impl Service {
                 forward: parts.forward,
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
-                bodies: Bodies::new(parts.gzip, &parts.ledger, leashes, &parts.metrics),
+                bodies: Bodies::new(parts.gzip, &parts.ledger, stall_guards, &parts.metrics),
                 ledger: parts.ledger,
                 explain: parts.explain,
                 lend_sessions: parts.lend_sessions,
@@ -147,7 +147,7 @@ impl Handler for Service {
             let _heard = heard;
             let version = request.version();
             let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
-            let client = Told::begin(&request, &connection, grpc, &inner.metrics, &inner.access_log);
+            let client = RequestRecord::begin(&request, &connection, grpc, &inner.metrics, &inner.access_log);
             if framing::expects_too_much(request.headers(), version) {
                 return client.answered(framing::expectation_failed());
             }
@@ -178,7 +178,7 @@ impl Inner {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         span: &Span,
-        client: &Arc<Told>,
+        client: &Arc<RequestRecord>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
@@ -274,7 +274,7 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> Result<Option<(Grant, Option<Entry>)>, Box<Status>> {
         let query = head.uri.query().unwrap_or_default();
-        let wish = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
+        let attributes = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
         let begin = |subject: Option<&Subject>| {
             let text = |value: Option<&HeaderValue>| {
                 String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
@@ -282,14 +282,14 @@ impl Inner {
             self.audit.begin(|| audit::Request {
                 audit_id: text(Some(audit_id)),
                 uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-                wish: &wish,
+                attributes: &attributes,
                 user: subject.map(|subject| &*subject.user),
                 impersonated: subject.and_then(|subject| subject.impersonated.as_deref()),
                 source: connection.peer.map(|peer| peer.ip()),
                 user_agent: text(head.headers.get(USER_AGENT)),
             })
         };
-        match self.access.check(&connection.caller(&head.headers), &wish).await {
+        match self.access.check(&connection.caller(&head.headers), &attributes).await {
             Verdict::Allowed(grant) => {
                 let entry = begin(grant.subject().as_ref());
                 Ok(Some((grant, entry)))
@@ -323,8 +323,8 @@ impl Inner {
             _ => {
                 let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {
-                    let told = entry.take().map(Entry::start);
-                    self.watch(answer, grant.lease(), told, taken)
+                    let audit_entry = entry.take().map(Entry::start);
+                    self.watch(answer, grant.lease(), audit_entry, taken)
                 };
                 answer.then(opened).await
             }
@@ -372,10 +372,10 @@ impl Inner {
         (Some(response), plan)
     }
 
-    fn watch(&self, answer: WatchAnswer, lease: Lease, told: Option<Entry>, taken: &Taken) -> Answered {
+    fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &Taken) -> Answered {
         let (media_type, served) = (answer.form.media_type(true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread);
-        let body = WatchBody::new(answer, lease, told, ending, &self.metrics);
+        let body = WatchBody::new(answer, lease, audit_entry, ending, &self.metrics);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages());
             self.open("websocket", Arc::clone(connection), session);
@@ -410,8 +410,8 @@ impl Inner {
                 let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-                    let wish = Attributes::of(request.method().as_str(), path, query, info);
-                    term = self.access.term(&caller, wish);
+                    let attributes = Attributes::of(request.method().as_str(), path, query, info);
+                    term = self.access.term(&caller, attributes);
                 }
                 self.forward.forward_as_client(request, info, sender(known)).await
             }

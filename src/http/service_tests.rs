@@ -169,7 +169,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
-        leashes: Leashes::default(),
+        stall_guards: StallGuards::default(),
         ledger: ledger.clone(),
         explain: false,
         lend_sessions: true,

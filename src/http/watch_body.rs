@@ -40,7 +40,7 @@ struct Leased {
     source: WatchSource,
     lease: Lease,
     /// Tells of the end when it is dropped.
-    _told: Option<Entry>,
+    _audit_entry: Option<Entry>,
 }
 
 // === impl WatchBody ===
@@ -50,7 +50,7 @@ impl WatchBody {
     pub fn new(
         answer: WatchAnswer,
         lease: Lease,
-        told: Option<Entry>,
+        audit_entry: Option<Entry>,
         ending: Ending,
         metrics: &Arc<HttpMetrics>,
     ) -> Self {
@@ -58,7 +58,7 @@ impl WatchBody {
         Self {
             form: answer.form,
             shape: answer.shape,
-            events: Some(Leased { source: answer.source, lease, _told: told }),
+            events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry }),
             ending,
             messages: false,
             ends: false,

@@ -18,14 +18,14 @@ use super::server::Connection;
 use super::wanted::Wanted;
 use super::writer::Writer;
 use crate::codec::{Form, Slices};
-use crate::memory::{Leashes, Ledger};
+use crate::memory::{Ledger, StallGuards};
 use crate::meta::Encoding;
 use crate::reads::{GetAnswer, ListAnswer, Served};
 
 /// Makes bodies of answers from a cache.
 pub(super) struct Bodies {
     gzip: Gzip,
-    leashes: Leashes,
+    stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -56,8 +56,13 @@ pub(super) struct Answered {
 // === impl Bodies ===
 
 impl Bodies {
-    pub(super) fn new(gzip: GzipConfig, ledger: &Ledger, leashes: Leashes, metrics: &Arc<HttpMetrics>) -> Self {
-        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(metrics)), leashes, metrics: Arc::clone(metrics) }
+    pub(super) fn new(
+        gzip: GzipConfig,
+        ledger: &Ledger,
+        stall_guards: StallGuards,
+        metrics: &Arc<HttpMetrics>,
+    ) -> Self {
+        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(metrics)), stall_guards, metrics: Arc::clone(metrics) }
     }
 
     pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Answered {
@@ -106,7 +111,10 @@ impl Bodies {
             sent(&self.metrics).add(first.len() as u64);
             return (taken.sized_if_short(first), false);
         }
-        (ListBody::new(first, Rest::Plain(Box::new(writer)), &self.leashes, &self.metrics, sent).boxed_unsync(), false)
+        (
+            ListBody::new(first, Rest::Plain(Box::new(writer)), &self.stall_guards, &self.metrics, sent).boxed_unsync(),
+            false,
+        )
     }
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {
@@ -116,7 +124,7 @@ impl Bodies {
             return body::full(all);
         }
         let rest = Rest::Compressed(compressed, 0);
-        ListBody::new(Slices::new(), rest, &self.leashes, &self.metrics, sent).boxed_unsync()
+        ListBody::new(Slices::new(), rest, &self.stall_guards, &self.metrics, sent).boxed_unsync()
     }
 }
 

@@ -5,16 +5,16 @@
 //! libraries, what the allocator has not given back) is seen by looking at the process ([`Pressure`]): as often as memory
 //! grows, not as often as a clock ticks.
 
-mod leash;
 mod ledger;
 mod pressure;
 mod purge;
 mod room;
+mod stall;
 
-#[cfg(test)]
-pub use leash::HURRY;
-pub use leash::{Leash, Leashes};
 pub use ledger::{Ledger, Reservation, Short};
 pub use pressure::{Level, Pressure};
 pub use purge::purge;
 pub use room::allocated;
+#[cfg(test)]
+pub use stall::HURRY;
+pub use stall::{StallGuard, StallGuards};

@@ -18,7 +18,7 @@ use super::metadata::{ACCEPT_OBJECT, Item};
 use super::metrics::RequestVerb;
 use super::progress::{HEAD_TIMEOUT, ProgressProbe};
 use super::reader::get_json;
-use super::turns::Pace;
+use super::single_flight::Pace;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
 

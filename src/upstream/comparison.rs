@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
+use super::single_flight::{Pace, SingleFlight};
 use super::source::ListerWatcher;
-use super::turns::{Pace, Turns};
 use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
@@ -43,7 +43,7 @@ pub(super) struct Comparisons {
 pub(super) struct Compared {
     /// What is compared; `None` for everything a cache holds.
     part: Option<Predicate>,
-    turns: Turns<Arc<Digest>>,
+    turns: SingleFlight<Arc<Digest>>,
     /// The newest that was read, and when it was asked for.
     newest: Mutex<Option<(Arc<Digest>, Instant)>>,
 }
@@ -108,7 +108,7 @@ impl Comparisons {
 
 impl Compared {
     fn new(part: Option<Predicate>) -> Self {
-        Self { part, turns: Turns::new(), newest: Mutex::default() }
+        Self { part, turns: SingleFlight::new(), newest: Mutex::default() }
     }
 
     fn is_of_use(&self, now: Instant) -> bool {

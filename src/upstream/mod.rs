@@ -19,11 +19,11 @@ pub mod reflector;
 mod retries;
 #[cfg(test)]
 pub(crate) mod script;
+mod single_flight;
 mod source;
 mod stamp;
 #[cfg(test)]
 mod testing;
-mod turns;
 
 pub use audit::{Finding, Suspects};
 pub use backfill::Backfiller;
@@ -36,5 +36,5 @@ pub use metrics::{RequestVerb, UpstreamMetrics};
 pub use progress::{Progress, ProgressProbe, ProveError};
 pub use questions::{Questions, Word};
 pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
+pub use single_flight::Pace;
 pub use source::ListerWatcher;
-pub use turns::Pace;

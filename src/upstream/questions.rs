@@ -18,9 +18,9 @@ use super::metrics::RequestVerb;
 use super::odds::Odds;
 use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
+use super::single_flight::{Pace, SingleFlight};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
-use super::turns::{Pace, Turns};
 use crate::cache::{Order, WatchCache};
 use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
@@ -46,7 +46,7 @@ pub struct Word {
 
 /// The questions about one collection, and their answers.
 pub struct Questions {
-    revisions: Turns<ResourceVersion>,
+    revisions: SingleFlight<ResourceVersion>,
     /// The newest that was read.
     word: Mutex<Option<Word>>,
     comparisons: Comparisons,
@@ -64,7 +64,7 @@ pub struct Questions {
 impl Default for Questions {
     fn default() -> Self {
         Self {
-            revisions: Turns::new(),
+            revisions: SingleFlight::new(),
             word: Mutex::default(),
             comparisons: Comparisons::new(),
             odds: Odds::default(),

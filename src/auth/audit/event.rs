@@ -83,12 +83,12 @@ impl Event {
             audit_id: request.audit_id.clone(),
             stage: Stage::RequestReceived,
             request_uri: request.uri.clone(),
-            verb: request.wish.verb.clone(),
+            verb: request.attributes.verb.clone(),
             user: user.clone(),
             impersonated_user: request.impersonated.cloned(),
             source_ips: request.source.map(|ip| ip.to_canonical().to_string()).into_iter().collect(),
             user_agent: truncated(&request.user_agent),
-            object_ref: request.wish.path.is_none().then(|| ObjectReference::of(request.wish)),
+            object_ref: request.attributes.path.is_none().then(|| ObjectReference::of(request.attributes)),
             response_status: None,
             request_received_timestamp: now.clone(),
             stage_timestamp: now,
@@ -109,14 +109,14 @@ impl Event {
 // === impl ObjectReference ===
 
 impl ObjectReference {
-    fn of(wish: &Attributes) -> Self {
+    fn of(attributes: &Attributes) -> Self {
         Self {
-            resource: wish.resource.clone(),
-            namespace: wish.namespace.clone(),
-            name: wish.name.clone(),
-            api_group: wish.group.clone(),
-            api_version: wish.version.clone(),
-            subresource: wish.subresource.clone(),
+            resource: attributes.resource.clone(),
+            namespace: attributes.namespace.clone(),
+            name: attributes.name.clone(),
+            api_group: attributes.group.clone(),
+            api_version: attributes.version.clone(),
+            subresource: attributes.subresource.clone(),
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct Request<'a> {
     pub audit_id: String,
     /// As it was sent.
     pub uri: String,
-    pub wish: &'a Attributes,
+    pub attributes: &'a Attributes,
     /// `None`: nobody asked.
     pub user: Option<&'a UserInfo>,
     /// As whom the user asks, if as somebody else.
@@ -85,7 +85,7 @@ impl Audit {
         let request = request();
         let unknown = UserInfo { username: UNKNOWN.to_owned(), ..UserInfo::default() };
         let user = request.user.unwrap_or(&unknown);
-        let omits = inner.policy.decide(user, request.wish)?;
+        let omits = inner.policy.decide(user, request.attributes)?;
         Some(Entry { inner: Arc::clone(inner), event: Event::new(&request, user), omits, started: false })
     }
 }

@@ -84,8 +84,9 @@ impl Policy {
     }
 
     /// The stages that are left out of what is written of a request; `None`: nothing is written.
-    pub(super) fn decide(&self, user: &UserInfo, wish: &Attributes) -> Option<Vec<Stage>> {
-        let rule = self.rules.iter().find(|rule| rule.matches(user, wish)).filter(|rule| rule.level != Level::None)?;
+    pub(super) fn decide(&self, user: &UserInfo, attributes: &Attributes) -> Option<Vec<Stage>> {
+        let rule =
+            self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;
         Some(self.omit_stages.iter().chain(&rule.omit_stages).copied().collect())
     }
 }
@@ -104,19 +105,20 @@ impl Default for Policy {
 // === impl Rule ===
 
 impl Rule {
-    fn matches(&self, user: &UserInfo, wish: &Attributes) -> bool {
+    fn matches(&self, user: &UserInfo, attributes: &Attributes) -> bool {
         let has = |list: &[String], text: &str| list.iter().any(|one| one == text);
         if !self.users.is_empty() && !has(&self.users, &user.username)
             || !self.user_groups.is_empty() && !user.groups.iter().any(|group| has(&self.user_groups, group))
-            || !self.verbs.is_empty() && !has(&self.verbs, &wish.verb)
+            || !self.verbs.is_empty() && !has(&self.verbs, &attributes.verb)
         {
             return false;
         }
-        match &wish.path {
+        match &attributes.path {
             None if !self.namespaces.is_empty() || !self.resources.is_empty() => {
                 // What lies in no namespace has an empty one.
-                (self.namespaces.is_empty() || has(&self.namespaces, &wish.namespace))
-                    && (self.resources.is_empty() || self.resources.iter().any(|resources| resources.matches(wish)))
+                (self.namespaces.is_empty() || has(&self.namespaces, &attributes.namespace))
+                    && (self.resources.is_empty()
+                        || self.resources.iter().any(|resources| resources.matches(attributes)))
             }
             Some(_) if !self.namespaces.is_empty() || !self.resources.is_empty() => false,
             None => self.non_resource_urls.is_empty(),
@@ -134,23 +136,23 @@ impl Rule {
 // === impl GroupResources ===
 
 impl GroupResources {
-    fn matches(&self, wish: &Attributes) -> bool {
-        if self.group != wish.group {
+    fn matches(&self, attributes: &Attributes) -> bool {
+        if self.group != attributes.group {
             return false;
         }
         if self.resources.is_empty() {
             return true;
         }
-        if !self.resource_names.is_empty() && !self.resource_names.contains(&wish.name) {
+        if !self.resource_names.is_empty() && !self.resource_names.contains(&attributes.name) {
             return false;
         }
         self.resources.iter().any(|pattern| {
             let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
             match (resource, subresource) {
                 ("*", "") => true,
-                ("*", subresource) => !wish.subresource.is_empty() && subresource == wish.subresource,
-                (resource, "*") => resource == wish.resource,
-                (resource, subresource) => resource == wish.resource && subresource == wish.subresource,
+                ("*", subresource) => !attributes.subresource.is_empty() && subresource == attributes.subresource,
+                (resource, "*") => resource == attributes.resource,
+                (resource, subresource) => resource == attributes.resource && subresource == attributes.subresource,
             }
         })
     }

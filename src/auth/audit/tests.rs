@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::meta::{RequestInfo, errors};
 
-fn wish(target: &str) -> Attributes {
+fn attributes(target: &str) -> Attributes {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     Attributes::of("GET", path, query, &RequestInfo::parse("GET", path, query))
 }
@@ -13,11 +13,11 @@ fn user() -> UserInfo {
     UserInfo { username: "u".into(), groups: vec!["g".into()], ..UserInfo::default() }
 }
 
-fn request<'a>(uri: &str, wish: &'a Attributes, user: &'a UserInfo) -> Request<'a> {
+fn request<'a>(uri: &str, attributes: &'a Attributes, user: &'a UserInfo) -> Request<'a> {
     Request {
         audit_id: "id".into(),
         uri: uri.into(),
-        wish,
+        attributes,
         user: Some(user),
         impersonated: None,
         source: Some([10, 0, 0, 1].into()),
@@ -59,7 +59,7 @@ fn the_first_rule_that_matches_decides() {
         ("{level: Metadata, nonResourceURLs: ['/x*']}", "/x/y", true),
         ("{level: Metadata, nonResourceURLs: ['/x']}", "/x/y", false),
     ] {
-        assert_eq!(rules(policy).decide(&user(), &wish(target)).is_some(), written, "{policy} {target}");
+        assert_eq!(rules(policy).decide(&user(), &attributes(target)).is_some(), written, "{policy} {target}");
     }
 }
 
@@ -104,7 +104,7 @@ impl Log {
 #[tokio::test]
 async fn an_event_is_the_apiservers() {
     let log = log(Policy::default(), 1 << 20, 1);
-    let (user, list) = (user(), wish("/apis/apps/v1/namespaces/a/deployments?limit=1"));
+    let (user, list) = (user(), attributes("/apis/apps/v1/namespaces/a/deployments?limit=1"));
     log.audit.begin(|| request("/apis/apps/v1/namespaces/a/deployments?limit=1", &list, &user)).unwrap().complete(200);
     log.lines(1).await;
     let text = std::fs::read_to_string(log.directory.path().join("audit.log")).unwrap();
@@ -126,7 +126,7 @@ async fn an_event_is_the_apiservers() {
 #[tokio::test]
 async fn refusals_and_streams() {
     let log = log(Policy::default(), 1 << 20, 1);
-    let (user, pods) = (user(), wish("/api/v1/pods?watch=1"));
+    let (user, pods) = (user(), attributes("/api/v1/pods?watch=1"));
     let status = errors::forbidden(&pods.gvr(), "", "no");
     log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().refuse(&status);
     let stream = log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().start();
@@ -146,7 +146,7 @@ async fn refusals_and_streams() {
 async fn stages_can_be_left_out() {
     let policy = "kind: Policy\napiVersion: audit.k8s.io/v1\nomitStages: [RequestReceived]\nrules: [{level: Metadata, omitStages: [ResponseStarted]}]\n";
     let log = log(Policy::parse(policy).unwrap(), 1 << 20, 1);
-    let (user, pods) = (user(), wish("/api/v1/pods?watch=1"));
+    let (user, pods) = (user(), attributes("/api/v1/pods?watch=1"));
     drop(log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().start());
     let lines = log.lines(1).await;
     assert_eq!((lines.len(), &lines[0]["stage"]), (1, &"ResponseComplete".into()));
@@ -155,7 +155,7 @@ async fn stages_can_be_left_out() {
 #[tokio::test]
 async fn files_are_rotated_and_bounded() {
     let log = log(Policy::default(), 2000, 2);
-    let (user, pods) = (user(), wish("/api/v1/pods"));
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
     for n in 1..=20 {
         log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
         log.lines(n).await;
@@ -174,7 +174,7 @@ async fn files_are_rotated_and_bounded() {
 #[tokio::test]
 async fn what_finds_no_room_is_dropped_and_nobody_waits() {
     let log = log(Policy::default(), 1 << 30, 1);
-    let (user, pods) = (user(), wish("/api/v1/pods"));
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
     for _ in 0..10_000 {
         log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
     }
@@ -185,7 +185,7 @@ async fn what_finds_no_room_is_dropped_and_nobody_waits() {
 #[tokio::test]
 async fn a_file_that_somebody_took_away_is_made_again() {
     let log = log(Policy::default(), 2000, 2);
-    let (user, pods) = (user(), wish("/api/v1/pods"));
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
     for n in 1..=20 {
         std::fs::remove_file(log.directory.path().join("audit.log")).ok();
         log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
@@ -200,7 +200,7 @@ async fn a_file_that_somebody_took_away_is_made_again() {
 #[tokio::test]
 async fn long_requests_are_bounded() {
     let log = log(Policy::default(), 1 << 30, 1);
-    let (user, pods) = (user(), wish("/api/v1/pods"));
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
     let long = "x".repeat(1 << 20);
     for _ in 0..100 {
         log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);

@@ -18,7 +18,7 @@ use crate::meta::{Gvr, Hole, Moment, Object, Origin, PrinterColumn, Resource};
 
 use super::human::{looks_relative, push_human};
 use super::path::Path;
-use super::times::{Time, Told, is_static};
+use super::times::{CellTime, Time, is_static};
 
 /// The columns of one resource.
 #[derive(Clone, Debug)]
@@ -164,9 +164,9 @@ impl Columns {
             }
             let cell = serde_json::from_slice::<String>(text).unwrap_or_default();
             let (told, part) = match kind {
-                Cell::Static | Cell::Unknown => (Told::Nothing, None),
+                Cell::Static | Cell::Unknown => (CellTime::Nothing, None),
                 Cell::Time(time) => match time.part(&cell) {
-                    None => (Told::Nothing, None),
+                    None => (CellTime::Nothing, None),
                     part if time.is_of_metadata() => (creation(object), part),
                     part => (time.find(whole.get_or_insert_with(|| parsed(object))), part),
                 },
@@ -176,14 +176,14 @@ impl Columns {
             // A part can be found again only in a text without escapes; `<invalid>`, which has some, is all of its cell.
             let is_found = part.is_some_and(|part| part == cell || text.len() == cell.len() + 2);
             match (told, part) {
-                (Told::At(moment), Some(part)) if is_found && printed.says(part, moment) => {
+                (CellTime::At(moment), Some(part)) if is_found && printed.says(part, moment) => {
                     let within = if part == cell { 1..text.len() - 1 } else { place(&cell, part) };
                     let at = |place: usize| u32::try_from(start + place).unwrap_or(u32::MAX).saturating_add(offset);
                     holes.push(Hole { at: at(within.start)..at(within.end), moment });
                 }
-                (Told::Over, _) => {}
-                (Told::Nothing, _) if no_time || !looks_relative(&cell) => {}
-                (Told::At(_) | Told::Nothing, _) => {
+                (CellTime::Over, _) => {}
+                (CellTime::Nothing, _) if no_time || !looks_relative(&cell) => {}
+                (CellTime::At(_) | CellTime::Nothing, _) => {
                     let (column, object) = (name.to_string(), object.key.as_str().to_owned());
                     unprintable = Some(Unprintable::Cell { column, object, cell });
                 }
@@ -244,7 +244,7 @@ fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cel
     Ok(cells)
 }
 
-fn creation(object: &Object) -> Told {
+fn creation(object: &Object) -> CellTime {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata<'a> {
@@ -254,7 +254,9 @@ fn creation(object: &Object) -> Told {
     let metadata = object.raw().metadata();
     let metadata = serde_json::from_slice::<Metadata<'_>>(&metadata).ok();
     let text = metadata.and_then(|metadata| metadata.creation_timestamp);
-    text.and_then(|text| Moment::parse(&text)).filter(|moment| !moment.is_zero()).map_or(Told::Nothing, Told::At)
+    text.and_then(|text| Moment::parse(&text))
+        .filter(|moment| !moment.is_zero())
+        .map_or(CellTime::Nothing, CellTime::At)
 }
 
 fn parsed(object: &Object) -> Value {

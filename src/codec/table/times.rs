@@ -28,7 +28,7 @@ pub enum Time {
 
 /// What an object says of such a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CellTime {
     /// The cell says how long ago this is.
     At(Moment),
     /// It has none: the cell says so, and not how long ago something is.
@@ -203,12 +203,12 @@ impl Time {
         })
     }
 
-    pub fn find(&self, object: &Value) -> Told {
+    pub fn find(&self, object: &Value) -> CellTime {
         let is_over = |time: &Value| !time.is_null();
         if *self == Self::JobStart && object.pointer("/status/completionTime").is_some_and(is_over) {
-            return Told::Over;
+            return CellTime::Over;
         }
-        self.moment(object).map_or(Told::Nothing, Told::At)
+        self.moment(object).map_or(CellTime::Nothing, CellTime::At)
     }
 
     fn moment(&self, object: &Value) -> Option<Moment> {

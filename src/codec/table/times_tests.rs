@@ -7,9 +7,9 @@ const LATE: &str = "2024-06-01T00:00:00.000001Z";
 
 fn found(time: &Time, object: &Value) -> Option<&'static str> {
     let moment = match time.find(object) {
-        Told::At(moment) => moment,
-        Told::Nothing => return None,
-        Told::Over => return Some("over"),
+        CellTime::At(moment) => moment,
+        CellTime::Nothing => return None,
+        CellTime::Over => return Some("over"),
     };
     let name = [EARLY, LATE].into_iter().find(|text| Moment::parse(text) == Some(moment));
     Some(name.unwrap_or("another"))

@@ -14,7 +14,7 @@ pub use groups::{Groups, QueueConfig};
 
 use super::Streamed;
 use super::access::{self, Grants, Verb};
-use super::objects::told;
+use super::objects::refused;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
@@ -49,13 +49,13 @@ impl QueueService for Queue {
         let grants = Grants::join(grants);
         join.owner = grants.username().unwrap_or_default().to_owned();
         let Ok(place) = self.ledger.lasting(session::PLACE) else {
-            return Err(told(grants, Error::no_memory("there is no memory for one more worker")));
+            return Err(refused(grants, Error::no_memory("there is no memory for one more worker")));
         };
         match self.groups.join(join).await {
             Ok(member) => {
                 Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone(), place)))
             }
-            Err(error) => Err(told(grants, error)),
+            Err(error) => Err(refused(grants, error)),
         }
     }
 }

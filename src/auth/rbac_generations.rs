@@ -1,4 +1,4 @@
-//! When rights last changed, and how often since then it was time to ask again: what was decided under another stamp is not
+//! When rights last changed, and how often since then it was time to ask again: what was decided under another generation is not
 //! taken for an answer.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ const MAX_NAMESPACES: usize = 16_384;
 
 /// The state of rights that a decision was made by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stamp {
+pub struct Generation {
     /// Moves with every change.
     pub change: u64,
     /// Moves when the change may have come to more authorizers than before.
@@ -22,7 +22,7 @@ pub struct Stamp {
 /// Counts changes of rights, of all and of single namespaces. A right in a namespace depends on the roles in it and on
 /// the cluster's, a right at the cluster scope on the cluster's alone.
 #[derive(Debug)]
-pub struct Stamps {
+pub struct RbacGenerations {
     marks: Mutex<Marks>,
     changes: watch::Sender<()>,
     watched: AtomicBool,
@@ -31,37 +31,37 @@ pub struct Stamps {
 #[derive(Debug, Default)]
 struct Marks {
     latest: u64,
-    cluster: Stamp,
-    namespaces: HashMap<Box<str>, Stamp>,
+    cluster: Generation,
+    namespaces: HashMap<Box<str>, Generation>,
 }
 
-// === impl Stamps ===
+// === impl RbacGenerations ===
 
-impl Stamps {
+impl RbacGenerations {
     pub fn new() -> Self {
         Self { marks: Mutex::default(), changes: watch::Sender::new(()), watched: AtomicBool::new(false) }
     }
 
-    /// The stamp of decisions that are made now.
-    pub fn of(&self, namespace: &str) -> Stamp {
+    /// The generation of decisions that are made now.
+    pub fn of(&self, namespace: &str) -> Generation {
         let marks = self.marks.lock();
         let own = if namespace.is_empty() { None } else { marks.namespaces.get(namespace) };
         let Some(own) = own else { return marks.cluster };
         // The settling of both counts for a namespace, whichever of them has changed last.
-        Stamp { change: own.change.max(marks.cluster.change), settle: own.settle + marks.cluster.settle }
+        Generation { change: own.change.max(marks.cluster.change), settle: own.settle + marks.cluster.settle }
     }
 
     /// Rights in one namespace have changed; with an empty one, rights anywhere.
     pub fn change(&self, namespace: &str) {
         let mut marks = self.marks.lock();
         marks.latest += 1;
-        let stamp = Stamp { change: marks.latest, settle: 0 };
+        let generation = Generation { change: marks.latest, settle: 0 };
         if marks.is_of_all(namespace) {
-            marks.cluster = stamp;
+            marks.cluster = generation;
             // All of them are older than that.
             marks.namespaces.clear();
         } else {
-            marks.namespaces.insert(namespace.into(), stamp);
+            marks.namespaces.insert(namespace.into(), generation);
         }
         drop(marks);
         self.nudge();
@@ -115,47 +115,47 @@ mod tests {
 
     #[test]
     fn a_namespace_has_its_own_changes_and_the_clusters() {
-        let stamps = Stamps::new();
-        let mut changes = stamps.changes();
-        let now = || (stamps.of("a").change, stamps.of("b").change, stamps.of("").change);
+        let generations = RbacGenerations::new();
+        let mut changes = generations.changes();
+        let now = || (generations.of("a").change, generations.of("b").change, generations.of("").change);
         let (a, b, all) = now();
-        stamps.change("a");
+        generations.change("a");
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         assert!(now().0 > a && (now().1, now().2) == (b, all));
         let a = now().0;
-        stamps.change("");
+        generations.change("");
         assert!(now().0 > a && now().1 > b && now().2 > all);
         assert!(changes.has_changed().unwrap());
     }
 
     #[test]
     fn no_stamp_comes_twice() {
-        let stamps = Stamps::new();
-        let mut seen = std::collections::HashSet::from([stamps.of("a")]);
+        let generations = RbacGenerations::new();
+        let mut seen = std::collections::HashSet::from([generations.of("a")]);
         for (change, namespace) in
             [(true, "a"), (false, "a"), (false, ""), (true, ""), (false, "a"), (false, ""), (true, "a"), (false, "")]
         {
-            let before = (stamps.of("a"), stamps.of("b"));
+            let before = (generations.of("a"), generations.of("b"));
             if change {
-                stamps.change(namespace);
+                generations.change(namespace);
             } else {
-                stamps.settle(namespace);
+                generations.settle(namespace);
             }
-            assert!(seen.insert(stamps.of("a")), "{change} {namespace}: {seen:?}");
-            assert_eq!(stamps.of("a").change != before.0.change, change, "settling changes no rights");
-            assert_eq!(stamps.of("b") != before.1, namespace.is_empty(), "another namespace");
+            assert!(seen.insert(generations.of("a")), "{change} {namespace}: {seen:?}");
+            assert_eq!(generations.of("a").change != before.0.change, change, "settling changes no rights");
+            assert_eq!(generations.of("b") != before.1, namespace.is_empty(), "another namespace");
         }
     }
 
     #[test]
     fn namespaces_are_bounded_and_forgetting_them_forgets_decisions() {
-        let stamps = Stamps::new();
+        let generations = RbacGenerations::new();
         for n in 0..=MAX_NAMESPACES {
-            stamps.change(&format!("n{n}"));
+            generations.change(&format!("n{n}"));
         }
-        assert!(stamps.marks.lock().namespaces.is_empty());
-        assert_eq!(stamps.of("n0"), stamps.of(""));
-        assert_eq!(stamps.of("never").change, stamps.marks.lock().latest);
+        assert!(generations.marks.lock().namespaces.is_empty());
+        assert_eq!(generations.of("n0"), generations.of(""));
+        assert_eq!(generations.of("never").change, generations.marks.lock().latest);
     }
 }

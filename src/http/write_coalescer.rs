@@ -21,7 +21,7 @@ const LARGE: usize = 16 << 10;
 
 /// A socket that gathers what HTTP/2 writes.
 #[derive(Debug)]
-pub struct Gather<S> {
+pub struct WriteCoalescer<S> {
     inner: Bounded<S>,
     waiting: BytesMut,
     /// Something came since the last try to write.
@@ -29,15 +29,15 @@ pub struct Gather<S> {
     metrics: Arc<HttpMetrics>,
 }
 
-// === impl Gather ===
+// === impl WriteCoalescer ===
 
-impl<S> Gather<S> {
+impl<S> WriteCoalescer<S> {
     pub fn new(inner: Bounded<S>, metrics: Arc<HttpMetrics>) -> Self {
         Self { inner, waiting: BytesMut::new(), fresh: false, metrics }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Gather<S> {
+impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.waiting.is_empty() {
             return Pin::new(&mut self.inner).poll_flush(cx);
@@ -75,7 +75,7 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gather<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WriteCoalescer<S> {
     /// A connection reads first whenever it is polled: the others have had their turn.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty()
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gather<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match ready!(self.poll_wait(cx, &[IoSlice::new(buf)]))? {
             Some(size) => Poll::Ready(Ok(size)),
@@ -129,5 +129,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
 }
 
 #[cfg(test)]
-#[path = "gather_tests.rs"]
+#[path = "write_coalescer_tests.rs"]
 mod tests;

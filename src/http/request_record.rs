@@ -8,15 +8,15 @@ use tokio::time::Instant;
 
 use super::access_log::{AccessLog, Line, logged};
 use super::body::Body;
-use super::clients::Row;
+use super::clients::ClientStats;
 use super::explain::Plan;
 use super::metrics::HttpMetrics;
 use super::server::Connection;
 
 /// One request, from its beginning to the end of its answer.
 #[derive(Debug)]
-pub struct Told {
-    row: Arc<Row>,
+pub struct RequestRecord {
+    stats: Arc<ClientStats>,
     metrics: Arc<HttpMetrics>,
     began: Instant,
     plan: OnceLock<Plan>,
@@ -25,9 +25,9 @@ pub struct Told {
     line: Mutex<Option<Line>>,
 }
 
-// === impl Told ===
+// === impl RequestRecord ===
 
-impl Told {
+impl RequestRecord {
     pub(super) fn begin<B>(
         request: &Request<B>,
         connection: &Connection,
@@ -36,7 +36,7 @@ impl Told {
         log: &AccessLog,
     ) -> Arc<Self> {
         Arc::new(Self {
-            row: metrics.clients.of(connection, request.headers(), request.version(), grpc),
+            stats: metrics.clients.of(connection, request.headers(), request.version(), grpc),
             metrics: Arc::clone(metrics),
             began: Instant::now(),
             plan: OnceLock::new(),
@@ -47,7 +47,7 @@ impl Told {
 
     /// Whose it is.
     pub fn is(&self, user: &str) {
-        self.row.is(user);
+        self.stats.is(user);
         if let Some(line) = &mut *self.line.lock() {
             user.clone_into(&mut line.user);
         }
@@ -58,7 +58,7 @@ impl Told {
         if self.plan.set(plan).is_ok()
             && let Plan::Forwarded(Some(reason)) = plan
         {
-            self.row.forwarded(reason);
+            self.stats.forwarded(reason);
         }
     }
 
@@ -74,7 +74,7 @@ impl Told {
             }
             None => false,
         };
-        let response = Arc::clone(&self.row).count(response);
+        let response = Arc::clone(&self.stats).count(response);
         if is_logged { logged(response, Arc::clone(self)) } else { response }
     }
 
@@ -104,7 +104,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for RequestRecord {
     /// A client that leaves before its answer begins is told of as well.
     fn drop(&mut self) {
         self.ended();

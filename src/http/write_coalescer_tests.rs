@@ -56,7 +56,7 @@ impl AsyncWrite for Peer {
 }
 
 struct Scene {
-    socket: Gather<Peer>,
+    socket: WriteCoalescer<Peer>,
     written: Arc<Mutex<Vec<Vec<u8>>>>,
     full: Arc<Mutex<bool>>,
     metrics: Arc<HttpMetrics>,
@@ -70,7 +70,7 @@ impl Scene {
         let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
         let metrics = Arc::new(HttpMetrics::default());
         let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default(), None);
-        let socket = Gather::new(bounded, Arc::clone(&metrics));
+        let socket = WriteCoalescer::new(bounded, Arc::clone(&metrics));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         Self { socket, written, full, metrics, wakes, waker }

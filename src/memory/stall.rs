@@ -12,13 +12,13 @@ use super::pressure::{Level, Pressure};
 /// All answers that are given up when nobody takes them: an unfinished answer keeps memory, such as a snapshot of its cache.
 /// Cloning shares it.
 #[derive(Clone, Default)]
-pub struct Leashes {
+pub struct StallGuards {
     all: Arc<Mutex<Vec<Weak<dyn Leashed>>>>,
 }
 
 /// What an answer still holds, until it is taken or given up.
 #[derive(Debug)]
-pub struct Leash<T> {
+pub struct StallGuard<T> {
     state: Mutex<State<T>>,
 }
 
@@ -36,7 +36,7 @@ struct State<T> {
 #[error("given up: its client had stopped to take it")]
 pub struct GivenUp;
 
-/// A leash, whatever it holds.
+/// A stall_guard, whatever it holds.
 trait Leashed: Send + Sync {
     fn is_over(&self) -> bool;
 
@@ -47,16 +47,16 @@ trait Leashed: Send + Sync {
 /// A client that has taken nothing for this long is not waited for while memory is short.
 pub const HURRY: Duration = Duration::from_secs(2);
 
-// === impl Leashes ===
+// === impl StallGuards ===
 
-impl Leashes {
+impl StallGuards {
     /// Holds what an answer needs to go on.
-    pub fn hold<T: Send + 'static>(&self, held: T) -> Arc<Leash<T>> {
+    pub fn hold<T: Send + 'static>(&self, held: T) -> Arc<StallGuard<T>> {
         let state = State { held: Some(held), taken: Instant::now(), given_up: false };
-        let leash = Arc::new(Leash { state: Mutex::new(state) });
-        let weak = Arc::downgrade(&leash);
+        let stall_guard = Arc::new(StallGuard { state: Mutex::new(state) });
+        let weak = Arc::downgrade(&stall_guard);
         self.all.lock().push(weak);
-        leash
+        stall_guard
     }
 
     /// Gives up, for ever and four times per `timeout`, the answers of which no more was asked for during that time; while
@@ -87,18 +87,18 @@ impl Leashes {
         let now = Instant::now();
         // What they hold can be large; it is dropped outside of the lock.
         let mut given_up = Vec::new();
-        self.all.lock().retain(|leash| {
-            let Some(leash) = leash.upgrade() else { return false };
-            given_up.extend(leash.give_up(now, timeout));
-            !leash.is_over()
+        self.all.lock().retain(|stall_guard| {
+            let Some(stall_guard) = stall_guard.upgrade() else { return false };
+            given_up.extend(stall_guard.give_up(now, timeout));
+            !stall_guard.is_over()
         });
         given_up.len() as u64
     }
 }
 
-// === impl Leash ===
+// === impl StallGuard ===
 
-impl<T> Leash<T> {
+impl<T> StallGuard<T> {
     /// More is asked for. The answer is at its end once `None` is left.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl<T> Leash<T> {
     }
 }
 
-impl<T: Send + 'static> Leashed for Leash<T> {
+impl<T: Send + 'static> Leashed for StallGuard<T> {
     fn is_over(&self) -> bool {
         self.state.lock().held.is_none()
     }
@@ -133,19 +133,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_nobody_takes_is_given_up() {
         const TIMEOUT: Duration = Duration::from_secs(8);
-        let leashes = Leashes::default();
+        let stall_guards = StallGuards::default();
         let kept = Arc::new(());
-        let (slow, stalled, over) = (leashes.hold(()), leashes.hold(Arc::clone(&kept)), leashes.hold(()));
+        let (slow, stalled, over) =
+            (stall_guards.hold(()), stall_guards.hold(Arc::clone(&kept)), stall_guards.hold(()));
         over.take(|held| *held = None).unwrap();
         for _ in 0..3 {
             tokio::time::sleep(TIMEOUT / 2).await;
             slow.take(|_| ()).unwrap();
-            leashes.sweep(TIMEOUT);
+            stall_guards.sweep(TIMEOUT);
         }
         assert_eq!((slow.take(|_| ()), stalled.take(|_| ())), (Ok(()), Err(GivenUp)));
-        assert_eq!((Arc::strong_count(&kept), leashes.held()), (1, 1));
+        assert_eq!((Arc::strong_count(&kept), stall_guards.held()), (1, 1));
         drop(slow);
-        assert_eq!(leashes.sweep(TIMEOUT), 0);
-        assert_eq!(leashes.held(), 0);
+        assert_eq!(stall_guards.sweep(TIMEOUT), 0);
+        assert_eq!(stall_guards.held(), 0);
     }
 }

@@ -31,7 +31,7 @@ pub struct Pace {
 
 /// The questions of one kind.
 #[derive(Debug)]
-pub(super) struct Turns<T> {
+pub(super) struct SingleFlight<T> {
     state: Mutex<State<T>>,
     changed: watch::Sender<()>,
 }
@@ -61,14 +61,14 @@ struct State<T> {
 
 enum Look<'a, T> {
     Answered(Result<Answer<T>, UpstreamError>),
-    Ask(Turn<'a, T>),
+    Ask(Flight<'a, T>),
     /// Until then, or until something changes.
     Wait(Option<Instant>),
 }
 
-/// Gives the turn back, also when the one who asks is dropped.
-struct Turn<'a, T> {
-    turns: &'a Turns<T>,
+/// Gives the flight back, also when the one who asks is dropped.
+struct Flight<'a, T> {
+    flights: &'a SingleFlight<T>,
     number: u64,
     asked: Instant,
     result: Option<Result<Answer<T>, UpstreamError>>,
@@ -81,9 +81,9 @@ impl Pace {
     pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
 }
 
-// === impl Turns ===
+// === impl SingleFlight ===
 
-impl<T: Clone> Turns<T> {
+impl<T: Clone> SingleFlight<T> {
     pub(super) fn new() -> Self {
         let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
@@ -109,10 +109,10 @@ impl<T: Clone> Turns<T> {
             changed.borrow_and_update();
             let until = match self.look(wanted, pace) {
                 Look::Answered(result) => return result,
-                Look::Ask(mut turn) => {
-                    let asked = turn.asked;
+                Look::Ask(mut flight) => {
+                    let asked = flight.asked;
                     let result = question.await.map(|value| Answer { value, asked });
-                    turn.result = Some(result.clone());
+                    flight.result = Some(result.clone());
                     return result;
                 }
                 Look::Wait(until) => until,
@@ -154,22 +154,22 @@ impl<T: Clone> Turns<T> {
         state.last = Some(now);
         let number = state.begun;
         state.under_way.push(number);
-        Look::Ask(Turn { turns: self, number, asked: now, result: None })
+        Look::Ask(Flight { flights: self, number, asked: now, result: None })
     }
 }
 
-// === impl Turn ===
+// === impl Flight ===
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for Flight<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.turns.state.lock();
+        let mut state = self.flights.state.lock();
         state.under_way.retain(|number| *number != self.number);
         let newer = state.newest.as_ref().is_none_or(|(number, _)| *number < self.number);
         if let Some(result) = self.result.take().filter(|_| newer) {
             state.newest = Some((self.number, result));
         }
         drop(state);
-        self.turns.changed.send_replace(());
+        self.flights.changed.send_replace(());
     }
 }
 
@@ -210,13 +210,13 @@ mod tests {
 
     /// `readers` come one after the other, this far apart. The questions asked, the most at once, and the longest wait.
     async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
-        let (turns, apiserver) = (Arc::new(Turns::new()), Arc::new(Apiserver::default()));
+        let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
         for _ in 0..readers {
-            let (turns, apiserver) = (turns.clone(), apiserver.clone());
+            let (flights, apiserver) = (flights.clone(), apiserver.clone());
             let begun = Instant::now();
             waiting.push(spawn("reader", async move {
-                let answer = turns.ask(pace, apiserver.answer(takes)).await.unwrap();
+                let answer = flights.ask(pace, apiserver.answer(takes)).await.unwrap();
                 assert!(answer.asked >= begun, "an answer is of a time after it was wanted");
                 begun.elapsed()
             }));
@@ -272,10 +272,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_gives_the_turn_back() {
-        let (turns, apiserver) = (Turns::new(), Apiserver::default());
+        let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
         let long = Duration::from_secs(60);
-        tokio::time::timeout(HELD / 2, turns.ask(PACE, apiserver.answer(long))).await.unwrap_err();
-        let second = tokio::time::timeout(HELD, turns.ask(PACE, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
+        tokio::time::timeout(HELD / 2, flights.ask(PACE, apiserver.answer(long))).await.unwrap_err();
+        let second =
+            tokio::time::timeout(HELD, flights.ask(PACE, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
         assert_eq!(second.value, 2);
     }
 }
