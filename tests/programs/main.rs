@@ -7,6 +7,6 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-mod alarms;
+mod alerts;
 mod clients;
 mod examples;

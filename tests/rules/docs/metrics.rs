@@ -1,4 +1,4 @@
-//! Holds docs/metrics.md, the dashboard and the alarms to the metrics that there are. `tests/data/metrics.txt` lists those,
+//! Holds docs/metrics.md, the dashboard and the alerts to the metrics that there are. `tests/data/metrics.txt` lists those,
 //! and is itself held to a running daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,10 +89,10 @@ fn every_query_names_metrics_that_exist() {
 fn every_alarm_is_explained() {
     let page = read("docs/operations.md");
     let rules = read(RULES);
-    let alarms: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert!(alarms.len() > 5, "only {alarms:?} found");
-    for alarm in alarms {
-        assert!(page.contains(&format!("**{alarm}**")), "docs/operations.md does not explain {alarm}");
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 5, "only {alerts:?} found");
+    for alert in alerts {
+        assert!(page.contains(&format!("**{alert}**")), "docs/operations.md does not explain {alert}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The alarms and the dashboard, read and tried by Prometheus's own promtool (see tests/clients/prepare). That every query
+//! The alerts and the dashboard, read and tried by Prometheus's own promtool (see tests/clients/prepare). That every query
 //! names a metric that exists is held by tests/rules/docs.rs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const RULES: &str = "manifests/components/prometheus-rule/rules.yaml";
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
-const TRIED: &str = "tests/data/alarms.yaml";
+const TRIED: &str = "tests/data/alerts.yaml";
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -49,19 +49,19 @@ fn the_rules_are_rules() {
 }
 
 #[test]
-fn every_alarm_rings_when_it_should_and_else_does_not() {
+fn every_alert_fires_when_it_should_and_only_then() {
     let (rules, mut tried) = (yaml(RULES), yaml(TRIED));
-    let alarms = |of: &Value| -> Vec<String> {
+    let alerts = |of: &Value| -> Vec<String> {
         of.as_array().unwrap().iter().filter_map(|rule| rule["alert"].as_str()).map(str::to_owned).collect()
     };
-    let alarms = alarms(&rules["spec"]["groups"][0]["rules"]);
-    assert!(alarms.len() >= 10, "{alarms:?}");
-    for alarm in &alarms {
+    let alerts = alerts(&rules["spec"]["groups"][0]["rules"]);
+    assert!(alerts.len() >= 10, "{alerts:?}");
+    for alert in &alerts {
         let tests = tried["tests"].as_array().unwrap().iter().filter_map(|test| test["alert_rule_test"].as_array());
-        let of_it: Vec<_> = tests.flatten().filter(|test| test["alertname"] == alarm.as_str()).collect();
-        let rings = |test: &&Value| test["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty());
-        assert!(of_it.iter().any(rings), "{TRIED} does not let {alarm} ring");
-        assert!(of_it.iter().any(|test| !rings(test)), "{TRIED} does not keep {alarm} from ringing");
+        let of_it: Vec<_> = tests.flatten().filter(|test| test["alertname"] == alert.as_str()).collect();
+        let fires = |test: &&Value| test["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty());
+        assert!(of_it.iter().any(fires), "{TRIED} has no case in which {alert} fires");
+        assert!(of_it.iter().any(|test| !fires(test)), "{TRIED} has no case in which {alert} does not fire");
     }
     let directory = tempfile::tempdir().unwrap();
     tried["rule_files"] = json!([write(directory.path(), "rules.yaml", &rules["spec"])]);
