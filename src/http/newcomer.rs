@@ -35,7 +35,7 @@ const HEADER_OVERHEAD: usize = 32;
 /// hundreds of watches waits for the first of them.
 const REQUESTS: usize = 8;
 /// Calls of one newcomer that last although nobody is asked who it is: health and reflection.
-const LASTING: usize = 2;
+const LASTING: usize = 4;
 /// Bytes of all heads that wait until it is known whose they are.
 const HELD: usize = 4 << 20;
 /// What a header costs in memory besides its bytes, about.

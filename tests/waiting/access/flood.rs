@@ -239,7 +239,7 @@ async fn whoever_nobody_knows_costs_little() {
             10 => {
                 let block = post(REFLECTION, &GRPC, 0);
                 let list = [0, 0, 0, 0, 3, 0x3a, 1, b'*'];
-                let held = join_all(tls(60).await.map(|s| begin(s, 400, &block, &list, false))).await;
+                let held = join_all(tls(30).await.map(|s| begin(s, 400, &block, &list, false))).await;
                 tokio::time::sleep(Duration::from_secs(3)).await;
                 ("calls that last", held)
             }
