@@ -70,7 +70,7 @@ pub fn check(data: &[u8]) {
     in_protobuf(&Arc::new(form), &object, &json);
 }
 
-/// Of a built-in object the metadata stands as it came, without annotations that are not shown.
+/// The metadata of a built-in object is kept as it came, without annotations that are not shown.
 fn as_it_is(json: &Json, rv: Option<ResourceVersion>) -> Option<Json> {
     let mut members = json.members()?.to_vec();
     if members.iter().filter(|(name, _)| name == "annotations").count() > 1 {
@@ -131,7 +131,7 @@ fn in_order(json: &Json, order: &[(&str, bool)]) -> Option<Vec<(String, Json)>> 
     Some(shown.collect())
 }
 
-/// Of a custom resource the metadata is converted; it names the same object.
+/// The metadata of a custom resource is converted. It names the same object.
 fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
     let body = form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).into_bytes();
     let (type_meta, message) = unwrapped(&body).expect("an envelope");

@@ -102,7 +102,7 @@ impl Expected {
     }
 }
 
-/// Of a message that occurs twice, prost would merge what informerd takes from the first.
+/// prost merges a message that occurs twice, where informerd takes the first.
 fn fields(message: &[u8]) -> Option<(PodFields, PodSpec, PodStatus)> {
     let fields = PodFields::decode(message).ok()?;
     let spec = PodSpec::decode(fields.spec.first().map_or(&[][..], |spec| spec)).ok()?;

@@ -28,7 +28,7 @@ pub struct ExactEncoder<T>(PhantomData<T>);
 #[derive(Debug)]
 pub struct CountedDecoder<U> {
     inner: ProstDecoder<U>,
-    /// Of the call whose requests these are; a client has none.
+    /// Accounts for the requests of this call. A client has none.
     intake: Option<Intake>,
 }
 

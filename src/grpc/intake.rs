@@ -18,7 +18,7 @@ use super::status::Error;
 use crate::memory::{Ledger, Reservation, Short};
 
 tokio::task_local! {
-    /// Of the call that is being answered, for those who decode its messages.
+    /// The account of the call that is being answered. The decoder of its messages finds it here.
     static INTAKE: Intake;
 }
 
@@ -52,7 +52,7 @@ struct Counted {
     frame: Bytes,
     /// The beginning of a message: whether it is packed, and its length in four bytes.
     head: Vec<u8>,
-    /// Of the message that is being handed on.
+    /// The current message: bytes that have come, its head included, bytes that are still to come, and whether it is packed.
     had: usize,
     left: usize,
     is_packed: bool,
@@ -101,7 +101,7 @@ impl Intake {
         Ok(Self { method: method.into(), held: Arc::new(Mutex::new(held)) })
     }
 
-    /// Of the call that this task answers now.
+    /// The account of the call that this task answers now.
     pub(super) fn current() -> Option<Self> {
         INTAKE.try_with(Clone::clone).ok()
     }
@@ -253,7 +253,7 @@ impl http_body::Body for Counted {
 }
 
 impl Drop for Counted {
-    /// Who has read the body gives its buffers back with it.
+    /// The reader of a body drops its buffers together with it.
     fn drop(&mut self) {
         let mut held = self.intake.held.lock();
         (held.received, held.unpacked) = (0, 0);

@@ -32,7 +32,7 @@ const IDENTITY: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 const MAX_PATHS: usize = 256;
-/// Of one path, in bytes. Its names are nested in the tree of what is kept, which is built and walked by recursion.
+/// The longest path, in bytes. Each name in it is one level of a tree that is built and walked by recursion.
 const MAX_PATH: usize = 1024;
 
 // === impl Rendering ===

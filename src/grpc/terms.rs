@@ -27,7 +27,7 @@ pub(super) struct Terms {
     pub(super) from: WatchFrom,
     pub(super) max_staleness: Option<Duration>,
     pub(super) known: Known,
-    /// Of the selection.
+    /// Memory of the selection.
     _held: Reservation,
     pub(super) bookmark_interval: Duration,
     pub(super) max_batch: usize,

@@ -53,7 +53,7 @@ pub(super) struct Watch {
     kept: Option<Item>,
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
-    /// Of a large frame, until the next is asked for.
+    /// Memory of a large frame. It is held until the next frame is asked for.
     room: Option<Reservation>,
     ledger: Ledger,
     drain: Draining,

@@ -20,9 +20,9 @@ use super::server::Connection;
 use crate::codec::Slices;
 use crate::reads::ForwardReason;
 
-/// Rows of the table. Whoever finds no place is counted with all others that found none.
+/// The most clients in the table. Clients that find no place share one entry.
 pub const MOST: usize = 200;
-/// A stats gives its place to a new client when it has been silent for this long and has nothing open.
+/// A client that has nothing open and was silent for this long gives its place to a new one.
 const SILENT: Duration = Duration::from_secs(60);
 /// What a program calls itself is cut to this.
 const LONGEST: usize = 64;
@@ -60,14 +60,14 @@ pub struct ClientStats {
     gone: AtomicBool,
 }
 
-/// The stats of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
+/// The client of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
 /// the buffer that the whole request was read into, which would stay as long as the connection.
 pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<ClientStats>)>>;
 
-/// One stats as it is shown.
+/// One client as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// `unix` on a socket; empty for those who share the last stats.
+    /// `unix` on a socket; empty for the entry that several clients share.
     pub address: String,
     pub user: String,
     pub program: String,
@@ -94,7 +94,7 @@ struct Counted {
 // === impl Clients ===
 
 impl Clients {
-    /// The client of a request, which counts. A connection's next request of the same program finds its stats at once.
+    /// The client of a request, which counts. A connection's next request of the same program finds its counts at once.
     pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
         let agent = headers.get(USER_AGENT);
         let mut last = connection.last.lock();
@@ -137,7 +137,7 @@ impl Clients {
         stats
     }
 
-    /// Takes out the stats that was silent for longest.
+    /// Takes out the client that was silent for longest.
     fn make_place(&self, clients: &mut HashMap<Key, Arc<ClientStats>>) -> bool {
         let silent =
             |stats: &Arc<ClientStats>| (stats.open.load(Ordering::Relaxed) <= 0).then(|| *stats.last.lock()).flatten();
@@ -160,7 +160,7 @@ impl Clients {
         clients.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Those with the most open watches first, then those with the most requests; who shares the last stats comes last.
+    /// All clients, sorted by open watches and then by requests. The entry that several clients share comes last.
     pub fn list(&self) -> Vec<Client> {
         let clients = self.clients.lock();
         let mut all: Vec<_> = clients.iter().map(|(key, stats)| stats.show(key)).collect();

@@ -17,7 +17,7 @@ pub struct HttpMetrics {
     pub connections_refused: Counter,
     /// Connections of delegated listeners whose clients are not authenticated yet.
     pub newcomers_open: Gauge,
-    /// Those that had to leave for others.
+    /// Connections that were closed to make room for others.
     pub newcomers_evicted: Counter,
     /// Requests on them that were refused because they were too much.
     pub newcomers_refused: Counter,

@@ -186,7 +186,7 @@ impl Newcomers {
 // === impl Present ===
 
 impl Present {
-    /// Who has to leave before somebody of this address can come, and when; `None` while there is room.
+    /// The newcomer that leaves before one of this address can come, and when. `None` while there is room.
     fn in_the_way(&self, address: IpAddr) -> Option<(u64, Instant)> {
         if self.by_id.len() < MOST {
             return None;

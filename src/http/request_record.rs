@@ -1,4 +1,4 @@
-//! What is told of one request: to the table of clients, to the histogram of latencies, and to the access log.
+//! What is recorded of one request, for the table of clients, the histogram of latencies, and the access log.
 
 use std::sync::{Arc, OnceLock};
 
@@ -45,7 +45,7 @@ impl RequestRecord {
         })
     }
 
-    /// Whose it is.
+    /// Names the user whose request this is.
     pub fn is(&self, user: &str) {
         self.stats.is(user);
         if let Some(line) = &mut *self.line.lock() {

@@ -338,7 +338,7 @@ impl Shared {
     }
 }
 
-/// Whoever speaks HTTP without TLS is told so, as by Go's server of the apiserver.
+/// Accepts TLS. A client that speaks HTTP without TLS gets the 400 that the apiserver sends.
 async fn accept_tls(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     let mut first = [0; 5];
     let read = stream.peek(&mut first).await?;

@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// Bytes that a request cannot do without, and that its client may hold for as long as it likes: a quarter of the limit
-    /// is left to others. Up to 16 KiB of them are to be had while memory is short, too.
+    /// is left to others. Up to 16 KiB are granted even while memory is short.
     ///
     /// # Errors
     /// They are more than there is room for, or memory is short.

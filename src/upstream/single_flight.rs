@@ -66,7 +66,7 @@ enum Look<'a, T> {
     Wait(Option<Instant>),
 }
 
-/// Gives the flight back, also when the one who asks is dropped.
+/// Ends the flight when it is dropped, also when the caller is dropped while it asks.
 struct Flight<'a, T> {
     flights: &'a SingleFlight<T>,
     number: u64,

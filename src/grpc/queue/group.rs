@@ -25,7 +25,7 @@ pub(super) struct QueueKey {
 pub(super) struct Group {
     owner: String,
     pub(super) name: String,
-    /// Of the selections.
+    /// Memory of the selections.
     _held: Reservation,
     pub(super) feeds: Vec<Feed>,
     pub(super) queue: WorkQueue<QueueKey>,
