@@ -6,7 +6,7 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Unknown {
+pub(super) struct Unknown {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub type_meta: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -18,7 +18,7 @@ pub struct Unknown {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TypeMeta {
+pub(super) struct TypeMeta {
     #[prost(string, tag = "1")]
     pub api_version: String,
     #[prost(string, tag = "2")]
@@ -26,7 +26,7 @@ pub struct TypeMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WatchEvent {
+pub(super) struct WatchEvent {
     #[prost(string, repeated, tag = "1")]
     pub kind: Vec<String>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -34,13 +34,13 @@ pub struct WatchEvent {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct RawExtension {
+pub(super) struct RawExtension {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub raw: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct List {
+pub(super) struct List {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -48,7 +48,7 @@ pub struct List {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ListMeta {
+pub(super) struct ListMeta {
     #[prost(string, repeated, tag = "2")]
     pub resource_version: Vec<String>,
     #[prost(string, tag = "3")]
@@ -58,14 +58,14 @@ pub struct ListMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Pod {
+pub(super) struct Pod {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
 }
 
 /// What is not looked at before somebody selects by it.
 #[derive(Clone, PartialEq, Message)]
-pub struct PodFields {
+pub(crate) struct PodFields {
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub spec: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "3")]
@@ -73,7 +73,7 @@ pub struct PodFields {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodSpec {
+pub(crate) struct PodSpec {
     #[prost(string, repeated, tag = "3")]
     pub restart_policy: Vec<String>,
     #[prost(string, repeated, tag = "8")]
@@ -89,7 +89,7 @@ pub struct PodSpec {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodStatus {
+pub(crate) struct PodStatus {
     #[prost(string, repeated, tag = "1")]
     pub phase: Vec<String>,
     #[prost(string, repeated, tag = "6")]
@@ -101,13 +101,13 @@ pub struct PodStatus {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodIp {
+pub(crate) struct PodIp {
     #[prost(string, tag = "1")]
     pub ip: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ObjectMeta {
+pub(super) struct ObjectMeta {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "3")]
@@ -122,7 +122,7 @@ pub struct ObjectMeta {
 
 /// What of ObjectMeta counts in a bookmark.
 #[derive(Clone, PartialEq, Message)]
-pub struct BookmarkMeta {
+pub(super) struct BookmarkMeta {
     #[prost(string, repeated, tag = "6")]
     pub resource_version: Vec<String>,
     #[prost(message, repeated, tag = "12")]
@@ -131,7 +131,7 @@ pub struct BookmarkMeta {
 
 /// What of ObjectMeta is looked at where somebody asks for it.
 #[derive(Clone, PartialEq, Message)]
-pub struct Parts {
+pub(super) struct Parts {
     #[prost(bytes = "vec", repeated, tag = "12")]
     pub annotations: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "13")]
@@ -141,7 +141,7 @@ pub struct Parts {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Entry {
+pub(super) struct Entry {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]
@@ -149,13 +149,13 @@ pub struct Entry {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Owner {
+pub(super) struct Owner {
     #[prost(string, repeated, tag = "4")]
     pub uid: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub(super) struct Status {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
     #[prost(string, tag = "2")]
@@ -171,13 +171,13 @@ pub struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusMetadata {
+pub(super) struct StatusMetadata {
     #[prost(string, tag = "3")]
     pub continue_token: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusDetails {
+pub(super) struct StatusDetails {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -193,7 +193,7 @@ pub struct StatusDetails {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusCause {
+pub(super) struct StatusCause {
     #[prost(string, tag = "1")]
     pub reason: String,
     #[prost(string, tag = "2")]
@@ -205,7 +205,7 @@ pub struct StatusCause {
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The type and the message of an object in its envelope.
-pub fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
+pub(super) fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
     let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>().ok()?;
     let is_plain = unknown.content_encoding.iter().chain(&unknown.content_type).all(Vec::is_empty);
@@ -216,7 +216,7 @@ pub fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
 }
 
 /// The items of a list in its envelope, and what it says of itself.
-pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
+pub(super) fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
     if unknown.type_meta.is_empty() || unknown.raw.len() != 1 {
         return None;
@@ -230,6 +230,6 @@ pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)
     Some((type_meta, metadata, list.items))
 }
 
-pub fn decimal(text: &str) -> Option<u64> {
+pub(super) fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

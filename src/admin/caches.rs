@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Apiserver, Explaining, Totals};
 
 /// Hands out the state of everything, without waiting for any of it.
-pub trait Introspect: Debug + Send + Sync + 'static {
+pub(crate) trait Introspect: Debug + Send + Sync + 'static {
     fn caches(&self) -> Vec<CacheInfo>;
     fn totals(&self) -> Totals;
     fn apiserver(&self) -> Apiserver;
@@ -25,7 +25,7 @@ pub trait Introspect: Debug + Send + Sync + 'static {
 
 /// One client as the status page shows it. Nothing of its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ClientInfo {
+pub(crate) struct ClientInfo {
     pub address: String,
     /// Who it last was, where clients are authenticated.
     pub user: String,
@@ -39,7 +39,7 @@ pub struct ClientInfo {
 
 /// Reads of one client that went to the apiserver for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ForwardInfo {
+pub(crate) struct ForwardInfo {
     pub address: String,
     pub user: String,
     pub program: String,
@@ -54,7 +54,7 @@ pub struct ForwardInfo {
 /// One informer as `/debug/caches` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CacheInfo {
+pub(crate) struct CacheInfo {
     /// `deployments.apps`, as in the apiserver's messages.
     pub resource: String,
     pub api_version: String,

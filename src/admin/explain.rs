@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// What would become of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// `served`, `waited`, `forwarded` or `refused`, as in `X-Informerd-Plan`.
     pub plan: String,
     /// As there; empty where there is none.
@@ -24,7 +24,7 @@ pub struct Explanation {
 }
 
 /// `None` where nobody can tell now.
-pub type Explaining = Pin<Box<dyn Future<Output = Option<Explanation>> + Send>>;
+pub(crate) type Explaining = Pin<Box<dyn Future<Output = Option<Explanation>> + Send>>;
 
 pub(super) const PREFIX: &str = "/explain";
 

@@ -11,15 +11,15 @@ mod server;
 mod spared;
 mod status;
 
-pub use apiserver::Apiserver;
-pub use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect};
-pub use config::Config;
-pub use explain::{Explaining, Explanation};
-pub use server::Admin;
+pub(crate) use apiserver::Apiserver;
+pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect};
+pub(crate) use config::Config;
+pub(crate) use explain::{Explaining, Explanation};
+pub(crate) use server::Admin;
 #[cfg(feature = "demo")]
-pub use spared::{Grouped, InUnits};
-pub use spared::{Spared, Traffic};
-pub use status::Totals;
+pub(crate) use spared::{Grouped, InUnits};
+pub(crate) use spared::{Spared, Traffic};
+pub(crate) use status::Totals;
 
 #[cfg(test)]
 mod tests;

@@ -42,7 +42,7 @@ enum Access {
 
 /// The running admin side; it stops when this is dropped.
 #[derive(Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     address: SocketAddr,
     probes: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
@@ -50,7 +50,7 @@ pub struct Admin {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum AdminError {
+pub(crate) enum AdminError {
     #[error("admin: listening on {address}: {error}")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("admin: starting its thread: {0}")]
@@ -64,7 +64,7 @@ impl Admin {
     ///
     /// # Errors
     /// The address cannot be listened on, or the system gives no thread.
-    pub fn start(
+    pub(crate) fn start(
         config: &Config,
         readiness: Registry,
         metrics: Metrics,
@@ -99,12 +99,12 @@ impl Admin {
     }
 
     /// Where it really listens: with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Where the kubelet and Prometheus are served, if anywhere.
-    pub fn probes(&self) -> Option<SocketAddr> {
+    pub(crate) fn probes(&self) -> Option<SocketAddr> {
         self.probes
     }
 }

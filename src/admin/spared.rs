@@ -33,10 +33,10 @@ pub struct Spared {
 }
 
 /// A number with a separator between thousands.
-pub struct Grouped(pub i64);
+pub(crate) struct Grouped(pub i64);
 
 /// Bytes in the unit that leaves few digits.
-pub struct InUnits(pub i64);
+pub(crate) struct InUnits(pub i64);
 
 // === impl Spared ===
 

@@ -19,7 +19,7 @@ const POINTS: usize = 720;
 /// Counters since the start and gauges of now, over everything the process does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Totals {
+pub(crate) struct Totals {
     /// The apiserver's address.
     pub server: String,
     /// What the apiserver was spared.

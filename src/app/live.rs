@@ -12,7 +12,7 @@ use crate::admin::{Grouped, InUnits, Spared};
 
 /// The running daemon, looked at once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
+pub(super) struct Sample {
     pub objects: u64,
     /// Open watches of clients.
     pub watches: u64,
@@ -20,13 +20,13 @@ pub struct Sample {
 }
 
 /// Whatever can be sampled.
-pub trait Live {
+pub(super) trait Live {
     fn sample(&self) -> Sample;
 }
 
 /// What the first lines of the demo name.
 #[derive(Clone, Debug)]
-pub struct Banner<'a> {
+pub(super) struct Banner<'a> {
     /// `http://127.0.0.1:8001`
     pub url: &'a str,
     pub admin: SocketAddr,
@@ -78,7 +78,7 @@ impl fmt::Display for Short {
 // === impl Banner ===
 
 impl Banner<'_> {
-    pub fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let Self { url, admin, nodes, pods, namespaces, churn, .. } = self;
         let kubeconfig = self.kubeconfig.display();
         let mut text = String::new();
@@ -105,7 +105,7 @@ impl Banner<'_> {
 ///
 /// # Errors
 /// The output is gone.
-pub async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), terminal: bool) -> io::Result<()> {
+pub(super) async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), terminal: bool) -> io::Result<()> {
     let every = if terminal { EVERY_ON_A_TERMINAL } else { EVERY_IN_A_FILE };
     let mut ticks = interval_at(Instant::now() + EVERY_ON_A_TERMINAL, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -126,7 +126,7 @@ pub async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), termin
 ///
 /// # Errors
 /// The output is gone.
-pub fn finish(live: &dyn Live, out: &mut dyn Write, terminal: bool) -> io::Result<()> {
+pub(super) fn finish(live: &dyn Live, out: &mut dyn Write, terminal: bool) -> io::Result<()> {
     let sample = live.sample();
     if terminal {
         writeln!(out)?;

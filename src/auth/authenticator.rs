@@ -31,7 +31,7 @@ const LEAST_LIFE: Duration = Duration::from_secs(1);
 const MAX_TOKEN: usize = 32 << 10;
 
 /// Tells clients apart.
-pub struct Authenticator {
+pub(super) struct Authenticator {
     reviews: Arc<Reviews>,
     client_ca: Option<Arc<ClientCa>>,
     audiences: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Authenticator {
 
 /// Who a request says to be.
 #[derive(Clone, Debug)]
-pub enum Who {
+pub(super) enum Who {
     User(Known, Source),
     /// It carries no credentials.
     Nobody,
@@ -58,7 +58,7 @@ pub enum Who {
 
 /// What is remembered of credentials.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(super) struct Known {
     /// `None`: they are worth nothing.
     pub user: Option<Arc<UserInfo>>,
     pub until: Instant,
@@ -66,7 +66,7 @@ pub struct Known {
 
 /// The credentials themselves, for asking again while a stream is open.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub(super) enum Source {
     Token(Secret),
     Certificate(Arc<[CertificateDer<'static>]>),
 }
@@ -113,7 +113,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// It cannot be told now.
-    pub async fn authenticate(
+    pub(super) async fn authenticate(
         &self,
         certificates: Option<&Arc<[CertificateDer<'static>]>>,
         headers: &HeaderMap,
@@ -143,7 +143,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// It cannot be told now.
-    pub async fn again(&self, source: &Source) -> Result<Known, Unavailable> {
+    pub(super) async fn again(&self, source: &Source) -> Result<Known, Unavailable> {
         match source {
             Source::Token(token) => self.token(token.expose()).await,
             Source::Certificate(chain) => self.certificate(chain).await,
@@ -157,7 +157,7 @@ impl Authenticator {
     }
 
     /// How many credentials are remembered, roughly.
-    pub fn remembered(&self) -> u64 {
+    pub(super) fn remembered(&self) -> u64 {
         self.remembered.entry_count()
     }
 

@@ -35,7 +35,7 @@ const OLDER: u64 = 2 * SETTLES.len() as u64;
 const BY_RBAC: &str = "RBAC: allowed by ";
 
 /// Decides accesses.
-pub struct Authorizer {
+pub(super) struct Authorizer {
     reviews: Arc<Reviews>,
     generations: Arc<RbacGenerations>,
     shares: Arc<Shares>,
@@ -46,7 +46,7 @@ pub struct Authorizer {
 
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(super) struct Decision {
     pub allowed: bool,
     /// Why not, as far as the authorizers say; part of the answer.
     pub reason: String,
@@ -193,7 +193,7 @@ impl Authorizer {
     }
 
     /// How many decisions are remembered, roughly.
-    pub fn remembered(&self) -> u64 {
+    pub(super) fn remembered(&self) -> u64 {
         self.decisions.entry_count()
     }
 

@@ -17,7 +17,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode
 
 /// A token. Never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Box<str>);
+pub(super) struct Secret(Box<str>);
 
 /// The token the apiserver would take: of the first `Authorization` line, if its scheme is `Bearer` in any case and
 /// exactly one blank stands before the token; of the protocols of a WebSocket otherwise. What is no text is looked at
@@ -27,12 +27,12 @@ pub fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
 }
 
 /// Whether the request says `Authorization` in a way that two servers could read differently.
-pub fn is_ambiguous(headers: &HeaderMap) -> bool {
+pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     headers.get_all(AUTHORIZATION).iter().count() > 1
 }
 
 /// Whether the request says `Authorization`, and it is no token.
-pub fn is_of_another_scheme(headers: &HeaderMap) -> bool {
+pub(super) fn is_of_another_scheme(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION) && authorization_token(headers).is_none()
 }
 
@@ -64,11 +64,11 @@ fn protocol_token(headers: &HeaderMap) -> Option<String> {
 // === impl Secret ===
 
 impl Secret {
-    pub fn new(token: &str) -> Self {
+    pub(super) fn new(token: &str) -> Self {
         Self(token.into())
     }
 
-    pub fn expose(&self) -> &str {
+    pub(super) fn expose(&self) -> &str {
         &self.0
     }
 }

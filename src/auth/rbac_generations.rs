@@ -12,7 +12,7 @@ const MAX_NAMESPACES: usize = 16_384;
 
 /// The state of rights that a decision was made by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Generation {
+pub(super) struct Generation {
     /// Moves with every change.
     pub change: u64,
     /// Moves when the change may have come to more authorizers than before.
@@ -22,7 +22,7 @@ pub struct Generation {
 /// Counts changes of rights, of all and of single namespaces. A right in a namespace depends on the roles in it and on
 /// the cluster's, a right at the cluster scope on the cluster's alone.
 #[derive(Debug)]
-pub struct RbacGenerations {
+pub(super) struct RbacGenerations {
     marks: Mutex<Marks>,
     changes: watch::Sender<()>,
     watched: AtomicBool,
@@ -38,12 +38,12 @@ struct Marks {
 // === impl RbacGenerations ===
 
 impl RbacGenerations {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { marks: Mutex::default(), changes: watch::Sender::new(()), watched: AtomicBool::new(false) }
     }
 
     /// The generation of decisions that are made now.
-    pub fn of(&self, namespace: &str) -> Generation {
+    pub(super) fn of(&self, namespace: &str) -> Generation {
         let marks = self.marks.lock();
         let own = if namespace.is_empty() { None } else { marks.namespaces.get(namespace) };
         let Some(own) = own else { return marks.cluster };
@@ -52,7 +52,7 @@ impl RbacGenerations {
     }
 
     /// Rights in one namespace have changed; with an empty one, rights anywhere.
-    pub fn change(&self, namespace: &str) {
+    pub(super) fn change(&self, namespace: &str) {
         let mut marks = self.marks.lock();
         marks.latest += 1;
         let generation = Generation { change: marks.latest, settle: 0 };
@@ -68,7 +68,7 @@ impl RbacGenerations {
     }
 
     /// What was decided since the last change in a namespace, or anywhere, is to be asked for again.
-    pub fn settle(&self, namespace: &str) {
+    pub(super) fn settle(&self, namespace: &str) {
         let mut marks = self.marks.lock();
         let mark = if marks.is_of_all(namespace) {
             &mut marks.cluster
@@ -81,21 +81,21 @@ impl RbacGenerations {
     }
 
     /// Wakes whoever waits for changes, though no right has changed.
-    pub fn nudge(&self) {
+    pub(super) fn nudge(&self) {
         self.changes.send_modify(|_| ());
     }
 
     /// Whether changes are told as they happen.
-    pub fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
     }
 
-    pub fn set_watched(&self, watched: bool) {
+    pub(super) fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Relaxed);
     }
 
     /// Moves whenever something is to be asked for again.
-    pub fn changes(&self) -> watch::Receiver<()> {
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 }

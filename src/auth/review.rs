@@ -31,7 +31,7 @@ const MAX_ANSWER: usize = 4 << 20;
 
 /// A question that got no answer. Nothing follows from it for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub(super) enum Unavailable {
     #[error("too many reviews wait already")]
     Busy,
     /// A bound that the user has reached alone. It is refused, and not forwarded.

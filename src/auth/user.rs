@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Members of this group are allowed everything before any other authorizer is asked, as in the apiserver.
-pub const MASTERS: &str = "system:masters";
+pub(super) const MASTERS: &str = "system:masters";
 /// The apiserver puts everybody whose credentials it has accepted into this group.
-pub const AUTHENTICATED: &str = "system:authenticated";
+pub(super) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of requests without credentials.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The node of the pod that a token is bound to (KEP-4193).
-pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+pub(super) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// The UID of the pod that a token is bound to.
-pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+pub(super) const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// The name of the pod that a token is bound to.
-pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+pub(super) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 /// How the credential itself is known: for a certificate its digest.
-pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// `authentication.k8s.io/v1` UserInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use super::{AuthorityConfig, AuthorityError, Give, ObjectName, objects};
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::{ConfigSource, Upstream};
 
-pub struct Keeper {
+pub(crate) struct Keeper {
     config: AuthorityConfig,
     upstream: Upstream,
     /// Tells the cluster's own CA, which is published beside ours.
@@ -28,7 +28,7 @@ pub struct Keeper {
 }
 
 /// A certificate of this process's own.
-pub struct Serving {
+pub(crate) struct Serving {
     pub names: Vec<String>,
     pub give: Give,
 }
@@ -61,19 +61,24 @@ const MISSING_MOST: Duration = Duration::from_secs(300);
 // === impl Keeper ===
 
 impl Keeper {
-    pub fn new(config: AuthorityConfig, upstream: Upstream, source: ConfigSource, serving: Option<Serving>) -> Self {
+    pub(crate) fn new(
+        config: AuthorityConfig,
+        upstream: Upstream,
+        source: ConfigSource,
+        serving: Option<Serving>,
+    ) -> Self {
         Self { config, upstream, source, serving, issued: None, current: watch::Sender::new(None) }
     }
 
     /// What signs for others with this CA, if the configuration asks for it.
-    pub fn signer(&self, metrics: Arc<SignerMetrics>) -> Option<Signer> {
+    pub(crate) fn signer(&self, metrics: Arc<SignerMetrics>) -> Option<Signer> {
         let config = self.config.signer.clone()?;
         let longest = self.config.lifetimes.leaf;
         Some(Signer::new(config, longest, self.upstream.clone(), self.current.subscribe(), metrics))
     }
 
     /// For ever. The latch is released when the CA is there, and the first certificate of it.
-    pub async fn run(mut self, latch: Latch) {
+    pub(crate) async fn run(mut self, latch: Latch) {
         let mut latch = Some(latch);
         let (mut retry, mut missing) = (RETRY, MISSING);
         loop {

@@ -20,16 +20,16 @@ mod decision_tests;
 #[cfg(test)]
 mod tests;
 
-pub use keeper::{Keeper, Serving};
-pub use requester::{RequestConfig, Requester};
-pub use signer::{SignerConfig, SignerMetrics};
+pub(crate) use keeper::{Keeper, Serving};
+pub(crate) use requester::{RequestConfig, Requester};
+pub(crate) use signer::{SignerConfig, SignerMetrics};
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 /// Puts a certificate chain and its key, both PEM, into use. Returns until when the certificate is valid.
-pub type Give = Box<dyn Fn(&str, &str) -> Result<Timestamp, String> + Send + Sync>;
+pub(crate) type Give = Box<dyn Fn(&str, &str) -> Result<Timestamp, String> + Send + Sync>;
 
 /// Where the CA is kept and published, and how long things last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Lifetimes {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
+pub(crate) enum AuthorityError {
     #[error("{0}")]
     Upstream(#[from] crate::upstream::UpstreamError),
     #[error("{what}: the apiserver answers {status}: {message}")]

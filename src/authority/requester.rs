@@ -37,7 +37,7 @@ pub struct RequestConfig {
     pub lasts: Duration,
 }
 
-pub struct Requester {
+pub(crate) struct Requester {
     config: RequestConfig,
     upstream: Upstream,
     give: Give,
@@ -46,12 +46,12 @@ pub struct Requester {
 // === impl Requester ===
 
 impl Requester {
-    pub fn new(config: RequestConfig, upstream: Upstream, give: Give) -> Self {
+    pub(crate) fn new(config: RequestConfig, upstream: Upstream, give: Give) -> Self {
         Self { config, upstream, give }
     }
 
     /// Runs for ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
-    pub async fn run(self, latch: Latch) {
+    pub(crate) async fn run(self, latch: Latch) {
         let mut latch = Some(latch);
         let mut retry = RETRY;
         loop {

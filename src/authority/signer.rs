@@ -41,12 +41,12 @@ pub struct SignerConfig {
 
 /// How requests were decided, counted since the start.
 #[derive(Debug, Default)]
-pub struct SignerMetrics {
+pub(crate) struct SignerMetrics {
     pub signed: AtomicU64,
     pub denied: AtomicU64,
 }
 
-pub struct Signer {
+pub(crate) struct Signer {
     config: SignerConfig,
     /// What a certificate may last.
     longest: Duration,
@@ -70,7 +70,7 @@ impl Signer {
     }
 
     /// Runs for ever.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut retry = RETRY;
         loop {
             if self.ca.wait_for(Option::is_some).await.is_err() {

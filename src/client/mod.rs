@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
-pub use connection::Address;
-pub use print::Output;
-pub use server::{Server, Token};
+pub(crate) use connection::Address;
+pub(crate) use print::Output;
+pub(crate) use server::{Server, Token};
 
 use crate::grpc::pb::v1;
 use connection::Connection;
@@ -45,7 +45,7 @@ pub struct Ask {
 
 /// Why a command came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub(crate) struct Failed {
     /// One line for people.
     pub message: String,
     /// The daemon has not answered in time.
@@ -66,7 +66,7 @@ pub(crate) enum Failure {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> {
+pub(crate) async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(try_get(ask, out).await)
 }
 
@@ -74,7 +74,7 @@ pub async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> 
 ///
 /// # Errors
 /// What went wrong, for people. A connection that is lost later is no error.
-pub async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
+pub(crate) async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(watch::run(ask, out, err).await)
 }
 

@@ -14,7 +14,7 @@ const AUTOSCALER: &[&str] = &[
 ];
 
 /// Returns the unshown fields of a type. `autoscaling/v2` has every field of the internal version.
-pub fn unshown(api_version: &str, kind: &str) -> &'static [&'static str] {
+pub(super) fn unshown(api_version: &str, kind: &str) -> &'static [&'static str] {
     match (api_version, kind) {
         ("apps/v1", "Deployment") => DEPLOYMENT,
         ("apps/v1", "DaemonSet") => DAEMON_SET,

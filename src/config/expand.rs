@@ -7,7 +7,7 @@ use super::Source;
 /// # Errors
 /// Names the variables that are unset, empty or not readable: a node agent whose `NODE_NAME` is missing must not
 /// quietly select nothing, or everything.
-pub fn expand(text: &str, source: &dyn Source) -> Result<String, String> {
+pub(super) fn expand(text: &str, source: &dyn Source) -> Result<String, String> {
     let (mut expanded, mut rest, mut missing) = (String::with_capacity(text.len()), text, Vec::new());
     while let Some(dollar) = rest.find('$') {
         expanded.push_str(&rest[..dollar]);

@@ -26,7 +26,7 @@ pub struct Setting {
 }
 
 /// `config` itself is no file key; everything else is.
-pub const CONFIG: Setting = Setting {
+pub(super) const CONFIG: Setting = Setting {
     key: "config",
     kind: Kind::One("path"),
     default: "",

@@ -32,7 +32,7 @@ pub struct Environment;
 /// A made-up world: what a test, or the demo, says it is.
 #[cfg(test)]
 #[derive(Debug, Default, Clone)]
-pub struct MadeUp {
+pub(super) struct MadeUp {
     pub variables: BTreeMap<String, String>,
     pub files: BTreeMap<std::path::PathBuf, String>,
 }
@@ -61,12 +61,12 @@ impl Source for Environment {
 
 #[cfg(test)]
 impl MadeUp {
-    pub fn variable(mut self, name: &str, value: &str) -> Self {
+    pub(super) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    pub fn file(mut self, path: &str, text: &str) -> Self {
+    pub(super) fn file(mut self, path: &str, text: &str) -> Self {
         self.files.insert(path.into(), text.to_owned());
         self
     }

@@ -47,7 +47,7 @@ pub struct CallInfo {
 
 /// The kind of read, as an authorizer names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub(super) enum Verb {
     Get,
     List,
     Watch,

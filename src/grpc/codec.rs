@@ -20,13 +20,13 @@ const WRITING: usize = 256;
 const TOGETHER: usize = 32 << 10;
 
 #[derive(Debug)]
-pub struct ExactCodec<T, U>(PhantomData<(T, U)>);
+pub(super) struct ExactCodec<T, U>(PhantomData<(T, U)>);
 
 #[derive(Debug)]
-pub struct ExactEncoder<T>(PhantomData<T>);
+pub(super) struct ExactEncoder<T>(PhantomData<T>);
 
 #[derive(Debug)]
-pub struct CountedDecoder<U> {
+pub(super) struct CountedDecoder<U> {
     inner: ProstDecoder<U>,
     /// Accounts for the requests of this call. A client has none.
     intake: Option<Intake>,

@@ -30,7 +30,7 @@ impl Inner {
 }
 
 /// Whether an answer says that nobody knows the client: by its status, or by that of a gRPC call.
-pub fn is_unauthenticated(response: &Response<Body>) -> bool {
+pub(super) fn is_unauthenticated(response: &Response<Body>) -> bool {
     let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
     response.status() == StatusCode::UNAUTHORIZED || grpc
 }

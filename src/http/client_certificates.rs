@@ -10,18 +10,18 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 /// Takes any certificate whose key the client has.
 #[derive(Debug)]
-pub struct AnyClient {
+pub(super) struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// Resumes no session.
 #[derive(Debug)]
-pub struct NoTickets;
+pub(super) struct NoTickets;
 
 // === impl AnyClient ===
 
 impl AnyClient {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { algorithms: aws_lc_rs::default_provider().signature_verification_algorithms }
     }
 }

@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_millis(1200);
 
 /// The end of one watch, once a drain has started: at a moment of its own, so that the clients do not all come back at
 /// once.
-pub struct Ending {
+pub(super) struct Ending {
     state: State,
     opened: Instant,
     spread: Duration,
@@ -31,14 +31,14 @@ enum State {
 
 impl Ending {
     /// `spread`: within how long after the start of a drain the watch ends.
-    pub fn new(drain: &DrainWatch, spread: Duration) -> Self {
+    pub(super) fn new(drain: &DrainWatch, spread: Duration) -> Self {
         let drain = drain.clone();
         let state = State::Waiting(Box::pin(async move { drain.draining().await }));
         Self { state, opened: Instant::now(), spread }
     }
 
     /// Whether the moment has come. If not, the task is woken when it does.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if let State::Waiting(draining) = &mut self.state
             && draining.as_mut().poll(cx).is_ready()
         {

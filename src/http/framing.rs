@@ -14,7 +14,7 @@ const SHORT: usize = 2048;
 const SHORT_HTTP2: usize = 4096;
 
 /// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
-pub fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+pub(super) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     let of_grpc = |value: &HeaderValue| {
         let rest = value.as_bytes().strip_prefix(b"application/grpc");
         rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')))
@@ -23,13 +23,13 @@ pub fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
 }
 
 /// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
-pub fn short(version: Version) -> usize {
+pub(super) fn short(version: Version) -> usize {
     if version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT }
 }
 
 /// Leaves the length out where the apiserver would have, had it been asked in the client's protocol: what is forwarded
 /// comes over HTTP/2, so only lengths between the two buffers are in question.
-pub fn for_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+pub(super) fn for_version(mut response: Response<Body>, version: Version) -> Response<Body> {
     let headers = response.headers();
     let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let length = told.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
@@ -43,14 +43,14 @@ pub fn for_version(mut response: Response<Body>, version: Version) -> Response<B
 }
 
 /// Whether a request of HTTP/1 expects what nobody can meet; net/http knows `100-continue` only.
-pub fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
+pub(super) fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
     let expected = headers.get(EXPECT).map_or(&b""[..], HeaderValue::as_bytes);
     let is_known = |token: &[u8]| token.trim_ascii().eq_ignore_ascii_case(b"100-continue");
     version != Version::HTTP_2 && !expected.is_empty() && !expected.split(|&byte| byte == b',').any(is_known)
 }
 
 /// The answer to such a request.
-pub fn expectation_failed() -> Response<Body> {
+pub(super) fn expectation_failed() -> Response<Body> {
     let mut response = Response::new(body::full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::EXPECTATION_FAILED;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -59,7 +59,7 @@ pub fn expectation_failed() -> Response<Body> {
 
 /// The answer to a body whose transfer codings the apiserver's library does not read: it knows `chunked` alone. Other servers
 /// may understand them otherwise, and so where the next request begins.
-pub fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
+pub(super) fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let (first, second) = (codings.next()?, codings.next());
     if version == Version::HTTP_2 || second.is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -77,14 +77,14 @@ pub fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body
 }
 
 /// Whether every escape in a path is one. Go's parser of URLs looks at no others: a query may hold anything.
-pub fn is_path(path: &str) -> bool {
+pub(super) fn is_path(path: &str) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = path.as_bytes();
     bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)))
 }
 
 /// The answer to a request for what is none, as net/http gives it before any handler sees the request.
-pub fn bad_request(version: Version) -> Response<Body> {
+pub(super) fn bad_request(version: Version) -> Response<Body> {
     let mut response = Response::new(body::full(bytes::Bytes::from_static(b"400 Bad Request")));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

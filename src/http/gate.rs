@@ -14,7 +14,7 @@ use super::io::{HTTP2_PREFACE, Protocol};
 use super::newcomer::{Newcomer, Wait};
 
 /// Bytes that a newcomer may say, heads and bodies of all its requests together.
-pub const SAYS: usize = 64 << 10;
+pub(super) const SAYS: usize = 64 << 10;
 /// Read at once.
 const PART: usize = 4096;
 const FRAME_HEAD: usize = 9;
@@ -24,7 +24,7 @@ const END_HEADERS: u8 = 4;
 
 /// Between a socket and the library, until the client is authenticated.
 #[derive(Debug)]
-pub struct Gate {
+pub(super) struct Gate {
     newcomer: Arc<Newcomer>,
     said: usize,
     frames: Option<Frames>,
@@ -55,7 +55,7 @@ struct Frames {
 // === impl Gate ===
 
 impl Gate {
-    pub fn new(newcomer: Arc<Newcomer>) -> Self {
+    pub(super) fn new(newcomer: Arc<Newcomer>) -> Self {
         Self {
             newcomer,
             said: 0,
@@ -69,7 +69,7 @@ impl Gate {
     }
 
     /// What the connection speaks, and the bytes that it was told by. They are read again.
-    pub fn open(&mut self, protocol: Protocol, bytes: &[u8]) {
+    pub(super) fn open(&mut self, protocol: Protocol, bytes: &[u8]) {
         if protocol == Protocol::Http2 {
             let payload = HTTP2_PREFACE.len();
             self.frames = Some(Frames { payload, head: Vec::new(), in_head: false, held: Vec::new(), last: false });
@@ -78,7 +78,7 @@ impl Gate {
     }
 
     /// Whether nothing is held back and nothing is to be.
-    pub fn is_open(&mut self) -> bool {
+    pub(super) fn is_open(&mut self) -> bool {
         if !self.newcomer.is_authenticated() {
             return false;
         }
@@ -87,7 +87,7 @@ impl Gate {
     }
 
     /// As [`AsyncRead::poll_read`].
-    pub fn poll_read(
+    pub(super) fn poll_read(
         &mut self,
         mut inner: Pin<&mut (impl AsyncRead + ?Sized)>,
         cx: &mut Context<'_>,

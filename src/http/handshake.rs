@@ -17,7 +17,7 @@ use crate::codec::Slices;
 
 /// A handshake that is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handshake {
+pub(super) struct Handshake {
     accept: HeaderValue,
     protocol: Option<HeaderValue>,
 }
@@ -31,7 +31,7 @@ const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 impl Handshake {
     /// `None` for what is none, and where the apiserver may refuse it. It wants an `Origin` of everybody, and cannot choose
     /// between protocols.
-    pub fn of(request: &Parts) -> Option<Self> {
+    pub(super) fn of(request: &Parts) -> Option<Self> {
         let headers = &request.headers;
         let has_body = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
         if request.version != Version::HTTP_11 || request.uri.authority().is_some() || has_body {
@@ -58,7 +58,7 @@ impl Handshake {
     }
 
     /// The answer that accepts it. The apiserver writes it to the bare connection: it has no header of any other answer.
-    pub fn accept(&self) -> Response<Body> {
+    pub(super) fn accept(&self) -> Response<Body> {
         let mut response = Response::new(full(Slices::new()));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();

@@ -16,7 +16,7 @@ use super::newcomer::Newcomer;
 
 /// What every HTTP/2 connection with prior knowledge starts with. The protocol is told apart by it, so the wait for
 /// the first bytes ends with the first byte that differs or with the last of these.
-pub const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {

@@ -19,7 +19,7 @@ use crate::reads::{ListAnswer, ListItems};
 const BATCH: usize = 63;
 
 /// Writes one list.
-pub struct ListWriter {
+pub(super) struct ListWriter {
     form: Arc<Form>,
     shape: Shape,
     meta: ListMetaOut,
@@ -32,7 +32,7 @@ pub struct ListWriter {
 }
 
 /// One step of writing.
-pub enum Step {
+pub(super) enum Step {
     Frame(Slices),
     /// Nothing yet: a selective list looked through a part of the cache in vain.
     Again,
@@ -47,7 +47,7 @@ enum State {
 }
 
 /// The rest of a body whose beginning is already made.
-pub struct ListBody {
+pub(super) struct ListBody {
     first: Option<Slices>,
     stall_guard: Arc<StallGuard<Rest>>,
     metrics: Arc<HttpMetrics>,
@@ -55,10 +55,10 @@ pub struct ListBody {
 }
 
 /// Where the bytes of a body are counted.
-pub type Sent = fn(&HttpMetrics) -> &Counter;
+pub(super) type Sent = fn(&HttpMetrics) -> &Counter;
 
 /// What is still to be sent.
-pub enum Rest {
+pub(super) enum Rest {
     Plain(Box<Writer>),
     /// From this piece on.
     Compressed(Arc<Compressed>, usize),
@@ -67,7 +67,7 @@ pub enum Rest {
 // === impl ListWriter ===
 
 impl ListWriter {
-    pub fn new(answer: ListAnswer) -> Self {
+    pub(super) fn new(answer: ListAnswer) -> Self {
         Self {
             form: answer.form,
             shape: answer.shape,
@@ -81,11 +81,11 @@ impl ListWriter {
     }
 
     /// How many objects have been written.
-    pub fn objects(&self) -> u64 {
+    pub(super) fn objects(&self) -> u64 {
         self.objects
     }
 
-    pub fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> Step {
         if self.state == State::Done {
             return Step::End;
         }
@@ -115,7 +115,7 @@ impl ListWriter {
         Step::Frame(out)
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 }
@@ -124,7 +124,13 @@ impl ListWriter {
 
 impl ListBody {
     /// Continues a list after its first frame, if that is there.
-    pub fn new(first: Slices, rest: Rest, stall_guards: &StallGuards, metrics: &Arc<HttpMetrics>, sent: Sent) -> Self {
+    pub(super) fn new(
+        first: Slices,
+        rest: Rest,
+        stall_guards: &StallGuards,
+        metrics: &Arc<HttpMetrics>,
+        sent: Sent,
+    ) -> Self {
         Self {
             first: (!first.is_empty()).then_some(first),
             stall_guard: stall_guards.hold(rest),

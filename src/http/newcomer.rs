@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::{HttpMetrics, Raised};
 
 /// Newcomers at once. For one more, another one has to leave.
-pub const MOST: usize = 128;
+pub(super) const MOST: usize = 128;
 /// A newcomer that has been here for this long may be sent away for another one. Clients authenticate in milliseconds, or in
 /// seconds where hundreds come at once and the processor is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const UNJUDGED: usize = 16;
 
 /// All newcomers of this process.
 #[derive(Debug)]
-pub struct Newcomers {
+pub(super) struct Newcomers {
     present: Mutex<Present>,
     left: Notify,
     held: AtomicUsize,
@@ -106,7 +106,7 @@ pub enum TooMuch {
 
 /// What a reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub(super) enum Wait {
     Over,
     /// Until a request is judged.
     Judged,
@@ -117,7 +117,7 @@ pub enum Wait {
 // === impl Newcomers ===
 
 impl Newcomers {
-    pub fn new(metrics: Arc<HttpMetrics>) -> Arc<Self> {
+    pub(super) fn new(metrics: Arc<HttpMetrics>) -> Arc<Self> {
         let (present, left, held) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
         Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
     }
@@ -127,7 +127,7 @@ impl Newcomers {
     ///
     /// # Errors
     /// When that will be.
-    pub fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
+    pub(super) fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
         let mut present = self.present.lock();
         if let Some((id, leaves)) = present.in_the_way(address) {
             if leaves > Instant::now() {
@@ -142,7 +142,7 @@ impl Newcomers {
     }
 
     /// A place for a new connection, once there is one. Nobody else may wait for this.
-    pub async fn place(self: &Arc<Self>, address: IpAddr) -> Arc<Newcomer> {
+    pub(super) async fn place(self: &Arc<Self>, address: IpAddr) -> Arc<Newcomer> {
         loop {
             let left = self.left.notified();
             let leaves = match self.try_place(address) {

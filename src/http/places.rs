@@ -15,7 +15,7 @@ use crate::auth::Mode;
 /// of trusted ones: whoever can connect to a delegated listener can take places there. One address may take half of the
 /// places for delegated listeners.
 #[derive(Debug)]
-pub struct Places {
+pub(super) struct Places {
     all: Arc<Semaphore>,
     delegated: Arc<Semaphore>,
     per_address: usize,
@@ -26,7 +26,7 @@ pub struct Places {
 
 /// Counts a connection for as long as it lives.
 #[derive(Debug)]
-pub struct Place {
+pub(super) struct Place {
     _all: OwnedSemaphorePermit,
     _delegated: Option<(OwnedSemaphorePermit, OfAddress)>,
     _open: Raised,
@@ -41,7 +41,7 @@ struct OfAddress {
 // === impl Places ===
 
 impl Places {
-    pub fn new<'l>(
+    pub(super) fn new<'l>(
         most: usize,
         listeners: impl Iterator<Item = &'l ListenAddr>,
         metrics: Arc<HttpMetrics>,
@@ -59,7 +59,7 @@ impl Places {
     }
 
     /// A place for a connection, if there is one.
-    pub fn take(self: &Arc<Self>, listener: &ListenAddr, address: Option<IpAddr>) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, listener: &ListenAddr, address: Option<IpAddr>) -> Option<Place> {
         let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         let delegated = match (listener.mode(), address) {
             (Mode::Delegated, Some(address)) => {

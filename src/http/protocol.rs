@@ -32,25 +32,25 @@ const MAX_HEADERS: usize = 2000;
 const MAX_PENDING_RESETS: usize = 256;
 
 /// How connections are served.
-pub struct Protocols {
+pub(super) struct Protocols {
     http1: http1::Builder,
     http2: http2::Builder<StreamExecutor>,
 }
 
 /// A connection under way.
-pub trait Serving: Future<Output = hyper::Result<()>> {
+pub(super) trait Serving: Future<Output = hyper::Result<()>> {
     /// Takes no further request, and ends with those that run.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
 /// Runs what an HTTP/2 connection spawns: one future per stream.
 #[derive(Clone, Copy, Debug)]
-pub struct StreamExecutor;
+pub(super) struct StreamExecutor;
 
 // === impl Protocols ===
 
 impl Protocols {
-    pub fn new(config: &HttpConfig) -> Self {
+    pub(super) fn new(config: &HttpConfig) -> Self {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
@@ -71,7 +71,7 @@ impl Protocols {
         Self { http1, http2 }
     }
 
-    pub fn http1<I, S>(&self, stream: I, service: S) -> impl Serving
+    pub(super) fn http1<I, S>(&self, stream: I, service: S) -> impl Serving
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: HttpService<Incoming, ResBody = Body>,
@@ -80,7 +80,7 @@ impl Protocols {
         self.http1.serve_connection(TokioIo::new(stream), service).with_upgrades()
     }
 
-    pub fn http2<I, S>(&self, stream: I, service: S) -> impl Serving
+    pub(super) fn http2<I, S>(&self, stream: I, service: S) -> impl Serving
     where
         I: AsyncRead + AsyncWrite + Unpin + 'static,
         S: HttpService<Incoming, ResBody = Body>,

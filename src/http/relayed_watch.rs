@@ -17,7 +17,7 @@ use crate::codec::{json, protobuf};
 use crate::meta::Status;
 
 /// A watch on its way through.
-pub struct RelayedWatch<B> {
+pub(super) struct RelayedWatch<B> {
     /// `None` once it is over.
     inner: Option<B>,
     /// `None` where its events are not to be told apart.
@@ -39,7 +39,7 @@ enum Over {
 
 /// Where events end in the bytes of a stream, and how far the one at hand has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub(super) enum Framing {
     /// JSON: each event is a line.
     Lines { between: bool },
     /// Protobuf: each event comes after its length, four bytes of it, the highest first.
@@ -49,7 +49,7 @@ pub enum Framing {
 // === impl RelayedWatch ===
 
 impl<B> RelayedWatch<B> {
-    pub fn new(
+    pub(super) fn new(
         inner: B,
         framing: Option<Framing>,
         ending: Ending,
@@ -135,7 +135,7 @@ where
 
 impl Framing {
     /// The framing of a stream with this head; `None` if its events cannot be told apart.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         if headers.contains_key(CONTENT_ENCODING) {
             return None;
         }

@@ -20,7 +20,7 @@ const LONGEST: usize = 256;
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
 /// Begins it, below the span that the request names.
-pub fn begin<B>(request: Request<B>, connection: &Connection) -> (Request<B>, Span) {
+pub(super) fn begin<B>(request: Request<B>, connection: &Connection) -> (Request<B>, Span) {
     let span = tracing::info_span!(
         target: SPANS,
         "request",
@@ -59,7 +59,7 @@ pub fn begin<B>(request: Request<B>, connection: &Connection) -> (Request<B>, Sp
 }
 
 /// Says how it was answered.
-pub fn planned(span: &Span, plan: Plan) {
+pub(super) fn planned(span: &Span, plan: Plan) {
     if span.is_disabled() {
         return;
     }
@@ -71,7 +71,7 @@ pub fn planned(span: &Span, plan: Plan) {
 }
 
 /// Says what was answered.
-pub fn answered<B>(span: &Span, response: &Response<B>) {
+pub(super) fn answered<B>(span: &Span, response: &Response<B>) {
     if span.is_disabled() {
         return;
     }

@@ -14,7 +14,7 @@ const LINE: usize = 64;
 
 /// A socket whose request targets are all ones that our HTTP library takes.
 #[derive(Debug)]
-pub struct Encoded<S> {
+pub(super) struct Encoded<S> {
     inner: S,
     heads: Heads,
     /// What did not fit into the reader's buffer any more: at most thrice that buffer.
@@ -49,7 +49,7 @@ enum At {
 // === impl Encoded ===
 
 impl<S> Encoded<S> {
-    pub fn new(inner: S) -> Self {
+    pub(super) fn new(inner: S) -> Self {
         let heads = Heads { at: At::Request(0), line: Vec::new(), body: 0, upgrade: false, last: false, unanswered: 0 };
         Self { inner, heads, spill: BytesMut::new() }
     }

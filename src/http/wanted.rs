@@ -50,7 +50,7 @@ fn form(accept: &str, kind: ReadKind) -> Option<(Format, bool)> {
 }
 
 /// How the client of a request is told that it is refused; `None` where only the apiserver can say it.
-pub fn status(headers: &HeaderMap, uri: &Uri) -> Option<StatusForm> {
+pub(super) fn status(headers: &HeaderMap, uri: &Uri) -> Option<StatusForm> {
     let mut form = negotiate::status(accept(headers)?)?;
     form.indent |= is_pretty(headers, uri);
     Some(form)

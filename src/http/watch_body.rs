@@ -21,7 +21,7 @@ use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
 
-pub struct WatchBody {
+pub(super) struct WatchBody {
     form: Arc<Form>,
     shape: Shape,
     /// `None` once the watch is over.
@@ -47,7 +47,7 @@ struct Leased {
 
 impl WatchBody {
     /// `told` is dropped when the watch is over.
-    pub fn new(
+    pub(super) fn new(
         answer: WatchAnswer,
         lease: Lease,
         audit_entry: Option<Entry>,
@@ -68,7 +68,7 @@ impl WatchBody {
     }
 
     /// The same as messages of a WebSocket, for [`super::websocket::serve`].
-    pub fn into_messages(self) -> Self {
+    pub(super) fn into_messages(self) -> Self {
         Self { messages: true, ..self }
     }
 

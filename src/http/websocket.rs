@@ -54,7 +54,7 @@ enum Asked {
 ///
 /// # Errors
 /// The connection broke, or was never upgraded.
-pub async fn serve(client: OnUpgrade, events: WatchBody) -> io::Result<()> {
+pub(super) async fn serve(client: OnUpgrade, events: WatchBody) -> io::Result<()> {
     let client = client.await.map_err(|error| io::Error::other(error.to_string()))?;
     run(TokioIo::new(client), events).await
 }

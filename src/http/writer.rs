@@ -8,7 +8,7 @@ use crate::codec::json::Indenter;
 const STEP: usize = 64 << 10;
 
 /// Writes the body of one answer, indented if that is asked for.
-pub struct Writer {
+pub(super) struct Writer {
     /// `None` for an object.
     list: Option<ListWriter>,
     /// What is to be written before the list is asked for more.
@@ -19,20 +19,20 @@ pub struct Writer {
 // === impl Writer ===
 
 impl Writer {
-    pub fn object(body: Slices, indent: bool) -> Self {
+    pub(super) fn object(body: Slices, indent: bool) -> Self {
         Self { list: None, pending: body, indenter: indent.then(Indenter::default) }
     }
 
-    pub fn list(writer: ListWriter, indent: bool) -> Self {
+    pub(super) fn list(writer: ListWriter, indent: bool) -> Self {
         Self { list: Some(writer), pending: Slices::new(), indenter: indent.then(Indenter::default) }
     }
 
     /// How many objects of a list have been taken in.
-    pub fn objects(&self) -> u64 {
+    pub(super) fn objects(&self) -> u64 {
         self.list.as_ref().map_or(0, ListWriter::objects)
     }
 
-    pub fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> Step {
         loop {
             if self.pending.is_empty() {
                 match self.list.as_mut().map_or(Step::End, ListWriter::step) {
@@ -49,7 +49,7 @@ impl Writer {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.pending.is_empty() && self.list.as_ref().is_none_or(ListWriter::is_done)
     }
 }

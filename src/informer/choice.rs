@@ -13,7 +13,7 @@ use crate::meta::Verb;
 
 /// What is known of a read and of its informer when it comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation {
+pub(super) struct Situation {
     pub verb: Verb,
     /// The apiserver may be left to answer it.
     pub may_forward: bool,
@@ -33,7 +33,7 @@ pub struct Situation {
 
 /// What a digest is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub(super) enum Extent {
     Everything,
     Namespace,
     /// What the read itself selects.
@@ -42,7 +42,7 @@ pub enum Extent {
 
 /// What is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
+pub(super) enum First {
     Revision,
     Digest(Extent),
     Forward,
@@ -50,14 +50,14 @@ pub enum First {
 
 /// What is done where a revision was not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub(super) enum Then {
     Digest(Extent),
     Watch,
     Forward,
 }
 
 /// Beyond this, a digest takes the apiserver longer than a client should wait.
-pub const MOST: usize = 5000;
+pub(super) const MOST: usize = 5000;
 /// The same for a list of most objects, which would take the apiserver much longer still.
 const MOST_OF_ALL: usize = 50_000;
 /// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
@@ -75,7 +75,7 @@ const METADATA: f32 = 0.25;
 
 impl Situation {
     /// What is asked first.
-    pub fn first(&self) -> First {
+    pub(super) fn first(&self) -> First {
         let then = self.then();
         let instead = match then {
             Then::Digest(Extent::Everything) => digest(self.all),
@@ -95,7 +95,7 @@ impl Situation {
     }
 
     /// What is done where a revision is not enough.
-    pub fn then(&self) -> Then {
+    pub(super) fn then(&self) -> Then {
         // A watch goes on from the state of everything.
         let namespace = self.namespace.filter(|_| self.verb != Verb::Watch);
         let all = match self.verb {

@@ -42,7 +42,7 @@ pub struct Rows {
 
 /// What was forwarded lately, by the informers that would have served it.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     entries: HashMap<InformerKey, Entry>,
     /// Resources whose tables cannot be printed here, and until when that is believed.
     unprintable: HashMap<Gvr, Instant>,
@@ -59,10 +59,10 @@ struct Entry {
 }
 
 /// Whole lists, for the first informer of a resource's tables.
-pub const START: f64 = 2.0;
+pub(super) const START: f64 = 2.0;
 
 /// For an informer of objects in one more encoding: reads that cost as much as its list pay for it.
-pub const ALSO: f64 = 1.0;
+pub(super) const ALSO: f64 = 1.0;
 
 /// The cost above which reads count as recent: a few reads of a namespace, or one whole list up to half an hour ago.
 const LATELY: f64 = 0.1;
@@ -70,10 +70,10 @@ const LATELY: f64 = 0.1;
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
 /// A resource whose tables cannot be printed here is tried again after this: a cell may have been a coincidence.
-pub const UNPRINTABLE: Duration = Duration::from_secs(600);
+pub(super) const UNPRINTABLE: Duration = Duration::from_secs(600);
 
 /// One whose columns are not what its definition says, after this: the apiserver is about to follow a change.
-pub const CHANGED: Duration = Duration::from_secs(30);
+pub(super) const CHANGED: Duration = Duration::from_secs(30);
 
 /// Entries at most; beyond that the cheapest is forgotten.
 const ENTRIES: usize = 1024;
@@ -84,14 +84,14 @@ const SHARE: usize = 4;
 
 /// What the requests of a start cost besides its rows, in rows. An informer in one more encoding of no more objects than
 /// that is started at once.
-pub const REQUESTS: usize = 256;
+pub(super) const REQUESTS: usize = 256;
 
 // === impl Ledger ===
 
 impl Ledger {
     /// Counts a read that no running informer can serve. True if one is to be started for it: if the reads come to `start`
     /// whole lists.
-    pub fn wants(&mut self, key: &InformerKey, cost: f64, start: f64, now: Instant) -> bool {
+    pub(super) fn wants(&mut self, key: &InformerKey, cost: f64, start: f64, now: Instant) -> bool {
         if !self.entries.contains_key(key) && self.entries.len() >= ENTRIES {
             let cheapest = self.entries.iter().min_by(|(_, a), (_, b)| a.cost_at(now).total_cmp(&b.cost_at(now)));
             if let Some(cheapest) = cheapest.map(|(key, _)| key.clone()) {
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// The objects of a key turned out to be more than a few reads of a part of them are worth.
-    pub fn is_large(&mut self, key: &InformerKey, objects: usize, now: Instant) {
+    pub(super) fn is_large(&mut self, key: &InformerKey, objects: usize, now: Instant) {
         self.sizes.retain(|_, (_, until)| *until > now);
         if self.sizes.len() >= ENTRIES {
             let oldest = self.sizes.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
@@ -114,22 +114,22 @@ impl Ledger {
     }
 
     /// How many objects the informer of a key would have, if they are known to be many.
-    pub fn size(&self, key: &InformerKey, now: Instant) -> Option<usize> {
+    pub(super) fn size(&self, key: &InformerKey, now: Instant) -> Option<usize> {
         self.sizes.get(key).filter(|(_, until)| *until > now).map(|(objects, _)| *objects)
     }
 
     /// Whether such reads have come lately.
-    pub fn knows(&self, key: &InformerKey, now: Instant) -> bool {
+    pub(super) fn knows(&self, key: &InformerKey, now: Instant) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.cost_at(now) >= LATELY)
     }
 
     /// The rows of a resource turned out to hold what cannot be printed anew: its tables are refused for a while.
-    pub fn refuse(&mut self, gvr: &Gvr, until: Instant, now: Instant) {
+    pub(super) fn refuse(&mut self, gvr: &Gvr, until: Instant, now: Instant) {
         self.unprintable.retain(|_, until| *until > now);
         self.unprintable.insert(gvr.clone(), until);
     }
 
-    pub fn refuses(&self, gvr: &Gvr, now: Instant) -> bool {
+    pub(super) fn refuses(&self, gvr: &Gvr, now: Instant) -> bool {
         self.unprintable.get(gvr).is_some_and(|until| *until > now)
     }
 }
@@ -166,7 +166,7 @@ impl Use {
 }
 
 /// Whether the events of an informer that nobody has used since they came have cost as much as starting it again.
-pub fn is_too_dear(events: u64, objects: usize) -> bool {
+pub(super) fn is_too_dear(events: u64, objects: usize) -> bool {
     events >= objects.max(REQUESTS) as u64
 }
 

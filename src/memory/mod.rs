@@ -11,10 +11,10 @@ mod purge;
 mod room;
 mod stall;
 
-pub use ledger::{Ledger, Reservation, Short};
-pub use pressure::{Level, Pressure};
-pub use purge::purge;
-pub use room::allocated;
+pub(crate) use ledger::{Ledger, Reservation, Short};
+pub(crate) use pressure::{Level, Pressure};
+pub(crate) use purge::purge;
+pub(crate) use room::allocated;
 #[cfg(test)]
-pub use stall::HURRY;
-pub use stall::{StallGuard, StallGuards};
+pub(crate) use stall::HURRY;
+pub(crate) use stall::{StallGuard, StallGuards};

@@ -12,7 +12,7 @@ const DECAY: isize = 500;
 /// which costs time; without, within half a second while the process works.
 ///
 /// Does nothing for a program that has another allocator.
-pub fn purge(at_once: bool) {
+pub(crate) fn purge(at_once: bool) {
     static AT_ONCE: AtomicBool = AtomicBool::new(false);
     let decay = if at_once { 0 } else { DECAY };
     if AT_ONCE.swap(at_once, Ordering::Relaxed) != at_once {

@@ -1,7 +1,7 @@
 //! What bytes cost in the allocator.
 
 /// What the allocator uses for so many bytes: jemalloc has four sizes between a power of two and the next.
-pub const fn allocated(bytes: usize) -> usize {
+pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes <= 16 {
         return if bytes == 0 { 0 } else { 16 };
     }

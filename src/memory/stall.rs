@@ -45,7 +45,7 @@ trait Leashed: Send + Sync {
 }
 
 /// A client that has taken nothing for this long is not waited for while memory is short.
-pub const HURRY: Duration = Duration::from_secs(2);
+pub(crate) const HURRY: Duration = Duration::from_secs(2);
 
 // === impl StallGuards ===
 

@@ -20,7 +20,7 @@ impl ForwardError {
 }
 
 /// Adds the `Warning` headers of an answer that was true this long ago.
-pub fn warn(headers: &mut HeaderMap, age: Duration) {
+pub(crate) fn warn(headers: &mut HeaderMap, age: Duration) {
     for code in CODES {
         let text = format!(
             "{code} - \"informerd: the kube-apiserver does not answer, this is what it said {} s ago\"",

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The batches of all keys.
-pub struct Coalescer<K, T> {
+pub(super) struct Coalescer<K, T> {
     lanes: Arc<Mutex<HashMap<K, Lane<T>>>>,
 }
 
@@ -40,7 +40,7 @@ struct Batch<T> {
 }
 
 /// Held by a read that has its turn: when it is dropped the next batch may start.
-pub struct Turn {
+pub(super) struct Turn {
     _permit: OwnedSemaphorePermit,
     members: usize,
 }
@@ -61,7 +61,7 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { lanes: Arc::default() }
     }
 
@@ -69,7 +69,7 @@ where
     ///
     /// The batch's read is driven by whichever members still wait: a client that leaves takes nothing from the others,
     /// and when all have left the read is dropped.
-    pub async fn read<F, R>(&self, key: K, read: F) -> T
+    pub(super) async fn read<F, R>(&self, key: K, read: F) -> T
     where
         F: FnOnce(Turn) -> R + Send + 'static,
         R: Future<Output = T> + Send + 'static,
@@ -142,7 +142,7 @@ where
 
 impl Turn {
     /// How many clients this read is for.
-    pub fn members(&self) -> usize {
+    pub(super) fn members(&self) -> usize {
         self.members
     }
 }

@@ -17,13 +17,13 @@ use super::headers::has_prefixed;
 use crate::upstream::client::Identity;
 
 /// Larger documents pass unkept.
-pub const MAX_DOCUMENT: usize = 16 << 20;
+pub(super) const MAX_DOCUMENT: usize = 16 << 20;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Whose document in which form. Discovery may depend on the user: with own credentials it is kept per credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DocumentKey {
+pub(super) struct DocumentKey {
     identity: Identity,
     /// The SHA-256: a document is kept for longer than anybody's token should lie about.
     authorization: Option<[u8; 32]>,
@@ -34,7 +34,7 @@ pub struct DocumentKey {
 
 /// A document as it was last confirmed.
 #[derive(Debug)]
-pub struct Document {
+pub(super) struct Document {
     /// `None`: it cannot be confirmed, and is kept for the time when nobody could read it anew.
     pub etag: Option<HeaderValue>,
     pub headers: HeaderMap,
@@ -47,7 +47,7 @@ pub struct Document {
 
 impl DocumentKey {
     /// `None` for requests whose answer is not to be kept.
-    pub fn of(request: &Parts, identity: Identity) -> Option<Self> {
+    pub(super) fn of(request: &Parts, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
         let path = request.uri.path();
         let unusual = headers.contains_key(RANGE)
@@ -70,7 +70,7 @@ impl DocumentKey {
         })
     }
 
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         let of = |value: &Option<HeaderValue>| value.as_ref().map_or(0, HeaderValue::len);
         size_of::<Self>() + self.target.len() + of(&self.accept) + of(&self.accept_encoding)
     }
@@ -96,17 +96,17 @@ fn is_document(path: &str) -> bool {
 // === impl Document ===
 
 impl Document {
-    pub fn new(etag: Option<HeaderValue>, headers: HeaderMap, body: Bytes) -> Self {
+    pub(super) fn new(etag: Option<HeaderValue>, headers: HeaderMap, body: Bytes) -> Self {
         Self { etag, headers, body, confirmed: Mutex::new(Instant::now()) }
     }
 
     /// The apiserver has just said that it is still so.
-    pub fn confirm(&self) {
+    pub(super) fn confirm(&self) {
         *self.confirmed.lock() = Instant::now();
     }
 
     /// The head of an answer that nobody confirms, and whether the body goes with it.
-    pub fn old(&self, asked: Option<&HeaderValue>) -> (StatusCode, HeaderMap, bool) {
+    pub(super) fn old(&self, asked: Option<&HeaderValue>) -> (StatusCode, HeaderMap, bool) {
         let (status, mut headers, with_body) = self.answer(asked, &HeaderMap::new());
         headers.remove(DATE);
         headers.remove(AUDIT_ID);
@@ -116,7 +116,7 @@ impl Document {
 
     /// The head that a client is answered with whose `If-None-Match` was this, and whether the body goes with it.
     /// `confirmed` is the apiserver's own answer to this request.
-    pub fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
+    pub(super) fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
         let mut headers = self.headers.clone();
         if let Some(id) = confirmed.get(AUDIT_ID) {
             headers.insert(AUDIT_ID, id.clone());
@@ -130,14 +130,14 @@ impl Document {
         (StatusCode::OK, headers, true)
     }
 
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         size_of::<Self>() + self.body.len() + headers
     }
 }
 
 /// The entity tag of an answer, if it is worth keeping.
-pub fn tag_of(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(super) fn tag_of(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
     (status == StatusCode::OK).then(|| headers.get(ETAG).cloned()).flatten()
 }
 
@@ -151,7 +151,7 @@ fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
 }
 
 /// Asks whether the kept document is still the apiserver's.
-pub fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
+pub(super) fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
     if let Some(etag) = &kept.etag {
         headers.insert(IF_NONE_MATCH, etag.clone());
     }

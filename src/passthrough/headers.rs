@@ -28,13 +28,13 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Whether the client asks for another protocol, by the apiserver's rule: `Connection` has the token `upgrade`.
-pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
 /// Makes a client's headers fit for the apiserver: nothing of the connection, and nothing that a proxy in front of an
 /// apiserver would vouch with.
-pub fn strip_request(headers: &mut HeaderMap) {
+pub(super) fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     // The target's own are set when the request is sent. The body is sent without waiting to be asked for.
     headers.remove(HOST);
@@ -43,7 +43,7 @@ pub fn strip_request(headers: &mut HeaderMap) {
 }
 
 /// Takes out what would tell of others: our identity's requests come from us.
-pub fn strip_forwarded(headers: &mut HeaderMap) {
+pub(super) fn strip_forwarded(headers: &mut HeaderMap) {
     headers.remove(FORWARDED);
     headers.remove(X_REAL_IP);
     remove_prefixed(headers, "x-forwarded-");
@@ -51,7 +51,7 @@ pub fn strip_forwarded(headers: &mut HeaderMap) {
 
 /// Says where the request came from, behind what the client says of itself, as Go's reverse proxy does. The apiserver writes
 /// it to its audit log. Other headers by which a proxy says it are a client's own claim, and do not pass.
-pub fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
+pub(super) fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
     headers.remove(FORWARDED);
     headers.remove(X_REAL_IP);
     let Some(address) = address else { return };
@@ -63,11 +63,11 @@ pub fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
 }
 
 /// Makes the apiserver's headers fit for the client.
-pub fn strip_response(headers: &mut HeaderMap) {
+pub(super) fn strip_response(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
 }
 
-pub fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
+pub(super) fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(prefix))
 }
 

@@ -31,7 +31,7 @@ pub enum LendIdentity {
 ///
 /// # Errors
 /// `NoCredentials` and `NotLent` for a request that has none and is not lent ours.
-pub fn choose(
+pub(super) fn choose(
     lend: LendIdentity,
     sessions: bool,
     info: &RequestInfo,
@@ -49,7 +49,7 @@ pub fn choose(
     }
 }
 
-pub fn has_own_credentials(headers: &HeaderMap) -> bool {
+pub(crate) fn has_own_credentials(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION)
         || headers
             .get_all(SEC_WEBSOCKET_PROTOCOL)

@@ -14,23 +14,23 @@ mod protobuf;
 mod revision;
 mod shared;
 mod tunnel;
-pub mod websocket;
+pub(crate) mod websocket;
 
 use std::error::Error;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
-pub use away::warn;
-pub use error::ForwardError;
-pub use forward::{Forward, ForwardConfig, ForwardMetrics, Sender};
-pub use identity::{LendIdentity, has_own_credentials};
-pub use observe::RevisionObserver;
-pub use tunnel::Tunnel;
+pub(crate) use away::warn;
+pub(crate) use error::ForwardError;
+pub(crate) use forward::{Forward, ForwardConfig, ForwardMetrics, Sender};
+pub(crate) use identity::{LendIdentity, has_own_credentials};
+pub(crate) use observe::RevisionObserver;
+pub(crate) use tunnel::Tunnel;
 
-pub use crate::upstream::client::VIA;
+pub(crate) use crate::upstream::client::VIA;
 
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The body of the apiserver's answer, as it comes.
-pub type ForwardBody = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type ForwardBody = UnsyncBoxBody<Bytes, BoxError>;

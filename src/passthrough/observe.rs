@@ -37,7 +37,7 @@ pub trait RevisionObserver: Send + Sync + 'static {
 /// One forwarded request under observation. Dropped before it knew the outcome, a write counts as one that may have
 /// happened: its client may be gone, but others read too. A write with credentials that nobody has accepted counts only once
 /// the apiserver has answered it with success: otherwise everybody could hold up readers.
-pub struct Observation {
+pub(super) struct Observation {
     observer: Arc<dyn RevisionObserver>,
     info: RequestInfo,
     kind: Kind,
@@ -48,7 +48,7 @@ pub struct Observation {
 
 /// A body that is read as it passes. The last part that was read is held back until its version was told or the body
 /// has ended, because with it the client has all it needs to go on.
-pub struct Observed {
+pub(super) struct Observed {
     inner: ForwardBody,
     finder: Finder,
     observation: Observation,
@@ -69,7 +69,7 @@ enum Kind {
 
 impl Observation {
     /// `None` for requests that neither change nor show objects. `known`: the credentials were accepted by somebody.
-    pub fn begin(
+    pub(super) fn begin(
         observer: &Arc<dyn RevisionObserver>,
         info: &RequestInfo,
         request: &Parts,
@@ -81,12 +81,12 @@ impl Observation {
     }
 
     /// Nothing was sent: nothing has happened.
-    pub fn unsent(mut self) {
+    pub(super) fn unsent(mut self) {
         self.told = true;
     }
 
     /// Takes the head of the answer into account and puts the body under observation if there is more to learn.
-    pub fn answered(mut self, status: StatusCode, headers: &HeaderMap, body: ForwardBody) -> ForwardBody {
+    pub(super) fn answered(mut self, status: StatusCode, headers: &HeaderMap, body: ForwardBody) -> ForwardBody {
         if !status.is_success() {
             // A client error is a refusal. Behind a server error the write may have gone through.
             self.told |= !status.is_server_error();
@@ -106,7 +106,7 @@ impl Observation {
     }
 
     /// Under observation is now a session that cannot be read: what it has shown is unknown when it ends.
-    pub fn upgraded(mut self) -> Self {
+    pub(super) fn upgraded(mut self) -> Self {
         (self.told, self.succeeded) = (false, true);
         self
     }

@@ -11,7 +11,7 @@ const LONGEST_PREFIX: usize = 16 << 10;
 
 /// The beginning of a body, kept until the version is found or cannot come any more.
 #[derive(Debug, Default)]
-pub struct Prefix {
+pub(super) struct Prefix {
     bytes: Vec<u8>,
     done: bool,
 }
@@ -29,11 +29,11 @@ struct Fields<'b>(&'b [u8]);
 // === impl Prefix ===
 
 impl Prefix {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::default()
     }
 
-    pub fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
+    pub(super) fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
         if self.done {
             return None;
         }

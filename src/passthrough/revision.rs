@@ -16,7 +16,7 @@ const OF_EVENT: &[&str] = &["object", "metadata", "resourceVersion"];
 const LONGEST: usize = 32;
 
 /// Reads a body as it passes.
-pub enum Finder {
+pub(super) enum Finder {
     Json(JsonFinder),
     Gzip(Box<MultiGzDecoder<Sink>>),
     Protobuf(protobuf::Prefix),
@@ -25,12 +25,12 @@ pub enum Finder {
 }
 
 /// Lets the decompressor write into a [`JsonFinder`].
-pub struct Sink(JsonFinder);
+pub(super) struct Sink(JsonFinder);
 
 /// A scanner of JSON with one path in mind. Constant memory, any chunking; strings on other paths are skipped with
 /// `memchr`.
 #[derive(Debug)]
-pub struct JsonFinder {
+pub(super) struct JsonFinder {
     path: &'static [&'static str],
     /// Report the version of every value in the stream, not of the first only.
     every: bool,
@@ -59,7 +59,7 @@ enum Text {
 
 impl Finder {
     /// For the body that these headers announce; `watch` for a stream of events.
-    pub fn new(headers: &HeaderMap, watch: bool) -> Self {
+    pub(super) fn new(headers: &HeaderMap, watch: bool) -> Self {
         let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media_type = value(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         let json = JsonFinder::new(if watch { OF_EVENT } else { OF_OBJECT }, watch);
@@ -74,7 +74,7 @@ impl Finder {
     }
 
     /// Reads the next part; the newest version it completed, if any.
-    pub fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
+    pub(super) fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
         match self {
             Self::Json(json) => json.push(part),
             Self::Gzip(decoder) => {
@@ -93,7 +93,7 @@ impl Finder {
     }
 
     /// Whether nothing can be found (any more).
-    pub fn is_blind(&self) -> bool {
+    pub(super) fn is_blind(&self) -> bool {
         matches!(self, Self::Blind)
     }
 }

@@ -26,7 +26,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// All that a get's or list's answer depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReadKey {
+pub(super) struct ReadKey {
     identity: Identity,
     authorization: Option<HeaderValue>,
     target: Box<str>,
@@ -38,7 +38,7 @@ pub struct ReadKey {
 
 /// What the members of a batch find.
 #[derive(Clone)]
-pub enum SharedRead {
+pub(super) enum SharedRead {
     Whole(Arc<Whole>),
     /// For the first that takes it.
     Alone(Arc<Mutex<Option<Response<ForwardBody>>>>),
@@ -46,14 +46,14 @@ pub enum SharedRead {
 
 /// An answer that is all there.
 #[derive(Debug)]
-pub struct Whole {
+pub(super) struct Whole {
     status: StatusCode,
     headers: HeaderMap,
     parts: Vec<Bytes>,
     _held: Reservation,
 }
 
-pub enum Buffered {
+pub(super) enum Buffered {
     Whole(Arc<Whole>),
     /// Over the limit: the answer with what was read of it put back.
     TooLarge(Response<ForwardBody>),
@@ -76,7 +76,7 @@ struct Replayed {
 
 impl ReadKey {
     /// `None` for what is not a plain get or list, or carries something that an equal one might not.
-    pub fn of(request: &Parts, info: &RequestInfo, identity: Identity) -> Option<Self> {
+    pub(super) fn of(request: &Parts, info: &RequestInfo, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
         let plain = request.method == Method::GET && info.is_plain_read() && info.verb != Verb::Watch;
         // A cookie: what is in front of an apiserver may know a user by it. An origin: it may be repeated in the answer.
@@ -103,7 +103,7 @@ impl ReadKey {
 // === impl SharedRead ===
 
 impl SharedRead {
-    pub fn alone(response: Response<ForwardBody>) -> Self {
+    pub(super) fn alone(response: Response<ForwardBody>) -> Self {
         Self::Alone(Arc::new(Mutex::new(Some(response))))
     }
 }
@@ -111,12 +111,12 @@ impl SharedRead {
 // === impl Whole ===
 
 impl Whole {
-    pub fn headers(&self) -> &HeaderMap {
+    pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
     /// The body in one piece.
-    pub fn bytes(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Bytes {
         match self.parts.as_slice() {
             [one] => one.clone(),
             parts => {
@@ -127,7 +127,7 @@ impl Whole {
         }
     }
 
-    pub fn response(self: &Arc<Self>) -> Response<ForwardBody> {
+    pub(super) fn response(self: &Arc<Self>) -> Response<ForwardBody> {
         let mut response = Response::new(Replayed { whole: Arc::clone(self), next: 0 }.boxed_unsync());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
@@ -136,7 +136,11 @@ impl Whole {
 }
 
 /// Reads a body to its end, unless it goes over the limit or there is no memory to spare for it.
-pub async fn collect(response: Response<ForwardBody>, limit: usize, ledger: &Ledger) -> Result<Buffered, BoxError> {
+pub(super) async fn collect(
+    response: Response<ForwardBody>,
+    limit: usize,
+    ledger: &Ledger,
+) -> Result<Buffered, BoxError> {
     let Ok(mut held) = ledger.spare(0) else { return Ok(Buffered::TooLarge(response)) };
     let (head, mut body) = response.into_parts();
     let mut parts = Vec::new();

@@ -2,7 +2,7 @@
 
 /// Where in the frames that a server sends a stream is.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub(crate) struct Messages {
     head: Vec<u8>,
     /// Bytes of the payload that are still to come.
     left: u64,
@@ -12,12 +12,12 @@ pub struct Messages {
 }
 
 const FINAL: u8 = 0x80;
-pub const TEXT: u8 = 1;
-pub const BINARY: u8 = 2;
-pub const CLOSE: u8 = 8;
-pub const PONG: u8 = 10;
+pub(crate) const TEXT: u8 = 1;
+pub(crate) const BINARY: u8 = 2;
+pub(crate) const CLOSE: u8 = 8;
+pub(crate) const PONG: u8 = 10;
 /// In the second byte of a frame's head.
-pub const MASKED: u8 = 0x80;
+pub(crate) const MASKED: u8 = 0x80;
 const NORMAL: u16 = 1000;
 const POLICY: u16 = 1008;
 
@@ -25,7 +25,7 @@ const POLICY: u16 = 1008;
 
 impl Messages {
     /// Takes what the server sent next.
-    pub fn follow(&mut self, data: &[u8]) {
+    pub(crate) fn follow(&mut self, data: &[u8]) {
         let mut rest = data;
         while !rest.is_empty() {
             rest = &rest[self.step(rest)..];
@@ -34,7 +34,7 @@ impl Messages {
 
     /// Takes of what the server sent next as much as belongs to the message that is on its way, and tells how much that
     /// is.
-    pub fn follow_to_end(&mut self, data: &[u8]) -> usize {
+    pub(crate) fn follow_to_end(&mut self, data: &[u8]) -> usize {
         let mut at = 0;
         while at < data.len() && !self.is_between() {
             at += self.step(&data[at..]);
@@ -43,12 +43,12 @@ impl Messages {
     }
 
     /// Whether no message is on its way.
-    pub fn is_between(&self) -> bool {
+    pub(crate) fn is_between(&self) -> bool {
         self.head.is_empty() && self.left == 0 && !self.open
     }
 
     /// Whether its messages are text, as far as there were any.
-    pub fn are_text(&self) -> bool {
+    pub(crate) fn are_text(&self) -> bool {
         self.text.unwrap_or(true)
     }
 
@@ -93,7 +93,7 @@ impl Messages {
 }
 
 /// The head of a server's frame that is a whole message, or a control frame.
-pub fn head(kind: u8, length: usize) -> Vec<u8> {
+pub(crate) fn head(kind: u8, length: usize) -> Vec<u8> {
     let mut head = vec![FINAL | kind];
     match u16::try_from(length) {
         Ok(length) if length < 126 => head.push(length.to_be_bytes()[1]),
@@ -110,7 +110,7 @@ pub fn head(kind: u8, length: usize) -> Vec<u8> {
 }
 
 /// The last frames of a server: this message, where messages are text, and the end.
-pub fn parting(message: Option<&[u8]>, text: bool) -> Vec<u8> {
+pub(crate) fn parting(message: Option<&[u8]>, text: bool) -> Vec<u8> {
     let mut frames = Vec::new();
     if let (Some(message), true) = (message, text) {
         frames.extend_from_slice(&head(TEXT, message.len()));

@@ -16,11 +16,11 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why a key was handed out: several reasons at once, when it was added several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Why(u16);
+pub(crate) struct Why(u16);
 
 /// A key in a worker's hands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed<K> {
+pub(crate) struct Handed<K> {
     pub key: K,
     /// 1 for the first time, and one more for each failure since it last succeeded.
     pub attempt: u32,
@@ -29,7 +29,7 @@ pub struct Handed<K> {
 
 /// What a worker did with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It succeeded: its failures are forgotten (`Forget` and `Done`).
     Done,
     /// It failed: it comes back after its back-off (`AddRateLimited` and `Done`).
@@ -41,7 +41,7 @@ pub enum Outcome {
 /// An answer about a key that this worker does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key is not in this worker's hands")]
-pub struct NotHeld;
+pub(crate) struct NotHeld;
 
 /// What a worker finds.
 #[derive(Debug)]
@@ -111,20 +111,20 @@ struct WorkerState<K> {
 
 impl Why {
     /// The queue is new, and so is every object to it.
-    pub const INITIAL: Self = Self(1);
-    pub const ADDED: Self = Self(1 << 1);
-    pub const MODIFIED: Self = Self(1 << 2);
-    pub const DELETED: Self = Self(1 << 3);
+    pub(crate) const INITIAL: Self = Self(1);
+    pub(crate) const ADDED: Self = Self(1 << 1);
+    pub(crate) const MODIFIED: Self = Self(1 << 2);
+    pub(crate) const DELETED: Self = Self(1 << 3);
     /// A worker asked for another attempt.
-    pub const RETRY: Self = Self(1 << 4);
+    pub(crate) const RETRY: Self = Self(1 << 4);
     /// A worker asked for it at this time.
-    pub const AFTER: Self = Self(1 << 5);
+    pub(crate) const AFTER: Self = Self(1 << 5);
     /// A worker asked for every object.
-    pub const RESYNC: Self = Self(1 << 6);
+    pub(crate) const RESYNC: Self = Self(1 << 6);
     /// The worker that had it is gone.
-    pub const RETURNED: Self = Self(1 << 7);
+    pub(crate) const RETURNED: Self = Self(1 << 7);
 
-    pub fn contains(self, other: Self) -> bool {
+    pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 

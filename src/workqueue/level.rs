@@ -9,7 +9,7 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 
 /// The objects of one selection. They are shared with their cache: one costs its key and a pointer.
 #[derive(Debug)]
-pub struct Level {
+pub(crate) struct Level {
     objects: HashMap<ObjectKey, Known>,
     deleted: HashMap<ObjectKey, Deleted>,
     max_deleted: usize,
@@ -20,7 +20,7 @@ pub struct Level {
 
 /// What there is of a key. Both, where an object was deleted and made anew under its name.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     pub object: Option<Arc<Object>>,
     /// The last state of the last object under this name whose deletion nobody has handled yet.
     pub deleted: Option<Deleted>,
@@ -28,7 +28,7 @@ pub struct State {
 
 /// An object that is gone, or no longer selected.
 #[derive(Clone, Debug)]
-pub struct Deleted {
+pub(crate) struct Deleted {
     /// Its last state.
     pub object: Arc<Object>,
     /// When it went; the last state's own revision where that is unknown.
@@ -38,7 +38,7 @@ pub struct Deleted {
 /// More deletions than may be kept wait to be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {0} deletions wait to be handled")]
-pub struct Full(pub usize);
+pub(crate) struct Full(pub usize);
 
 #[derive(Debug)]
 struct Known {
@@ -50,7 +50,7 @@ struct Known {
 
 impl Level {
     /// `max_deleted` bounds the deletions that wait; the objects are bounded by their cache.
-    pub fn new(max_deleted: usize) -> Self {
+    pub(crate) fn new(max_deleted: usize) -> Self {
         Self { objects: HashMap::new(), deleted: HashMap::new(), max_deleted, generation: 0, synced: false }
     }
 
@@ -59,7 +59,7 @@ impl Level {
     ///
     /// # Errors
     /// Too many deletions wait; this one is lost.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         kind: EventType,
         object: Arc<Object>,
@@ -89,7 +89,7 @@ impl Level {
     }
 
     /// A whole state follows, object by object, each by [`Level::apply`].
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.generation += 1;
     }
 
@@ -97,7 +97,7 @@ impl Level {
     ///
     /// # Errors
     /// Too many deletions wait.
-    pub fn finish(&mut self) -> Result<Vec<ObjectKey>, Full> {
+    pub(crate) fn finish(&mut self) -> Result<Vec<ObjectKey>, Full> {
         self.synced = true;
         let generation = self.generation;
         let gone: Vec<_> = self.objects.extract_if(|_, known| known.generation < generation).collect();
@@ -106,37 +106,37 @@ impl Level {
         Ok(keys)
     }
 
-    pub fn state(&self, key: &ObjectKey) -> State {
+    pub(crate) fn state(&self, key: &ObjectKey) -> State {
         let object = self.objects.get(key).map(|known| known.object.clone());
         State { object, deleted: self.deleted.get(key).cloned() }
     }
 
     /// A worker has handled the deletion that it was shown.
-    pub fn handled(&mut self, shown: &Deleted) {
+    pub(crate) fn handled(&mut self, shown: &Deleted) {
         let key = &shown.object.key;
         if self.deleted.get(key).is_some_and(|kept| Arc::ptr_eq(&kept.object, &shown.object)) {
             self.deleted.remove(key);
         }
     }
 
-    pub fn contains(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn contains(&self, key: &ObjectKey) -> bool {
         self.objects.contains_key(key)
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.objects.keys()
     }
 
     /// Whether a whole state has been taken in.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    pub fn objects(&self) -> usize {
+    pub(crate) fn objects(&self) -> usize {
         self.objects.len()
     }
 
-    pub fn deletions(&self) -> usize {
+    pub(crate) fn deletions(&self) -> usize {
         self.deleted.len()
     }
 

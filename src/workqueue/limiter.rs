@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The longer of two delays: one for the key, which doubles with each failure, and one from a bucket that all retries
 /// share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LimiterConfig {
+pub(crate) struct LimiterConfig {
     /// After the first failure; doubled by each further one.
     pub base: Duration,
     /// No key waits longer than this for its own failures.

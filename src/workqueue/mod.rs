@@ -10,10 +10,10 @@ mod limiter;
 mod metrics;
 mod queue;
 
-pub use core::{Handed, Outcome, Why};
-pub use level::{Deleted, Full, Level, State};
-pub use metrics::{Histogram, QueueStats};
-pub use queue::{WorkQueue, Worker};
+pub(crate) use core::{Handed, Outcome, Why};
+pub(crate) use level::{Deleted, Full, Level, State};
+pub(crate) use metrics::{Histogram, QueueStats};
+pub(crate) use queue::{WorkQueue, Worker};
 
 #[cfg(test)]
 mod model_tests;

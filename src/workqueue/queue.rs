@@ -18,14 +18,14 @@ use super::metrics::QueueStats;
 /// It drops nothing: it is as long as there are distinct keys, so whoever feeds it bounds it. No call waits but
 /// [`Worker::next`] and [`WorkQueue::drained`].
 #[derive(Debug)]
-pub struct WorkQueue<K> {
+pub(crate) struct WorkQueue<K> {
     core: Arc<Mutex<Core<K>>>,
     workers: Arc<AtomicU64>,
 }
 
 /// One worker's place. When it is dropped, the keys it holds go back to the queue.
 #[derive(Debug)]
-pub struct Worker<K: Clone + Eq + Hash + Ord> {
+pub(crate) struct Worker<K: Clone + Eq + Hash + Ord> {
     queue: WorkQueue<K>,
     id: WorkerId,
     notify: Arc<Notify>,
@@ -40,24 +40,24 @@ impl<K> Clone for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
-    pub fn new(limiter: LimiterConfig) -> Self {
+    pub(crate) fn new(limiter: LimiterConfig) -> Self {
         let core = Core::new(limiter, Instant::now());
         Self { core: Arc::new(Mutex::new(core)), workers: Arc::default() }
     }
 
     /// Queues a key unless it waits already; one in a worker's hands comes again once it is answered.
-    pub fn add(&self, key: &K, why: Why) {
+    pub(crate) fn add(&self, key: &K, why: Why) {
         self.core.lock().add(key, why, Instant::now());
     }
 
     /// Queues a key at a later time, at most a year from now; of several times the earliest counts.
-    pub fn add_after(&self, key: &K, delay: Duration, why: Why) {
+    pub(crate) fn add_after(&self, key: &K, delay: Duration, why: Why) {
         self.core.lock().add_after(key, delay, why, Instant::now());
     }
 
     /// A new worker that takes up to `credit` keys at once. Of the workers that would take a key, the one with the
     /// fewest gets it.
-    pub fn join(&self, credit: usize) -> Worker<K> {
+    pub(crate) fn join(&self, credit: usize) -> Worker<K> {
         let id = self.workers.fetch_add(1, Ordering::Relaxed);
         let notify = Arc::<Notify>::default();
         self.core.lock().join(id, credit, notify.clone());
@@ -65,11 +65,11 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     }
 
     /// From now on nothing is handed out; a worker's end comes when it has answered for all that it holds.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.core.lock().drain();
     }
 
-    pub fn stats(&self) -> QueueStats {
+    pub(crate) fn stats(&self) -> QueueStats {
         let mut core = self.core.lock();
         let now = Instant::now();
         core.advance(now);
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
 impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     /// The next key, which is in this worker's hands from then on; `None` once the queue drains and this worker holds
     /// nothing. Dropping the future loses nothing.
-    pub async fn next(&self) -> Option<Handed<K>> {
+    pub(crate) async fn next(&self) -> Option<Handed<K>> {
         loop {
             let wake = match self.take() {
                 Taken::Key(handed) => return Some(handed),
@@ -100,7 +100,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     }
 
     /// The next key if there is one now.
-    pub fn try_next(&self) -> Option<Handed<K>> {
+    pub(crate) fn try_next(&self) -> Option<Handed<K>> {
         match self.take() {
             Taken::Key(handed) => Some(handed),
             Taken::Nothing(_) | Taken::Ended => None,
@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     ///
     /// # Errors
     /// This worker does not hold the key.
-    pub fn answer(&self, key: &K, outcome: Outcome) -> Result<(), NotHeld> {
+    pub(crate) fn answer(&self, key: &K, outcome: Outcome) -> Result<(), NotHeld> {
         self.queue.core.lock().answer(self.id, key, outcome, Instant::now())
     }
 
@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     ///
     /// # Errors
     /// This worker does not hold the key.
-    pub fn forget(&self, key: &K) -> Result<(), NotHeld> {
+    pub(crate) fn forget(&self, key: &K) -> Result<(), NotHeld> {
         let mut core = self.queue.core.lock();
         if !core.holds(self.id, key) {
             return Err(NotHeld);
@@ -129,17 +129,17 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     }
 
     /// Whether the key is in this worker's hands.
-    pub fn holds(&self, key: &K) -> bool {
+    pub(crate) fn holds(&self, key: &K) -> bool {
         self.queue.core.lock().holds(self.id, key)
     }
 
     /// How many keys it takes at once from now on.
-    pub fn set_credit(&self, credit: usize) {
+    pub(crate) fn set_credit(&self, credit: usize) {
         self.queue.core.lock().set_credit(self.id, credit);
     }
 
     /// Takes nothing any more: its end comes when it has answered for what it holds.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.queue.core.lock().retire(self.id);
     }
 

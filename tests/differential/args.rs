@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-pub const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 cargo test --test differential -- [flags]
   --phase NAME       curated, generated, scripts, watches, pages, tables or proof; may be repeated; all without it
   --seed N           the first seed (1)
@@ -22,7 +22,7 @@ cargo test --test differential -- [flags]
 
 /// Phases in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     Curated,
     Generated,
     Scripts,
@@ -34,7 +34,7 @@ pub enum Phase {
 
 /// Which consistent reads the daemon serves itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// As it comes: gets and lists without a resourceVersion are forwarded.
     Defaults,
     /// Every read from the cache, once it is proved to be fresh.
@@ -42,7 +42,7 @@ pub enum Mode {
 }
 
 #[derive(Clone, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     pub phases: Vec<Phase>,
     pub seed: u64,
     pub seeds: u64,
@@ -65,10 +65,10 @@ pub struct Args {
 // === impl Phase ===
 
 impl Phase {
-    pub const ALL: [Self; 7] =
+    pub(crate) const ALL: [Self; 7] =
         [Self::Curated, Self::Generated, Self::Scripts, Self::Watches, Self::Pages, Self::Tables, Self::Proof];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Curated => "curated",
             Self::Generated => "generated",
@@ -84,7 +84,7 @@ impl Phase {
 // === impl Mode ===
 
 impl Mode {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Defaults => "defaults",
             Self::Probe => "probe",
@@ -92,7 +92,7 @@ impl Mode {
     }
 
     /// What the daemon's configuration says for it.
-    pub fn yaml(self) -> &'static str {
+    pub(crate) fn yaml(self) -> &'static str {
         match self {
             Self::Defaults => "",
             Self::Probe => "consistentReads: { get: probe, list: probe, watch: probe }\n",
@@ -104,7 +104,7 @@ impl Mode {
 
 impl Args {
     /// Fails with a message on a flag that nobody knows, or a value that is none.
-    pub fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
+    pub(crate) fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut args = Self {
             phases: Vec::new(),
             seed: 1,

@@ -1,9 +1,9 @@
 //! What a generated request is put together from: values that mean something, and values that mean nothing.
 
 /// Each with its weight.
-pub type Pool = &'static [(usize, &'static str)];
+pub(crate) type Pool = &'static [(usize, &'static str)];
 
-pub const LABELS: &[&str] = &[
+pub(crate) const LABELS: &[&str] = &[
     "app=x",
     "app==x",
     "app!=x",
@@ -56,7 +56,7 @@ pub const LABELS: &[&str] = &[
     "a=é",
 ];
 
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "metadata.name=one",
     "metadata.name==one",
     "metadata.name!=one",
@@ -88,7 +88,7 @@ pub const FIELDS: &[&str] = &[
     "metadata.labels.app=x",
 ];
 
-pub const REVISIONS: Pool = &[
+pub(crate) const REVISIONS: Pool = &[
     (300, "-"),
     (220, "0"),
     (150, "{now}"),
@@ -109,7 +109,7 @@ pub const REVISIONS: Pool = &[
     (4, "9223372036854775808"),
 ];
 
-pub const MATCHES: Pool = &[
+pub(crate) const MATCHES: Pool = &[
     (600, "-"),
     (120, "NotOlderThan"),
     (170, "Exact"),
@@ -119,7 +119,7 @@ pub const MATCHES: Pool = &[
     (10, "NotOlderThan,Exact"),
 ];
 
-pub const LIMITS: Pool = &[
+pub(crate) const LIMITS: Pool = &[
     (620, "-"),
     (100, "1"),
     (70, "2"),
@@ -138,7 +138,7 @@ pub const LIMITS: Pool = &[
 ];
 
 /// The base64 of a token's JSON is put together where it says `b64:`.
-pub const TOKENS: Pool = &[
+pub(crate) const TOKENS: Pool = &[
     (820, "-"),
     (110, "{token}"),
     (6, ""),
@@ -165,7 +165,7 @@ pub const TOKENS: Pool = &[
     (2, r#"b64:{"v":"meta.k8s.io/v1","rv":{far},"start":"/one\u0000"}"#),
 ];
 
-pub const WATCHES: Pool = &[
+pub(crate) const WATCHES: Pool = &[
     (500, "watch=1"),
     (150, "watch=true"),
     (60, "watch"),
@@ -182,15 +182,17 @@ pub const WATCHES: Pool = &[
     (10, "%77atch=1"),
 ];
 
-pub const INITIAL: Pool = &[(500, "-"), (160, "true"), (100, "false"), (30, "1"), (30, "0"), (30, ""), (10, "x")];
+pub(crate) const INITIAL: Pool =
+    &[(500, "-"), (160, "true"), (100, "false"), (30, "1"), (30, "0"), (30, ""), (10, "x")];
 
-pub const BOOKMARKS: Pool = &[(400, "-"), (400, "true"), (60, "1"), (60, "false"), (30, "")];
+pub(crate) const BOOKMARKS: Pool = &[(400, "-"), (400, "true"), (60, "1"), (60, "false"), (30, "")];
 
 /// Of streams: a second is enough where nothing happens.
-pub const TIMEOUTS: Pool = &[(940, "1"), (10, "x"), (10, ""), (10, "1.5"), (10, "18446744073709551616"), (10, "%2B1")];
+pub(crate) const TIMEOUTS: Pool =
+    &[(940, "1"), (10, "x"), (10, ""), (10, "1.5"), (10, "18446744073709551616"), (10, "%2B1")];
 
 /// Parameters that mean nothing to most reads, or break their decoding.
-pub const MORE: &[&str] = &[
+pub(crate) const MORE: &[&str] = &[
     "foo=bar",
     "dryRun=All",
     "namespace=diff-foo",
@@ -235,7 +237,7 @@ pub const MORE: &[&str] = &[
     "continue",
 ];
 
-pub const ACCEPTS: Pool = &[
+pub(crate) const ACCEPTS: Pool = &[
     (420, "-"),
     (100, "application/json"),
     (20, "*/*"),
@@ -310,16 +312,17 @@ pub const ACCEPTS: Pool = &[
 ];
 
 /// What a path has behind its object.
-pub const SUBRESOURCES: &[&str] =
+pub(crate) const SUBRESOURCES: &[&str] =
     &["status", "scale", "nosub", "status/more", "finalize", "log", "binding", "ephemeralcontainers", "proxy"];
 
-pub const NAMES: &[&str] = &["A_B", "%20", "a%25b", "a%2Fb", ".", "..", "%2e%2e", "%C3%A9", "x%FF", "a%3Fx", "%00"];
+pub(crate) const NAMES: &[&str] =
+    &["A_B", "%20", "a%25b", "a%2Fb", ".", "..", "%2e%2e", "%C3%A9", "x%FF", "a%3Fx", "%00"];
 
-pub const NAMESPACES: &[&str] =
+pub(crate) const NAMESPACES: &[&str] =
     &["none", "A_B", "%20", "a%25b", "a%2Fpods", "diff-a%2Fpods", "%2e%2e", "x%FF", "default"];
 
 /// Paths that are no objects'.
-pub const OTHER: &[&str] = &[
+pub(crate) const OTHER: &[&str] = &[
     "/",
     "/api",
     "/api/",
@@ -353,4 +356,4 @@ pub const OTHER: &[&str] = &[
     "/api/v1/componentstatuses/etcd-0",
 ];
 
-pub const METHODS: &[&str] = &["HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "FOO", "get"];
+pub(crate) const METHODS: &[&str] = &["HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "FOO", "get"];

@@ -5,13 +5,13 @@ use std::fmt;
 use super::wire::{Answer, Ask, Framing};
 
 /// A difference that no client can hold against anybody, and why.
-pub struct Tolerance {
+pub(crate) struct Tolerance {
     pub what: &'static str,
     pub why: &'static str,
 }
 
 /// Everything that is tolerated. The names of headers are read from here; the rest is done where it says.
-pub const TOLERATED: &[Tolerance] = &[
+pub(crate) const TOLERATED: &[Tolerance] = &[
     Tolerance { what: "header date", why: "the second at which it was written; both sides have one or neither" },
     Tolerance {
         what: "header audit-id",
@@ -56,7 +56,7 @@ pub const TOLERATED: &[Tolerance] = &[
 
 /// What differs.
 #[derive(Debug)]
-pub enum Difference {
+pub(crate) enum Difference {
     Status(u16, u16),
     Reason(String, String),
     /// A header's values on both sides.
@@ -78,7 +78,7 @@ pub enum Difference {
 }
 
 /// Compares the answers to one request.
-pub fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec<Difference> {
+pub(crate) fn compare(ask: &Ask, direct: &Answer, through: &Answer, still: bool) -> Vec<Difference> {
     let mut found = Vec::new();
     if direct.status != through.status {
         found.push(Difference::Status(direct.status, through.status));
@@ -215,7 +215,7 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
 
 /// The apiserver's end of a request whose handler panicked, and what informerd makes of it; another apiserver (in the
 /// proof) ends in the same way.
-pub fn is_panic(direct: &std::io::Result<Answer>, through: &std::io::Result<Answer>) -> bool {
+pub(crate) fn is_panic(direct: &std::io::Result<Answer>, through: &std::io::Result<Answer>) -> bool {
     let dropped = |side: &std::io::Result<Answer>| {
         side.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof)
     };

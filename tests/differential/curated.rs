@@ -30,7 +30,7 @@ struct Line {
 }
 
 /// Every row that is one request.
-pub async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<Report>) {
+pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<Report>) {
     let mut lines: Vec<Line> = rows::all().map(Line::from).collect();
     lines.extend(selector_vectors());
     lines.extend(option_vectors());

@@ -25,7 +25,7 @@ const BOUND: Duration = Duration::from_secs(12);
 
 /// A request with what is only known when it is sent: revisions and tokens.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub row: String,
     pub ask: Ask,
     /// The list whose tokens it may use.
@@ -40,7 +40,7 @@ pub struct Plan {
 
 /// Which requests of a seed.
 #[derive(Clone, Debug)]
-pub struct Range {
+pub(crate) struct Range {
     pub seed: u64,
     pub requests: u64,
     pub only: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Range {
 }
 
 /// Sends them to both sides and reports what differs.
-pub async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>) {
+pub(crate) async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>) {
     let gates = [Arc::new(Semaphore::new(QUICK)), Arc::new(Semaphore::new(SLOW))];
     let mut tasks = Vec::new();
     for n in 0..range.requests {
@@ -141,7 +141,7 @@ fn resolve(world: &World, plan: &Plan, side: &Endpoint, tokens: &[String]) -> As
 }
 
 /// The `n`th request of a seed.
-pub fn plan(seed: u64, n: u64) -> Plan {
+pub(crate) fn plan(seed: u64, n: u64) -> Plan {
     let rng = &mut Rng::new(seed, n);
     let kind = if rng.in_1000(60) { rng.pick(NOT_KINDS) } else { rng.pick(KINDS) };
     let namespace: Option<&str> = match rng.below(100) {

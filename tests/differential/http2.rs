@@ -19,14 +19,14 @@ use super::wire::{Answer, Ask, End, Framing};
 const OF_CONNECTIONS: [&str; 6] = ["connection", "host", "keep-alive", "te", "transfer-encoding", "upgrade"];
 
 /// One server, by one connection.
-pub struct Http2 {
+pub(crate) struct Http2 {
     url: String,
     token: Option<String>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// Whether a request can be said in HTTP/2 as it stands.
-pub fn can_say(ask: &Ask) -> bool {
+pub(crate) fn can_say(ask: &Ask) -> bool {
     let is_of_connection = |name: &str| OF_CONNECTIONS.iter().any(|of| of.eq_ignore_ascii_case(name));
     // Templates stand for what a target may hold.
     let target = ask.target.replace(['{', '}'], "");
@@ -38,7 +38,7 @@ pub fn can_say(ask: &Ask) -> bool {
 // === impl Http2 ===
 
 impl Http2 {
-    pub fn new(url: &str, tls: rustls::ClientConfig, token: Option<&str>) -> Self {
+    pub(crate) fn new(url: &str, tls: rustls::ClientConfig, token: Option<&str>) -> Self {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http2().build();
         let client = Client::builder(TokioExecutor::new()).http2_only(true).build(connector);
         Self { url: url.to_owned(), token: token.map(str::to_owned), client }
@@ -46,7 +46,7 @@ impl Http2 {
 
     /// Sends a request and reads its whole answer; what is not there when `bound` is over is not waited for. A stream
     /// that is reset before its answer is [`io::ErrorKind::UnexpectedEof`], as a connection that is closed.
-    pub async fn ask(&self, ask: &Ask, bound: Duration) -> io::Result<Answer> {
+    pub(crate) async fn ask(&self, ask: &Ask, bound: Duration) -> io::Result<Answer> {
         let deadline = Instant::now() + bound;
         let request = self.request(ask).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let response = match timeout_at(deadline, self.client.request(request)).await {

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::world::{A, NAMESPACES};
 
-pub const GROUP: &str = "differential.example.com";
+pub(crate) const GROUP: &str = "differential.example.com";
 
 /// Objects with the namespaces they are in.
-pub type Objects = Vec<(Option<&'static str>, Value)>;
+pub(crate) type Objects = Vec<(Option<&'static str>, Value)>;
 
 /// One collection.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// What reports call it.
     pub row: &'static str,
     pub root: &'static str,
@@ -28,7 +28,7 @@ const fn kind(row: &'static str, root: &'static str, plural: &'static str, names
     Kind { row, root, plural, namespaced, names: &["one", "two", "missing"], fields: &[], objects: Vec::new }
 }
 
-pub const PODS: Kind = Kind {
+pub(crate) const PODS: Kind = Kind {
     fields: &[
         "spec.nodeName=node-x",
         "spec.nodeName!=node-x",
@@ -51,23 +51,23 @@ pub const PODS: Kind = Kind {
     objects: pods,
     ..kind("pods", "/api/v1", "pods", true)
 };
-pub const CONFIG_MAPS: Kind = Kind { objects: config_maps, ..kind("configmaps", "/api/v1", "configmaps", true) };
-pub const WIDGETS_V1: Kind = Kind {
+pub(crate) const CONFIG_MAPS: Kind = Kind { objects: config_maps, ..kind("configmaps", "/api/v1", "configmaps", true) };
+pub(crate) const WIDGETS_V1: Kind = Kind {
     fields: &["spec.color=red", "spec.color!=red", "spec.color=", "spec.size=5"],
     objects: widget_objects,
     ..kind("widgets-v1", "/apis/differential.example.com/v1", "widgets", true)
 };
-pub const WIDGETS_V2: Kind = Kind {
+pub(crate) const WIDGETS_V2: Kind = Kind {
     fields: &["spec.size=5", "spec.size!=5", "spec.ready=true", "spec.ready=", "spec.color=red"],
     ..kind("widgets-v2", "/apis/differential.example.com/v2", "widgets", true)
 };
-pub const GADGETS: Kind = Kind {
+pub(crate) const GADGETS: Kind = Kind {
     objects: || named(&["one", "two"]).into_iter().map(|(_, object)| (None, custom("Gadget", object))).collect(),
     ..kind("gadgets", "/apis/differential.example.com/v1", "gadgets", false)
 };
 
 /// Every kind that exists.
-pub const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     PODS,
     CONFIG_MAPS,
     Kind {
@@ -130,7 +130,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// Collections that do not exist, or cannot be listed.
-pub const NOT_KINDS: &[Kind] = &[
+pub(crate) const NOT_KINDS: &[Kind] = &[
     kind("unknown-resource", "/api/v1", "nopes", true),
     kind("unknown-group", "/apis/nope.example.com/v1", "things", true),
     kind("unknown-version", "/apis/apps/v9", "deployments", true),
@@ -143,7 +143,7 @@ pub const NOT_KINDS: &[Kind] = &[
 
 impl Kind {
     /// Everywhere without a namespace.
-    pub fn collection(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn collection(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
             None => format!("{}/{}", self.root, self.plural),
@@ -307,7 +307,7 @@ fn schema(version: &str) -> Value {
 }
 
 /// Three versions: one with a column of its own, one that selects by other fields, one that is deprecated.
-pub fn widgets() -> Value {
+pub(crate) fn widgets() -> Value {
     json!({
         "metadata": {"name": format!("widgets.{GROUP}")},
         "spec": {
@@ -334,7 +334,7 @@ pub fn widgets() -> Value {
 }
 
 /// Cluster-scoped.
-pub fn gadgets() -> Value {
+pub(crate) fn gadgets() -> Value {
     json!({
         "metadata": {"name": format!("gadgets.{GROUP}")},
         "spec": {

@@ -8,7 +8,7 @@ const TOKEN: &str = r#""continue":""#;
 const CURRENT: &str = ", current: ";
 
 /// The body with those revisions as `N`: the list's own, that of its token, of bookmarks, and "current" in a refusal.
-pub fn mask(body: &[u8]) -> Vec<u8> {
+pub(crate) fn mask(body: &[u8]) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(body) else { return body.to_vec() };
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

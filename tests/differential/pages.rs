@@ -14,11 +14,11 @@ use super::world::{World, rv};
 /// Objects at the beginning.
 const OBJECTS: usize = 40;
 /// Walks of each seed.
-pub const WALKS: usize = 8;
+pub(crate) const WALKS: usize = 8;
 const BOUND: Duration = Duration::from_secs(15);
 
 /// One seed.
-pub async fn run(world: &World, seed: u64, walks: usize, report: &Report) {
+pub(crate) async fn run(world: &World, seed: u64, walks: usize, report: &Report) {
     if let Err(error) = attempt(world, seed, walks, report).await {
         report.wrong(&format!("pages --seed {seed}: the harness itself"), &format!("  {error}\n"));
     }

@@ -42,7 +42,7 @@ const SIZE: watches::Size = watches::Size { watches: 20, changes: 60, rest: Dura
 const WALKS: usize = 4;
 
 /// Needs only the apiserver of the world.
-pub async fn run(world: &World, report: &Arc<Report>) {
+pub(crate) async fn run(world: &World, report: &Arc<Report>) {
     let clean = [Phase::Curated, Phase::Generated, Phase::Watches, Phase::Pages].map(|phase| (Fault::None, phase));
     for (n, (fault, phase)) in clean.iter().chain(CATCHES).enumerate() {
         let what = format!("proof: {fault:?} in the phase {}", phase.name());
@@ -58,7 +58,7 @@ pub async fn run(world: &World, report: &Arc<Report>) {
 }
 
 /// The requests through a daemon that forwards all reads: they are equal, and it is not enough.
-pub async fn forwarding_is_caught(
+pub(crate) async fn forwarding_is_caught(
     world: &World,
     source: ConfigSource,
     mode: Mode,

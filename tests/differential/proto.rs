@@ -3,7 +3,7 @@
 use super::streams::Event;
 
 /// A watch event: type, and the envelope of an object.
-pub fn event(frame: &[u8]) -> Option<Event> {
+pub(crate) fn event(frame: &[u8]) -> Option<Event> {
     let kind = String::from_utf8_lossy(field(frame, 1)?).into_owned();
     let envelope = field(field(frame, 2)?, 1)?.strip_prefix(b"k8s\0")?;
     let object = field(envelope, 2)?;

@@ -14,7 +14,7 @@ const WHOLE: usize = 60;
 
 /// Counts what was compared and keeps what differed. Shared by whatever compares at the same time.
 #[derive(Default)]
-pub struct Report {
+pub(crate) struct Report {
     inner: Mutex<Inner>,
     /// Says nothing while it runs: for what is meant to differ.
     quiet: bool,
@@ -31,32 +31,32 @@ struct Inner {
 // === impl Report ===
 
 impl Report {
-    pub fn quiet() -> Self {
+    pub(crate) fn quiet() -> Self {
         Self { quiet: true, ..Self::default() }
     }
 
-    pub fn compared(&self) -> u64 {
+    pub(crate) fn compared(&self) -> u64 {
         self.inner.lock().compared
     }
 
-    pub fn different(&self) -> Vec<String> {
+    pub(crate) fn different(&self) -> Vec<String> {
         self.inner.lock().different.clone()
     }
 
-    pub fn left_out(&self) -> Vec<(String, String)> {
+    pub(crate) fn left_out(&self) -> Vec<(String, String)> {
         self.inner.lock().left_out.clone()
     }
 
-    pub fn equal(&self) {
+    pub(crate) fn equal(&self) {
         self.inner.lock().compared += 1;
     }
 
-    pub fn leave_out(&self, what: &str, why: &str) {
+    pub(crate) fn leave_out(&self, what: &str, why: &str) {
         self.inner.lock().left_out.push((what.to_owned(), why.to_owned()));
     }
 
     /// Something is wrong, `what` in one line, `more` in several.
-    pub fn wrong(&self, what: &str, more: &str) {
+    pub(crate) fn wrong(&self, what: &str, more: &str) {
         let mut inner = self.inner.lock();
         inner.compared += 1;
         inner.different.push(what.to_owned());
@@ -71,7 +71,14 @@ impl Report {
     }
 
     /// The outcome of one comparison; both requests may have been worded by what each side had said before.
-    pub fn outcome(&self, what: &str, pair: [&Endpoint; 2], asks: &[Ask; 2], said: &[Answer; 2], found: &[Difference]) {
+    pub(crate) fn outcome(
+        &self,
+        what: &str,
+        pair: [&Endpoint; 2],
+        asks: &[Ask; 2],
+        said: &[Answer; 2],
+        found: &[Difference],
+    ) {
         if found.is_empty() {
             self.equal();
             return;
@@ -95,7 +102,7 @@ impl Report {
 }
 
 /// The request for a shell. Credentials are left to whoever runs it.
-pub fn curl(endpoint: &Endpoint, ask: &Ask) -> String {
+pub(crate) fn curl(endpoint: &Endpoint, ask: &Ask) -> String {
     let mut line = String::from("curl -sik --path-as-is");
     if ask.method == "HEAD" {
         line.push_str(" -I");
@@ -121,7 +128,7 @@ pub fn curl(endpoint: &Endpoint, ask: &Ask) -> String {
 }
 
 /// The bytes around a place, as text.
-pub fn excerpt(body: &[u8], at: Option<usize>) -> String {
+pub(crate) fn excerpt(body: &[u8], at: Option<usize>) -> String {
     let middle = at.unwrap_or(0).min(body.len());
     let (from, to) = (middle.saturating_sub(AROUND), (middle + AROUND).min(body.len()));
     let before = if from > 0 { format!("[{from} bytes]…") } else { String::new() };

@@ -33,7 +33,7 @@ const PHASES: &[(&str, &str)] = &[
 ];
 
 /// Fails with the ids that nothing shows, or that are none.
-pub fn are_accounted_for() -> Result<(), String> {
+pub(crate) fn are_accounted_for() -> Result<(), String> {
     let all: BTreeSet<String> =
         ALL.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |n| format!("{letter}{n}"))).collect();
     let mut shown: BTreeSet<String> =

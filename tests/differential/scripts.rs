@@ -21,11 +21,11 @@ const V1: &str = "/apis/differential.example.com/v1";
 const V2: &str = "/apis/differential.example.com/v2";
 
 /// The scenarios they show.
-pub const SHOWN: &[&str] =
+pub(crate) const SHOWN: &[&str] =
     &["C12", "C34", "D5", "E14", "E15", "E2-1", "E2-2", "E2-4", "E2-5", "G2", "G3", "G4", "G16", "G17", "G18", "G19"];
 
 /// All of them, or the one of that id.
-pub async fn run(world: &World, filter: Option<&str>, report: &Report) {
+pub(crate) async fn run(world: &World, filter: Option<&str>, report: &Report) {
     let wanted = |id: &str| filter.is_none_or(|filter| filter == id);
     let mut outcomes = Vec::new();
     if wanted("C12") {

@@ -25,7 +25,7 @@ const LEAST: &[(Phase, Mode, u64)] = &[
 ];
 
 /// The reads of a daemon of this process.
-pub struct Served {
+pub(crate) struct Served {
     metrics: Arc<ReadMetrics>,
     mode: Mode,
     /// Those before the phase: from the caches, and all.
@@ -35,17 +35,17 @@ pub struct Served {
 // === impl Served ===
 
 impl Served {
-    pub fn new(metrics: &Arc<ReadMetrics>, mode: Mode) -> Self {
+    pub(crate) fn new(metrics: &Arc<ReadMetrics>, mode: Mode) -> Self {
         Self { metrics: Arc::clone(metrics), mode, before: (0, 0) }
     }
 
     /// A phase begins.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.before = self.count();
     }
 
     /// How many hundredths of the phase's reads came from the caches, and what is wrong with that.
-    pub fn share(&self, phase: Phase) -> (u64, Option<String>) {
+    pub(crate) fn share(&self, phase: Phase) -> (u64, Option<String>) {
         let (local, all) = self.count();
         let (local, all) = (local - self.before.0, all - self.before.1);
         let share = local * 100 / all.max(1);

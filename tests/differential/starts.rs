@@ -11,7 +11,7 @@ use super::world::{BOUND, World, rv};
 /// Which events there were of the state before the two that follow.
 const ALL: &[&str] = &["1", "2", "3"];
 
-pub async fn run(world: &World, report: &Report) -> Result<(), String> {
+pub(crate) async fn run(world: &World, report: &Report) -> Result<(), String> {
     matrix(world, report).await?;
     between(world, report).await
 }

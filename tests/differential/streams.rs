@@ -13,7 +13,7 @@ use super::proto;
 use super::wire::{Answer, Ask, End, Endpoint};
 
 /// A watch that is read as fast as it speaks.
-pub struct Recorder {
+pub(crate) struct Recorder {
     said: Arc<Mutex<Said>>,
     task: JoinHandle<()>,
 }
@@ -26,7 +26,7 @@ struct Said {
 
 /// One event as it was sent, without its framing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     pub bytes: Vec<u8>,
     pub kind: String,
     pub key: String,
@@ -39,7 +39,7 @@ pub struct Event {
 
 impl Recorder {
     /// Opens it; returns once its head is there.
-    pub async fn open(endpoint: &Endpoint, ask: &Ask, longest: Duration) -> Result<Self, String> {
+    pub(crate) async fn open(endpoint: &Endpoint, ask: &Ask, longest: Duration) -> Result<Self, String> {
         let mut response = tokio::time::timeout(longest, endpoint.open(ask))
             .await
             .map_err(|_| format!("{}: no head in time", ask.target))?
@@ -77,15 +77,15 @@ impl Recorder {
     }
 
     /// Everything so far.
-    pub fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         self.said.lock().answer.clone().unwrap_or_else(|| unreachable!("an open watch has a head"))
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.said.lock().answer.as_ref().map_or(0, |answer| answer.body.len())
     }
 
-    pub fn events(&self) -> Result<Vec<Event>, String> {
+    pub(crate) fn events(&self) -> Result<Vec<Event>, String> {
         events(&self.answer())
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Recorder {
 
 /// Waits until both sides of every pair have as many events and none comes any more; not for ever: whoever compares
 /// then finds the difference.
-pub async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
+pub(crate) async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     let bound = Instant::now() + longest;
     let mut before = Vec::new();
     let mut still = 0;
@@ -121,7 +121,7 @@ fn lives(recorder: &Recorder) -> u64 {
 }
 
 /// The events of a stream of either encoding.
-pub fn events(answer: &Answer) -> Result<Vec<Event>, String> {
+pub(crate) fn events(answer: &Answer) -> Result<Vec<Event>, String> {
     let kind = answer.header("content-type").unwrap_or_default();
     if kind.contains("protobuf") { proto_events(&answer.body) } else { json_events(&answer.body) }
 }
@@ -158,7 +158,7 @@ fn proto_events(body: &[u8]) -> Result<Vec<Event>, String> {
 
 /// Where two streams of one watch may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// After a revision that was named: the same events.
     Named,
     /// Wherever the server is: the same state in the end, and the same events once both are past their beginnings.
@@ -167,7 +167,7 @@ pub enum Start {
 
 /// What is wrong with two streams of one request; nothing if they are as good as one. Both were open at the revision
 /// `opened`: wherever they began, all that came after it they must tell.
-pub fn differences(answers: &[Answer; 2], start: Start, opened: u64, bookmarks: bool) -> Vec<String> {
+pub(crate) fn differences(answers: &[Answer; 2], start: Start, opened: u64, bookmarks: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut parsed = Vec::new();
     for (side, answer) in ["direct", "through"].iter().zip(answers) {

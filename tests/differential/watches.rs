@@ -14,7 +14,7 @@ use super::world::{World, rv};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// Half of them opened before the changes and half among them.
     pub watches: usize,
     pub changes: usize,
@@ -23,7 +23,7 @@ pub struct Size {
 }
 
 /// Of each seed.
-pub const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(15) };
+pub(crate) const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(15) };
 
 const OPEN: Duration = Duration::from_secs(10);
 
@@ -80,7 +80,7 @@ struct Pair {
 }
 
 /// One seed.
-pub async fn run(world: &World, seed: u64, size: &Size, report: &Report) {
+pub(crate) async fn run(world: &World, seed: u64, size: &Size, report: &Report) {
     if let Err(error) = attempt(world, seed, size, report).await {
         report.wrong(&format!("watches --seed {seed}: the harness itself"), &format!("  {error}\n"));
     }

@@ -23,7 +23,7 @@ const HEAD: usize = 1 << 20;
 
 /// A request as it is sent: the target may be anything.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub(crate) struct Ask {
     pub method: String,
     pub target: String,
     pub headers: Vec<(String, String)>,
@@ -32,7 +32,7 @@ pub struct Ask {
 
 /// How the length of a body was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     /// By `Content-Length`.
     Length(u64),
     Chunked,
@@ -44,7 +44,7 @@ pub enum Framing {
 
 /// How a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Clean,
     /// The connection broke before.
     Cut,
@@ -54,7 +54,7 @@ pub enum End {
 
 /// A whole answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub reason: String,
     /// Names in lower case, in the order they came.
@@ -65,7 +65,7 @@ pub struct Answer {
 }
 
 /// An answer whose body is still to come.
-pub struct Response {
+pub(crate) struct Response {
     pub status: u16,
     pub reason: String,
     pub headers: Vec<(String, String)>,
@@ -77,7 +77,7 @@ pub struct Response {
 
 /// A server, and who we are to it. Cloning shares its connections.
 #[derive(Clone)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     inner: Arc<Inner>,
 }
 
@@ -109,20 +109,20 @@ enum Left {
 // === impl Ask ===
 
 impl Ask {
-    pub fn get(target: impl Into<String>) -> Self {
+    pub(crate) fn get(target: impl Into<String>) -> Self {
         Self::method("GET", target)
     }
 
-    pub fn method(method: &str, target: impl Into<String>) -> Self {
+    pub(crate) fn method(method: &str, target: impl Into<String>) -> Self {
         Self { method: method.to_owned(), target: target.into(), headers: Vec::new(), body: None }
     }
 
-    pub fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn body(mut self, content_type: &str, body: impl Into<String>) -> Self {
+    pub(crate) fn body(mut self, content_type: &str, body: impl Into<String>) -> Self {
         self.body = Some(body.into());
         self.header("content-type", content_type)
     }
@@ -137,7 +137,7 @@ impl Ask {
 impl Endpoint {
     /// `ca` and the pair of client certificate and key are files in PEM. Fails on a URL that is none, or on files that
     /// cannot be read.
-    pub fn new(
+    pub(crate) fn new(
         url: &str,
         ca: Option<&Path>,
         token: Option<&str>,
@@ -165,22 +165,22 @@ impl Endpoint {
         Ok(Self { inner: Arc::new(Inner { url, authority, tls, token, idle: Mutex::default(), http2 }) })
     }
 
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.inner.url
     }
 
     /// What `Host` says.
-    pub fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         &self.inner.authority
     }
 
     /// The same server over HTTP/2.
-    pub fn http2(&self) -> &Http2 {
+    pub(crate) fn http2(&self) -> &Http2 {
         &self.inner.http2
     }
 
     /// Sends a request and reads the head of its answer.
-    pub async fn open(&self, ask: &Ask) -> io::Result<Response> {
+    pub(crate) async fn open(&self, ask: &Ask) -> io::Result<Response> {
         // A connection that was kept may have been closed meanwhile: then it answers nothing at all.
         while let Some(mut kept) = self.kept() {
             match self.exchange(&mut kept, ask).await {
@@ -195,7 +195,7 @@ impl Endpoint {
     }
 
     /// Sends a request and reads its whole answer; what is not there when `bound` is over is not waited for.
-    pub async fn ask(&self, ask: &Ask, bound: Duration) -> io::Result<Answer> {
+    pub(crate) async fn ask(&self, ask: &Ask, bound: Duration) -> io::Result<Answer> {
         let deadline = Instant::now() + bound;
         match timeout_at(deadline, self.open(ask)).await {
             Ok(response) => Ok(response?.whole(deadline).await),
@@ -263,12 +263,12 @@ impl Endpoint {
 // === impl Response ===
 
 impl Response {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
     /// More of the body, at most 64 KiB; `None` at its end.
-    pub async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "cut");
         match self.left {
@@ -312,7 +312,7 @@ impl Response {
     }
 
     /// The rest of it, or what there is of it by then.
-    pub async fn whole(mut self, deadline: Instant) -> Answer {
+    pub(crate) async fn whole(mut self, deadline: Instant) -> Answer {
         let mut body = Vec::new();
         let end = loop {
             match timeout_at(deadline, self.next()).await {
@@ -341,16 +341,16 @@ impl Response {
 // === impl Answer ===
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// Its body as JSON; null if that is none.
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }

@@ -11,15 +11,15 @@ use super::kinds::{GADGETS, KINDS, Kind, WIDGETS_V1};
 use super::wire::{Answer, Ask, Endpoint};
 
 /// The namespaces of the harness; the second sorts before what is in the first, the last two are alike at the start.
-pub const NAMESPACES: [&str; 4] = ["diff-a", "diff-a-b", "diff-foo", "diff-foobar"];
+pub(crate) const NAMESPACES: [&str; 4] = ["diff-a", "diff-a-b", "diff-foo", "diff-foobar"];
 /// The one with most of the objects.
-pub const A: &str = "diff-a";
+pub(crate) const A: &str = "diff-a";
 
 /// No answer takes longer than this unless something is broken.
-pub const BOUND: Duration = Duration::from_secs(20);
+pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
 /// Two endpoints that are to be the same, with the state they are asked about.
-pub struct World {
+pub(crate) struct World {
     /// The kube-apiserver itself, and what stands in front of it.
     pub pair: [Endpoint; 2],
     /// Nobody writes but the harness.
@@ -38,7 +38,7 @@ pub struct World {
 
 impl World {
     /// Makes the objects, with some changes to them while both sides look on.
-    pub async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
+    pub(crate) async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
         let mut world = Self { pair, still, pristine: still, http2: true, now: AtomicU64::new(0), history: Vec::new() };
         world.definitions().await?;
         for namespace in NAMESPACES {
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// The same world as another pair of servers shows it.
-    pub fn seen_by(&self, pair: [Endpoint; 2]) -> Self {
+    pub(crate) fn seen_by(&self, pair: [Endpoint; 2]) -> Self {
         Self {
             pair,
             still: self.still,
@@ -73,23 +73,23 @@ impl World {
     }
 
     /// The newest revision when the world last came to rest.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
 
-    pub fn direct(&self) -> &Endpoint {
+    pub(crate) fn direct(&self) -> &Endpoint {
         &self.pair[0]
     }
 
     /// An answer of the apiserver that has to be a success.
-    pub async fn direct_json(&self, ask: &Ask) -> Result<Value, String> {
+    pub(crate) async fn direct_json(&self, ask: &Ask) -> Result<Value, String> {
         let answer = self.direct().ask(ask, BOUND).await.map_err(|error| format!("{}: {error}", ask.target))?;
         let good = (200..300).contains(&answer.status);
         if good { Ok(answer.json()) } else { Err(format!("{}: {} {}", ask.target, answer.status, answer.text())) }
     }
 
     /// Creates an object at the apiserver, and its status where it has one; there is no harm in it being there already.
-    pub async fn create(&self, collection: &str, object: &Value) -> Result<(), String> {
+    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<(), String> {
         let ask = Ask::method("POST", collection).body("application/json", object.to_string());
         let answer = self.direct().ask(&ask, BOUND).await.map_err(|error| format!("{collection}: {error}"))?;
         if !matches!(answer.status, 200 | 201 | 409) {
@@ -103,12 +103,12 @@ impl World {
     }
 
     /// Changes an object at the apiserver; returns its new revision.
-    pub async fn patch(&self, object: &str, patch: &Value) -> Result<u64, String> {
+    pub(crate) async fn patch(&self, object: &str, patch: &Value) -> Result<u64, String> {
         let ask = Ask::method("PATCH", object).body("application/merge-patch+json", patch.to_string());
         Ok(rv(&self.direct_json(&ask).await?))
     }
 
-    pub async fn delete(&self, object: &str) -> Result<(), String> {
+    pub(crate) async fn delete(&self, object: &str) -> Result<(), String> {
         self.direct_json(&Ask::method("DELETE", object)).await.map(drop)
     }
 
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Until the apiserver lists it, from a cache that is ready.
-    pub async fn until_served(&self, collection: &str) -> Result<(), String> {
+    pub(crate) async fn until_served(&self, collection: &str) -> Result<(), String> {
         let bound = Instant::now() + Duration::from_secs(60);
         loop {
             let ask = Ask::get(format!("{collection}?resourceVersion=0"));
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Brings both sides to the newest revision of every kind. Where the world moves, to one that both know.
-    pub async fn settle(&self) -> Result<(), String> {
+    pub(crate) async fn settle(&self) -> Result<(), String> {
         // What the harness has begun may still be under way at the server.
         for _ in 0..10 {
             if self.is_settled().await? {
@@ -196,25 +196,25 @@ impl World {
     }
 
     /// Both answers, asked for at the same time.
-    pub async fn ask(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
+    pub(crate) async fn ask(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
         let (direct, through) = tokio::join!(self.pair[0].ask(&asks[0], bound), self.pair[1].ask(&asks[1], bound));
         [direct, through]
     }
 
     /// Both answers over HTTP/2, asked for at the same time.
-    pub async fn ask_http2(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
+    pub(crate) async fn ask_http2(&self, asks: &[Ask; 2], bound: Duration) -> [std::io::Result<Answer>; 2] {
         let [direct, through] = &self.pair;
         let (direct, through) = tokio::join!(direct.http2().ask(&asks[0], bound), through.http2().ask(&asks[1], bound));
         [direct, through]
     }
 
     /// The newest revision of the store. Whatever was opened before begins no later.
-    pub async fn newest(&self) -> Result<u64, String> {
+    pub(crate) async fn newest(&self) -> Result<u64, String> {
         self.direct_json(&Ask::get("/api/v1/namespaces?limit=1")).await.map(|list| rv(&list))
     }
 
     /// Removes what was made, from a cluster that goes on.
-    pub async fn tear_down(&self) {
+    pub(crate) async fn tear_down(&self) {
         let mut paths = Vec::new();
         for kind in KINDS {
             for (namespace, object) in kind.objects() {
@@ -236,12 +236,12 @@ impl World {
 }
 
 impl Kind {
-    pub fn objects(&self) -> Vec<(Option<&'static str>, Value)> {
+    pub(crate) fn objects(&self) -> Vec<(Option<&'static str>, Value)> {
         (self.objects)()
     }
 }
 
 /// The revision of an object or a list; 0 if it has none.
-pub fn rv(object: &Value) -> u64 {
+pub(crate) fn rv(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).unwrap_or(0)
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::wire::{Ask, Endpoint, Framing, Response};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     None,
     /// Of every watch the third change is missing.
     DropsAnEvent,
@@ -35,7 +35,7 @@ pub enum Fault {
 }
 
 /// Serves until it is dropped.
-pub struct WrongProxy {
+pub(crate) struct WrongProxy {
     pub url: String,
     task: JoinHandle<()>,
 }
@@ -49,7 +49,7 @@ impl Drop for WrongProxy {
 // === impl WrongProxy ===
 
 impl WrongProxy {
-    pub async fn start(fault: Fault, direct: Endpoint) -> io::Result<Self> {
+    pub(crate) async fn start(fault: Fault, direct: Endpoint) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let task = lifecycle::spawn("wrong-proxy", async move {

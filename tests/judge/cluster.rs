@@ -22,7 +22,7 @@ use super::process::{self, judge, parse, stdout};
 /// The kubeconfig files for one server, one per user.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kubeconfigs {
+pub(crate) struct Kubeconfigs {
     /// User `admin` with a token, allowed everything.
     pub admin: PathBuf,
     /// User `admin-cert` with a client certificate, allowed everything.
@@ -36,7 +36,7 @@ pub struct Kubeconfigs {
 /// What there is to know about a running cluster.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Info {
+pub(crate) struct Info {
     pub server: String,
     pub etcd: String,
     pub pid: u32,
@@ -55,7 +55,7 @@ pub struct Info {
 /// A kube-apiserver that has just been started.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Server {
+pub(crate) struct Server {
     /// What commands to [`Cluster::command`] call it.
     pub index: usize,
     pub server: String,
@@ -81,7 +81,7 @@ struct Pipes {
 }
 
 /// A running cluster.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub info: Info,
     /// Taken by drop, which the judge sees as its end; locked for one command and its answer.
     pipes: Mutex<Option<Pipes>>,
@@ -91,12 +91,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster with the settings every test shares.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
     /// Starts a cluster with extra flags of `judge cluster`, like `--apiserver-flag=v=4`.
-    pub async fn start_with(flags: &[&str]) -> Self {
+    pub(crate) async fn start_with(flags: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("judge-").tempdir().expect("a temporary directory");
         let mut child = Command::new(judge().await)
             .arg("cluster")
@@ -118,17 +118,17 @@ impl Cluster {
     }
 
     /// The directory with the cluster's files, for more of them.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// The kubeconfig of the user that may do everything.
-    pub fn admin(&self) -> &Path {
+    pub(crate) fn admin(&self) -> &Path {
         &self.info.kubeconfigs.admin
     }
 
     /// Has one command done (`tests/cluster/README.md` lists them) and panics unless that succeeds.
-    pub async fn command<T: DeserializeOwned>(&self, command: &str) -> T {
+    pub(crate) async fn command<T: DeserializeOwned>(&self, command: &str) -> T {
         let mut pipes = self.pipes.lock().await;
         let pipes = pipes.as_mut().expect("the cluster runs until it is dropped");
         let sent = pipes.commands.write_all(format!("{command}\n").as_bytes()).await;
@@ -142,57 +142,61 @@ impl Cluster {
     }
 
     /// Stops kube-apiserver gracefully and starts it again on the same port.
-    pub async fn restart_apiserver(&self) -> Server {
+    pub(crate) async fn restart_apiserver(&self) -> Server {
         self.command("restart-apiserver").await
     }
 
     /// Stops kube-apiserver gracefully; its port refuses connections until it is started again.
-    pub async fn stop_apiserver(&self) {
+    pub(crate) async fn stop_apiserver(&self) {
         self.command::<Answer>("stop-apiserver").await;
     }
 
     /// Kills kube-apiserver with SIGKILL; its port refuses connections until it is started again.
-    pub async fn kill_apiserver(&self) {
+    pub(crate) async fn kill_apiserver(&self) {
         self.command::<Answer>("kill-apiserver").await;
     }
 
     /// Starts kube-apiserver after it was stopped or killed and waits until it is ready.
-    pub async fn start_apiserver(&self) -> Server {
+    pub(crate) async fn start_apiserver(&self) -> Server {
         self.command("start-apiserver").await
     }
 
     /// Starts one more kube-apiserver on the same etcd.
-    pub async fn second_apiserver(&self) -> Server {
+    pub(crate) async fn second_apiserver(&self) -> Server {
         self.command("second-apiserver").await
     }
 
     /// Compacts etcd to its current revision, which is returned.
-    pub async fn compact(&self) -> i64 {
+    pub(crate) async fn compact(&self) -> i64 {
         self.command::<Revision>("compact").await.revision
     }
 
     /// The current revision of etcd.
-    pub async fn revision(&self) -> i64 {
+    pub(crate) async fn revision(&self) -> i64 {
         self.command::<Revision>("revision").await.revision
     }
 
     /// Runs kubectl as the user of `kubeconfig`, against the server that names.
-    pub async fn kubectl<S: AsRef<OsStr>>(&self, kubeconfig: &Path, args: impl IntoIterator<Item = S>) -> Output {
+    pub(crate) async fn kubectl<S: AsRef<OsStr>>(
+        &self,
+        kubeconfig: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Output {
         self.kubectl_stdin(kubeconfig, args, "").await
     }
 
     /// Runs kubectl as admin and returns its stdout; panics unless it succeeds.
-    pub async fn kubectl_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) async fn kubectl_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         stdout("kubectl", self.kubectl(self.admin(), args).await)
     }
 
     /// Applies a manifest as admin; panics unless that succeeds.
-    pub async fn apply(&self, manifest: &str) -> String {
+    pub(crate) async fn apply(&self, manifest: &str) -> String {
         stdout("kubectl apply", self.kubectl_stdin(self.admin(), ["apply", "-f", "-"], manifest).await)
     }
 
     /// Runs `judge churn` with `args` as admin until it is done and returns its counts; panics unless it succeeds.
-    pub async fn churn(&self, args: &[&str]) -> serde_json::Value {
+    pub(crate) async fn churn(&self, args: &[&str]) -> serde_json::Value {
         let mut command = process::command("churn", self.admin()).await;
         command.args(args);
         parse(&stdout("judge churn", process::run(command, "").await))

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 /// The path of the judge: `INFORMERD_JUDGE`, or what `tests/cluster/build.sh` builds, once per process.
-pub async fn judge() -> &'static Path {
+pub(crate) async fn judge() -> &'static Path {
     static JUDGE: OnceCell<PathBuf> = OnceCell::const_new();
     JUDGE
         .get_or_init(|| async {
@@ -37,14 +37,14 @@ pub async fn judge() -> &'static Path {
 }
 
 /// A subcommand of the judge that talks to the server of `kubeconfig`.
-pub async fn command(name: &str, kubeconfig: &Path) -> Command {
+pub(crate) async fn command(name: &str, kubeconfig: &Path) -> Command {
     let mut command = Command::new(judge().await);
     command.arg(name).arg("--kubeconfig").arg(kubeconfig).kill_on_drop(true);
     command
 }
 
 /// Runs a command to its end with `input` as its stdin.
-pub async fn run(mut command: Command, input: &str) -> Output {
+pub(crate) async fn run(mut command: Command, input: &str) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the judge starts");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
@@ -57,13 +57,13 @@ pub async fn run(mut command: Command, input: &str) -> Output {
 }
 
 /// The stdout of a process that has to have succeeded.
-pub fn stdout(what: &str, output: Output) -> String {
+pub(crate) fn stdout(what: &str, output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{what}: {}\n{errors}", output.status);
     String::from_utf8(output.stdout).expect("text is UTF-8")
 }
 
 /// What a line of JSON from the judge says.
-pub fn parse<T: DeserializeOwned>(line: &str) -> T {
+pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> T {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("the judge said {line:?}: {error}"))
 }

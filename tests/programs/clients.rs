@@ -1,15 +1,15 @@
 //! Unmodified clients of several languages through informerd, against a real kube-apiserver: what they see has to be
 //! what happened at the server, event by event, and what kubectl prints has to be what it prints without informerd.
 
-pub mod client;
-pub mod daemon;
-pub mod kubectl;
-pub mod ledger;
-pub mod matrix;
-pub mod raw;
-pub mod scene;
-pub mod sharing;
-pub mod tables;
+pub(crate) mod client;
+pub(crate) mod daemon;
+pub(crate) mod kubectl;
+pub(crate) mod ledger;
+pub(crate) mod matrix;
+pub(crate) mod raw;
+pub(crate) mod scene;
+pub(crate) mod sharing;
+pub(crate) mod tables;
 
 use crate::cluster::Cluster;
 use daemon::Daemon;

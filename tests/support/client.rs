@@ -16,21 +16,21 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     base: String,
     token: Option<String>,
     inner: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
 /// An open watch of JSON events.
-pub struct Watch {
+pub(crate) struct Watch {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
@@ -39,32 +39,32 @@ pub struct Watch {
 
 impl Client {
     /// HTTP/1.1, a connection for each request that is under way.
-    pub fn new(base: &str) -> Self {
+    pub(crate) fn new(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http1().build();
         Self { base: base.to_owned(), token: None, inner: HyperClient::builder(TokioExecutor::new()).build(connector) }
     }
 
     /// HTTP/2 with prior knowledge, one connection.
-    pub fn http2(base: &str) -> Self {
+    pub(crate) fn http2(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector);
         Self { base: base.to_owned(), token: None, inner }
     }
 
     /// HTTP/2 over TLS, with a bearer token.
-    pub fn tls(base: &str, ca: &Path, token: &str) -> Self {
+    pub(crate) fn tls(base: &str, ca: &Path, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..Self::tls_anonymous(base, ca) }
     }
 
     /// HTTP/2 over TLS, by ALPN.
-    pub fn tls_anonymous(base: &str, ca: &Path) -> Self {
+    pub(crate) fn tls_anonymous(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
         Self { base: base.to_owned(), token: None, inner }
     }
 
     /// HTTP/2 over TLS, with a client certificate, and a bearer token beside it.
-    pub fn tls_certificate(base: &str, ca: &Path, certificate: &Path, key: &Path, token: Option<&str>) -> Self {
+    pub(crate) fn tls_certificate(base: &str, ca: &Path, certificate: &Path, key: &Path, token: Option<&str>) -> Self {
         let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(key).unwrap();
         let config = trust(Some(ca)).with_client_auth_cert(chain, key).unwrap();
@@ -74,18 +74,18 @@ impl Client {
     }
 
     /// The same connection for somebody else.
-    pub fn with_token(&self, token: &str) -> Self {
+    pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
     /// HTTP/1.1 over TLS.
-    pub fn tls_http1(base: &str, ca: &Path) -> Self {
+    pub(crate) fn tls_http1(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http1().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
         Self { base: base.to_owned(), token: None, inner }
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
@@ -111,22 +111,28 @@ impl Client {
         }
     }
 
-    pub async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         self.request_bytes(method, path, headers, Bytes::from(body.to_owned())).await
     }
 
-    pub async fn request_bytes(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
+    pub(crate) async fn request_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Answer {
         let (parts, body) = self.send(method, path, headers, body).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, body }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.request(Method::GET, path, &[], "").await
     }
 
     /// A GET of a server that may not be there; the error says how.
-    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
         let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
@@ -134,7 +140,7 @@ impl Client {
     }
 
     /// What the admin side counts. On a busy machine a request may be sent later than the admin side waits for one.
-    pub async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         let mut last = String::new();
         for _ in 0..5 {
             match self.try_get("/metrics").await {
@@ -146,24 +152,24 @@ impl Client {
     }
 
     /// A successful JSON answer.
-    pub async fn json(&self, path: &str) -> Value {
+    pub(crate) async fn json(&self, path: &str) -> Value {
         let answer = self.get(path).await;
         assert!(answer.status.is_success(), "{path}: {} {}", answer.status, answer.text());
         answer.json()
     }
 
-    pub async fn watch(&self, path: &str) -> Watch {
+    pub(crate) async fn watch(&self, path: &str) -> Watch {
         self.watch_as(path, &[]).await
     }
 
-    pub async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
+    pub(crate) async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
         let (parts, body) = self.send(Method::GET, path, headers, "").await.into_parts();
         Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() }
     }
 }
 
 /// For typed calls over TLS.
-pub fn typed(ca: &Path) -> HyperClient<HttpsConnector<HttpConnector>, tonic::body::Body> {
+pub(crate) fn typed(ca: &Path) -> HyperClient<HttpsConnector<HttpConnector>, tonic::body::Body> {
     let connector = connector(Some(ca)).https_only().enable_http2().build();
     HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector)
 }
@@ -185,18 +191,18 @@ fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustl
 }
 
 impl Answer {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 }
 
 impl Watch {
     /// The next event as it was sent, with its newline; `None` at a clean end. A broken stream is an error.
-    pub async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
+    pub(crate) async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
                 let line = self.pending.drain(..=end).collect();
@@ -217,7 +223,7 @@ impl Watch {
     }
 
     /// The next frame of protobuf as it was sent, with the length in front; `None` at a clean end.
-    pub async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
+    pub(crate) async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
         loop {
             if let Some(length) = self.pending.first_chunk::<4>() {
                 let end = 4 + usize::try_from(u32::from_be_bytes(*length)).unwrap();
@@ -239,19 +245,19 @@ impl Watch {
         }
     }
 
-    pub async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
         Ok(self.next_line().await?.map(|line| serde_json::from_str(&line).unwrap()))
     }
 }
 
 /// `namespace/name` of an object.
-pub fn key(object: &Value) -> String {
+pub(crate) fn key(object: &Value) -> String {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap();
     metadata["namespace"].as_str().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 /// The revision of an object or a list.
-pub fn rv(object: &Value) -> u64 {
+pub(crate) fn rv(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).parse().unwrap()
 }

@@ -12,7 +12,7 @@ use super::client::{Client, key, rv};
 
 /// What an informer has seen. The state is the fold of its events.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub state: BTreeMap<String, u64>,
     uids: BTreeMap<String, String>,
     pub last: u64,
@@ -28,32 +28,32 @@ pub struct Seen {
     pub complaints: Vec<String>,
 }
 
-pub struct Informer {
+pub(crate) struct Informer {
     pub seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
 }
 
 impl Informer {
     /// Watches a collection; `selection` is more of the query, `&labelSelector=…`.
-    pub fn start(client: Client, path: &str, selection: &str) -> Self {
+    pub(crate) fn start(client: Client, path: &str, selection: &str) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (path, selection) = (path.to_owned(), selection.to_owned());
         let task = lifecycle::spawn("test-informer", run(client, path, selection, seen.clone()));
         Self { seen, task }
     }
 
-    pub fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().clone()
     }
 
-    pub fn assert_content(&self) {
+    pub(crate) fn assert_content(&self) {
         let seen = self.seen();
         assert!(seen.complaints.is_empty(), "{:#?}", seen.complaints);
         assert!(!self.task.is_finished(), "the informer has died");
     }
 
     /// Until it has exactly this state.
-    pub async fn reaches(&self, what: &str, state: impl Fn() -> BTreeMap<String, u64>) {
+    pub(crate) async fn reaches(&self, what: &str, state: impl Fn() -> BTreeMap<String, u64>) {
         let bound = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         while self.seen.lock().state != state() {
             if tokio::time::Instant::now() > bound {

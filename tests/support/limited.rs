@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use super::client::Client;
 
 /// A process under a limit. The kernel kills it if it goes beyond.
-pub struct Limited {
+pub(crate) struct Limited {
     child: Mutex<Child>,
     pub url: String,
     pub admin: SocketAddr,
@@ -35,7 +35,7 @@ const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 impl Limited {
     /// In a cgroup with this limit in bytes, where this machine lets us make one. Otherwise the kernel limits the process's
     /// data, of which the program uses half: beyond it allocating fails, which is as deadly.
-    pub async fn start(server: &Server, limit: usize, arguments: &[&str]) -> Self {
+    pub(crate) async fn start(server: &Server, limit: usize, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let group = Group::make(limit);
         let binary = env!("CARGO_BIN_EXE_informerd");
@@ -90,7 +90,7 @@ impl Limited {
     }
 
     /// Panics if it has ended, or if the kernel has killed anything in its cgroup. Says what it uses.
-    pub async fn lives(&self, when: &str) {
+    pub(crate) async fn lives(&self, when: &str) {
         let ended = self.child.lock().try_wait().unwrap();
         assert!(ended.is_none(), "{when}: it has ended: {ended:?}\n{}", self.log.lock());
         let killed = self.group.as_ref().map(Group::killed).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Limited {
     }
 
     /// The counts of all that was said of memory, for a failing test.
-    pub async fn said_of_memory(&self) -> String {
+    pub(crate) async fn said_of_memory(&self) -> String {
         let metrics = self.metrics().await;
         let of = ["informerd_memory", "informerd_bodies", "informerd_caches", "informerd_reads_total"];
         let lines =
@@ -110,18 +110,18 @@ impl Limited {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    pub async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         Client::new(&format!("http://{}", self.admin)).metrics().await
     }
 
     /// A series without labels.
-    pub async fn metric(&self, name: &str) -> f64 {
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
         let metrics = self.metrics().await;
         let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
     }
 
-    pub async fn ready(&self) {
+    pub(crate) async fn ready(&self) {
         while Client::new(&format!("http://{}", self.admin)).get("/readyz").await.status != 200 {
             self.lives("becoming ready").await;
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -3,9 +3,9 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-pub mod client;
-pub mod informer;
-pub mod limited;
+pub(crate) mod client;
+pub(crate) mod informer;
+pub(crate) mod limited;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
 
 /// A daemon on free ports in front of a server.
-pub struct Through {
+pub(crate) struct Through {
     pub daemon: Daemon,
     /// `http://127.0.0.1:port` of its first listener.
     pub url: String,
@@ -34,7 +34,7 @@ pub struct Through {
 struct OneFile(String);
 
 /// What `$(NODE_NAME)` stands for in a configuration.
-pub const NODE_NAME: &str = "node-1";
+pub(crate) const NODE_NAME: &str = "node-1";
 
 impl Source for OneFile {
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
@@ -52,7 +52,7 @@ impl Source for OneFile {
 
 impl Through {
     /// In front of whatever `source` names; `yaml` is what its configuration file says besides the ports.
-    pub async fn start(source: ConfigSource, yaml: &str) -> Self {
+    pub(crate) async fn start(source: ConfigSource, yaml: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let listen = if yaml.contains("listen:") { "" } else { "listen: [\"http://127.0.0.1:0\"]\n" };
         let lend = if yaml.contains("lendIdentity:") { "" } else { "lendIdentity: all\n" };
@@ -71,24 +71,24 @@ impl Through {
         Self { daemon, url, context, drain, _state: state }
     }
 
-    pub async fn before(server: &sim::Server, yaml: &str) -> Self {
+    pub(crate) async fn before(server: &sim::Server, yaml: &str) -> Self {
         let upstream = server.url().parse().unwrap();
         Self::start(ConfigSource::Fixed(Box::new(kube::Config::new(upstream))), yaml).await
     }
 
-    pub async fn ready(&self) {
+    pub(crate) async fn ready(&self) {
         eventually("the daemon is ready", || self.context.readiness.is_ready()).await;
     }
 
     /// Drains with this soft deadline.
-    pub async fn stop(&self, soft: Duration) -> DrainEnd {
+    pub(crate) async fn stop(&self, soft: Duration) -> DrainEnd {
         self.drain.start(soft);
         self.drain.completed().await
     }
 }
 
 /// Waits until something is so; the bound only keeps a failing test from hanging.
-pub async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let bound = tokio::time::Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(tokio::time::Instant::now() < bound, "not in 60 s: {what}");

@@ -6,7 +6,7 @@ use super::scan::{Result, Scanner};
 
 /// The part of the metadata that has to be replaced for these annotations to be gone, and by what; `None` if it has none
 /// of them. No empty map is left.
-pub fn without(metadata: &[u8], names: &[&str]) -> Result<Option<(Range<usize>, Vec<u8>)>> {
+pub(super) fn without(metadata: &[u8], names: &[&str]) -> Result<Option<(Range<usize>, Vec<u8>)>> {
     let (mut change, mut end_of_last) = (None, None);
     Scanner::new(metadata).object(|scanner, member| {
         if !member.is("annotations") || scanner.peek()? != b'{' {

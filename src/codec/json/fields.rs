@@ -12,10 +12,10 @@ use super::scan::{Result, Scanner};
 use super::text::{Text, sprint_number};
 
 /// Indexes of the paths that lead through the value being scanned.
-pub type Active = SmallVec<[u16; 16]>;
+pub(super) type Active = SmallVec<[u16; 16]>;
 
 /// The paths of a table, and what was found at their ends so far.
-pub struct Fields<'t, 'a> {
+pub(super) struct Fields<'t, 'a> {
     table: &'t FieldTable,
     /// The path of each label, then the fallback paths of the labels that have one.
     paths: SmallVec<[&'t [Arc<str>]; 16]>,
@@ -25,7 +25,7 @@ pub struct Fields<'t, 'a> {
 // === impl Fields ===
 
 impl<'t, 'a> Fields<'t, 'a> {
-    pub fn new(table: &'t FieldTable) -> Self {
+    pub(super) fn new(table: &'t FieldTable) -> Self {
         let primary = table.labels.iter().map(|field| &*field.value.path);
         let fallback = table.labels.iter().filter_map(|field| field.value.fallback.as_deref());
         let paths: SmallVec<_> = primary.chain(fallback).collect();
@@ -34,13 +34,13 @@ impl<'t, 'a> Fields<'t, 'a> {
     }
 
     /// Every path that begins with this member of the object itself.
-    pub fn enter(&self, key: &Text<'_>) -> Active {
+    pub(super) fn enter(&self, key: &Text<'_>) -> Active {
         self.deeper((0..).take(self.paths.len()), 0, |segment| key.is(segment))
     }
 
     /// Consumes the value that the first `level` segments of the active paths lead to. A later member of the same name
     /// replaces what an earlier one gave, as in every decoder.
-    pub fn value(&mut self, scanner: &mut Scanner<'a>, level: usize, active: &Active) -> Result<()> {
+    pub(super) fn value(&mut self, scanner: &mut Scanner<'a>, level: usize, active: &Active) -> Result<()> {
         for &path in active {
             if let Some(found) = self.found.get_mut(usize::from(path)) {
                 *found = None;
@@ -83,7 +83,7 @@ impl<'t, 'a> Fields<'t, 'a> {
     }
 
     /// The values in the order of the table.
-    pub fn finish(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn finish(&self) -> impl Iterator<Item = &str> {
         let mut fallbacks = self.found.iter().skip(self.table.len());
         self.table.labels.iter().zip(&self.found).map(move |(field, found)| {
             let fallback = if field.value.fallback.is_some() { fallbacks.next() } else { None };

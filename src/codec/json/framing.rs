@@ -9,7 +9,7 @@ use super::scan::Result;
 /// Finds the end of one value without checking more of it than that needs: quotes and brackets. What it says depends on
 /// the bytes alone, never on how they were cut into chunks, and each byte is looked at once.
 #[derive(Clone, Debug, Default)]
-pub struct ValueEnd {
+pub(super) struct ValueEnd {
     /// Bytes of the value already looked at.
     seen: usize,
     depth: usize,
@@ -25,7 +25,7 @@ impl ValueEnd {
     ///
     /// # Errors
     /// When the value is longer than `limit` bytes.
-    pub fn find(&mut self, buf: &[u8], limit: usize) -> Result<Option<usize>> {
+    pub(super) fn find(&mut self, buf: &[u8], limit: usize) -> Result<Option<usize>> {
         let end = self.advance(buf);
         let len = end.unwrap_or(self.seen);
         if len > limit { Err(CodecError::TooLarge { limit }) } else { Ok(end) }
@@ -75,6 +75,6 @@ impl ValueEnd {
 }
 
 /// How many bytes of whitespace come first.
-pub fn leading_spaces(bytes: &[u8]) -> usize {
+pub(super) fn leading_spaces(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count()
 }

@@ -53,7 +53,7 @@ pub fn parse_item(bytes: &[u8], table: &FieldTable) -> Result<(Object, TypeMeta)
 }
 
 /// Reads the object the scanner stands at and leaves the scanner behind it.
-pub fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
+pub(crate) fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let start = scanner.position();
     // Spaces before and after the object are not its own.
     let mut inner = scanner.clone_here();
@@ -72,7 +72,7 @@ pub fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Objec
 }
 
 /// The same JSON without spaces between its tokens. `bytes` were scanned.
-pub fn compact(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn compact(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let (mut in_string, mut escaped) = (false, false);
     for &byte in bytes {

@@ -8,7 +8,7 @@ use super::item::scan_item;
 use super::scan::{Result, Scanner};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Items {
+pub(super) enum Items {
     Objects,
     Rows,
 }

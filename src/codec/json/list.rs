@@ -35,7 +35,7 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
 }
 
 /// The metadata of a list as Go writes the struct.
-pub fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
+pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
     out.push_str("{\"resourceVersion\":\"");
     out.push_str(&meta.rv.to_string());
     out.push('"');

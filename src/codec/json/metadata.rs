@@ -70,17 +70,17 @@ const MANAGED_FIELDS_ENTRY: &Order = &[
 const REMEMBERED: usize = 32 << 10;
 
 /// The place of a member in ObjectMeta's order; members it does not have come last.
-pub fn rank(name: &str) -> usize {
+pub(super) fn rank(name: &str) -> usize {
     OBJECT_META.iter().position(|(known, _)| *known == name).unwrap_or(OBJECT_META.len())
 }
 
 /// The metadata of a partial object.
-pub fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
     partial(form, object, rv_override, |metadata, rv| object_meta(metadata, rv).ok().map(Bytes::from))
 }
 
 /// The same for one of many watchers of an event: what is put into order is remembered in the form for the others.
-pub fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
     if object.raw().len() > REMEMBERED {
         return partial_metadata(form, object, rv_override);
     }

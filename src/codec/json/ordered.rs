@@ -10,7 +10,7 @@ use crate::meta::ResourceVersion;
 /// The last results, each at the place its input's address gives it. A watcher takes up to 64 events at once, so that
 /// many live together; an entry keeps its input alive, which makes the address its identity.
 #[derive(Clone, Debug, Default)]
-pub struct Ordered {
+pub(super) struct Ordered {
     entries: Arc<Mutex<Vec<Option<Entry>>>>,
 }
 
@@ -27,7 +27,7 @@ const PLACES: usize = 128;
 
 impl Ordered {
     /// What `order` makes of this metadata with this resourceVersion; `order` is called outside of the lock.
-    pub fn get_or_insert(
+    pub(super) fn get_or_insert(
         &self,
         metadata: &Bytes,
         rv: ResourceVersion,

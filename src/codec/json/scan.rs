@@ -5,16 +5,16 @@ use crate::codec::CodecError;
 use super::text::Text;
 
 /// Values may nest this deep; the apiserver's own decoder stops there too.
-pub const MAX_DEPTH: usize = 10_000;
+pub(super) const MAX_DEPTH: usize = 10_000;
 
-pub type Result<T> = std::result::Result<T, CodecError>;
+pub(super) type Result<T> = std::result::Result<T, CodecError>;
 
 type Scan<T> = std::result::Result<T, Fault>;
 
 /// A position in a buffer that may hold more than the value being scanned. Whether the bytes are UTF-8 is checked by
 /// whoever knows where the value ends.
 #[derive(Clone, Debug)]
-pub struct Scanner<'a> {
+pub(crate) struct Scanner<'a> {
     buf: &'a [u8],
     pos: usize,
     /// Whitespace was skipped between tokens.
@@ -50,39 +50,39 @@ struct Nesting {
 // === impl Scanner ===
 
 impl<'a> Scanner<'a> {
-    pub fn new(buf: &'a [u8]) -> Self {
+    pub(crate) fn new(buf: &'a [u8]) -> Self {
         Self { buf, pos: 0, spaced: false }
     }
 
     /// A scanner whose buffer begins where this one stands.
-    pub fn clone_here(&self) -> Self {
+    pub(crate) fn clone_here(&self) -> Self {
         Self::new(self.buf.get(self.pos..).unwrap_or(&[]))
     }
 
-    pub fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.pos
     }
 
     /// Goes back to a position that [`Self::position`] gave.
-    pub fn rewind(&mut self, position: usize) {
+    pub(crate) fn rewind(&mut self, position: usize) {
         self.pos = position;
     }
 
-    pub fn saw_spaces(&self) -> bool {
+    pub(crate) fn saw_spaces(&self) -> bool {
         self.spaced
     }
 
     /// The bytes from `start` to here.
-    pub fn since(&self, start: usize) -> &'a [u8] {
+    pub(crate) fn since(&self, start: usize) -> &'a [u8] {
         self.buf.get(start..self.pos).unwrap_or(&[])
     }
 
-    pub fn peek(&self) -> Result<u8> {
+    pub(crate) fn peek(&self) -> Result<u8> {
         self.at().map_err(|fault| self.error(fault))
     }
 
     #[inline]
-    pub fn skip_spaces(&mut self) {
+    pub(crate) fn skip_spaces(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.buf.get(self.pos) {
             self.pos += 1;
             self.spaced = true;
@@ -90,13 +90,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// Only whitespace may follow.
-    pub fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         self.skip_spaces();
         if self.pos < self.buf.len() { Err(self.error(Fault::Trailing)) } else { Ok(()) }
     }
 
     /// Calls `each` for every member of an object, positioned at its value, which it must consume.
-    pub fn object(&mut self, mut each: impl FnMut(&mut Self, Text<'a>) -> Result<()>) -> Result<()> {
+    pub(crate) fn object(&mut self, mut each: impl FnMut(&mut Self, Text<'a>) -> Result<()>) -> Result<()> {
         let mut more = self.open(b'{', b'}', Fault::Object).map_err(|fault| self.error(fault))?;
         while more {
             let key = self.key().map_err(|fault| self.error(fault))?;
@@ -107,7 +107,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Calls `each` for every element of an array, positioned at it, with its index. It must consume the element.
-    pub fn array(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
+    pub(crate) fn array(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
         let mut more = self.open(b'[', b']', Fault::Array).map_err(|fault| self.error(fault))?;
         let mut index = 0;
         while more {
@@ -119,7 +119,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, or `None` for null.
-    pub fn string_or_null(&mut self, name: &'static str) -> Result<Option<Text<'a>>> {
+    pub(crate) fn string_or_null(&mut self, name: &'static str) -> Result<Option<Text<'a>>> {
         match self.peek()? {
             b'"' => self.string().map(Some),
             b'n' => self.literal(b"null").map(|()| None),
@@ -128,23 +128,23 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, positioned at its opening quote.
-    pub fn string(&mut self) -> Result<Text<'a>> {
+    pub(crate) fn string(&mut self) -> Result<Text<'a>> {
         self.text().map_err(|fault| self.error(fault))
     }
 
     /// A number; its grammar is checked.
-    pub fn number(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn number(&mut self) -> Result<&'a [u8]> {
         let start = self.pos;
         self.skip_number().map_err(|fault| self.error(fault))?;
         Ok(self.since(start))
     }
 
-    pub fn literal(&mut self, literal: &'static [u8]) -> Result<()> {
+    pub(crate) fn literal(&mut self, literal: &'static [u8]) -> Result<()> {
         self.skip_literal(literal).map_err(|fault| self.error(fault))
     }
 
     /// Passes over one value of any type, without recursion.
-    pub fn skip_value(&mut self) -> Result<()> {
+    pub(crate) fn skip_value(&mut self) -> Result<()> {
         self.skip().map_err(|fault| self.error(fault))
     }
 

@@ -7,7 +7,7 @@ use crate::codec::CodecError;
 
 /// A string as it stands in the input, quotes left out. Its escapes have the grammar's form.
 #[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
+pub(crate) struct Text<'a> {
     pub raw: &'a [u8],
     pub escaped: bool,
     /// The position of its opening quote.
@@ -18,7 +18,7 @@ pub struct Text<'a> {
 
 impl<'a> Text<'a> {
     /// Whether the string, unescaped, is this one.
-    pub fn is(&self, other: &str) -> bool {
+    pub(crate) fn is(&self, other: &str) -> bool {
         if self.escaped {
             return self.get().is_ok_and(|text| text == other);
         }
@@ -26,7 +26,7 @@ impl<'a> Text<'a> {
     }
 
     /// The string, unescaped. A half of a surrogate pair reads as U+FFFD, as in Go.
-    pub fn get(&self) -> Result<Cow<'a, str>, CodecError> {
+    pub(crate) fn get(&self) -> Result<Cow<'a, str>, CodecError> {
         let raw = std::str::from_utf8(self.raw).map_err(|_| CodecError::NotUtf8)?;
         Ok(if self.escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
     }
@@ -74,7 +74,7 @@ fn hex4(text: &str) -> u32 {
 }
 
 /// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped too.
-pub fn push_string(out: &mut String, text: &str) {
+pub(super) fn push_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -97,7 +97,7 @@ pub fn push_string(out: &mut String, text: &str) {
 
 /// A number as Go's `fmt.Sprint` prints it after the apiserver read it: an integer that fits 64 bits in decimal,
 /// anything else as a float with the fewest digits, with an exponent below 1e-4 and from 1e+06 on.
-pub fn sprint_number(number: &str) -> Cow<'_, str> {
+pub(super) fn sprint_number(number: &str) -> Cow<'_, str> {
     if number.parse::<i64>().is_ok() {
         return Cow::Borrowed(if number == "-0" { "0" } else { number });
     }

@@ -74,7 +74,7 @@ fn push_item(out: &mut Slices, style: Style, object: &Object, rv_override: Optio
     }
 }
 
-pub fn inline_prefix(kind: EventType) -> &'static [u8] {
+pub(crate) fn inline_prefix(kind: EventType) -> &'static [u8] {
     match kind {
         EventType::Added => br#"{"type":"ADDED","object":"#,
         EventType::Modified => br#"{"type":"MODIFIED","object":"#,

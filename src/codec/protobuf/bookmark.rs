@@ -85,7 +85,7 @@ fn from_template(template: &[u8], rv: ResourceVersion, initial_events_end: bool)
 }
 
 /// The resourceVersion of a bookmark's object, and whether it is annotated as the end of the initial events.
-pub fn read_bookmark(message: &[u8]) -> Result<(ResourceVersion, bool)> {
+pub(super) fn read_bookmark(message: &[u8]) -> Result<(ResourceVersion, bool)> {
     let (mut rv, mut initial_events_end) = (None, false);
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {

@@ -7,14 +7,14 @@ use crate::codec::CodecError;
 use super::wire::{Fields, Result, field_len, once, put_bytes};
 
 /// Begins every body, and every object inside a watch event.
-pub const MAGIC: &[u8] = b"k8s\0";
+pub(super) const MAGIC: &[u8] = b"k8s\0";
 
 /// Ends every envelope: contentEncoding and contentType, which are always empty and always written.
-pub const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
+pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
 /// An object out of its envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Envelope<'a> {
+pub(super) struct Envelope<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub message: &'a [u8],
@@ -22,7 +22,7 @@ pub struct Envelope<'a> {
 
 /// `k8s\0` and the field with the type, built once for each type and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lead(Bytes);
+pub(super) struct Lead(Bytes);
 
 // === impl Envelope ===
 
@@ -31,7 +31,7 @@ impl<'a> Envelope<'a> {
     ///
     /// # Errors
     /// When the bytes are none, or hold their object in another encoding.
-    pub fn read(bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self> {
         let unknown = bytes.strip_prefix(MAGIC).ok_or(CodecError::Missing("k8s prefix"))?;
         let (mut found, mut message) = (Self::default(), None);
         let mut fields = Fields::new(unknown);
@@ -50,7 +50,7 @@ impl<'a> Envelope<'a> {
 }
 
 /// apiVersion and kind.
-pub fn type_meta(message: &[u8]) -> Result<(&str, &str)> {
+pub(super) fn type_meta(message: &[u8]) -> Result<(&str, &str)> {
     let (mut api_version, mut kind) = ("", "");
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
@@ -64,14 +64,14 @@ pub fn type_meta(message: &[u8]) -> Result<(&str, &str)> {
 }
 
 /// contentEncoding and contentType say that the object is a message: nothing else is read here.
-pub fn plain(content: &[u8]) -> Result<()> {
+pub(super) fn plain(content: &[u8]) -> Result<()> {
     if content.is_empty() { Ok(()) } else { Err(CodecError::Invalid("contentType")) }
 }
 
 // === impl Lead ===
 
 impl Lead {
-    pub fn new(api_version: &str, kind: &str) -> Self {
+    pub(super) fn new(api_version: &str, kind: &str) -> Self {
         let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 4);
         put_bytes(&mut type_meta, 1, api_version.as_bytes());
         put_bytes(&mut type_meta, 2, kind.as_bytes());
@@ -81,17 +81,17 @@ impl Lead {
         Self(out.into())
     }
 
-    pub fn bytes(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Bytes {
         self.0.clone()
     }
 
     /// Length of the envelope around a message of `len` bytes.
-    pub fn envelope_len(&self, len: u64) -> u64 {
+    pub(super) fn envelope_len(&self, len: u64) -> u64 {
         self.0.len() as u64 + field_len(len) + TAIL.len() as u64
     }
 
     /// The envelope around a message that is already written.
-    pub fn around(&self, message: &[u8]) -> Vec<u8> {
+    pub(super) fn around(&self, message: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.0.len() + message.len() + 16);
         out.extend_from_slice(&self.0);
         put_bytes(&mut out, 2, message);

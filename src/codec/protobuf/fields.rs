@@ -7,7 +7,7 @@ use crate::meta::FieldValue;
 use super::wire::{Fields, Result, Value};
 
 /// The value of a selectable field as it compares.
-pub fn field_value<'a>(message: &'a [u8], field: &FieldValue) -> Result<Cow<'a, str>> {
+pub(super) fn field_value<'a>(message: &'a [u8], field: &FieldValue) -> Result<Cow<'a, str>> {
     let mut found = scalar(message, &field.numbers, field.missing)?;
     if found.as_deref().unwrap_or("").is_empty() && !field.fallback_numbers.is_empty() {
         found = scalar(message, &field.fallback_numbers, field.missing)?.or(found);

@@ -80,7 +80,7 @@ pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
 
 /// The object's message with another resourceVersion: its beginning up to the end of the metadata, and how long the
 /// whole is. What follows the metadata stays as it is.
-pub fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>, usize) {
+pub(super) fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>, usize) {
     let (metadata, digits) = (raw.metadata_range(), raw.rv_range());
     let rv = rv.to_string();
     let len = metadata.len() - digits.len() + rv.len();
@@ -150,7 +150,7 @@ impl<'a> Metadata<'a> {
 }
 
 /// One entry of a map of strings.
-pub fn entry(message: &[u8]) -> Result<(&str, &str)> {
+pub(super) fn entry(message: &[u8]) -> Result<(&str, &str)> {
     let (mut key, mut value) = ("", "");
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {

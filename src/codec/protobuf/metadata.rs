@@ -84,7 +84,7 @@ struct Text<'a>(#[serde(borrow)] Option<Cow<'a, str>>);
 
 /// The message of a PartialObjectMetadata of an object that is kept in JSON: its metadata as the first field.
 /// `rv_override` replaces its resourceVersion.
-pub fn from_json(object: &Object, rv_override: Option<ResourceVersion>) -> Vec<u8> {
+pub(super) fn from_json(object: &Object, rv_override: Option<ResourceVersion>) -> Vec<u8> {
     let json = object.raw().metadata();
     // The apiserver stores no other metadata; what it could not have been is left out.
     let metadata: ObjectMeta<'_> = serde_json::from_slice(&json).unwrap_or_default();

@@ -4,7 +4,7 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TypeMeta {
+pub(super) struct TypeMeta {
     #[prost(string, optional, tag = "1")]
     pub api_version: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -12,7 +12,7 @@ pub struct TypeMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Unknown {
+pub(super) struct Unknown {
     #[prost(message, optional, tag = "1")]
     pub type_meta: Option<TypeMeta>,
     #[prost(bytes = "vec", optional, tag = "2")]
@@ -24,7 +24,7 @@ pub struct Unknown {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ObjectMeta {
+pub(super) struct ObjectMeta {
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -53,7 +53,7 @@ pub struct ObjectMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct OwnerReference {
+pub(super) struct OwnerReference {
     #[prost(string, optional, tag = "1")]
     pub kind: Option<String>,
     #[prost(string, optional, tag = "4")]
@@ -61,7 +61,7 @@ pub struct OwnerReference {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Time {
+pub(super) struct Time {
     #[prost(int64, optional, tag = "1")]
     pub seconds: Option<i64>,
     #[prost(int32, optional, tag = "2")]
@@ -69,7 +69,7 @@ pub struct Time {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ListMeta {
+pub(super) struct ListMeta {
     #[prost(string, optional, tag = "1")]
     pub self_link: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -81,7 +81,7 @@ pub struct ListMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodSpec {
+pub(super) struct PodSpec {
     #[prost(string, optional, tag = "8")]
     pub service_account_name: Option<String>,
     #[prost(string, optional, tag = "9")]
@@ -93,13 +93,13 @@ pub struct PodSpec {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodIp {
+pub(super) struct PodIp {
     #[prost(string, optional, tag = "1")]
     pub ip: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodStatus {
+pub(super) struct PodStatus {
     #[prost(string, optional, tag = "1")]
     pub phase: Option<String>,
     #[prost(string, optional, tag = "6")]
@@ -112,7 +112,7 @@ pub struct PodStatus {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Pod {
+pub(super) struct Pod {
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ObjectMeta>,
     #[prost(message, optional, tag = "2")]
@@ -122,7 +122,7 @@ pub struct Pod {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodList {
+pub(super) struct PodList {
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ListMeta>,
     #[prost(message, repeated, tag = "2")]
@@ -131,13 +131,13 @@ pub struct PodList {
 
 /// `PartialObjectMetadata` of `meta.k8s.io/v1`, and what is left of a Pod in that form.
 #[derive(Clone, PartialEq, Message)]
-pub struct Partial {
+pub(super) struct Partial {
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ObjectMeta>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PartialList {
+pub(super) struct PartialList {
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ListMeta>,
     #[prost(message, repeated, tag = "2")]
@@ -146,7 +146,7 @@ pub struct PartialList {
 
 /// `PartialObjectMetadataList` of `meta.k8s.io/v1beta1`.
 #[derive(Clone, PartialEq, Message)]
-pub struct PartialListV1beta1 {
+pub(super) struct PartialListV1beta1 {
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<Partial>,
     #[prost(message, optional, tag = "2")]
@@ -154,13 +154,13 @@ pub struct PartialListV1beta1 {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct RawExtension {
+pub(super) struct RawExtension {
     #[prost(bytes = "vec", optional, tag = "1")]
     pub raw: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct WatchEvent {
+pub(super) struct WatchEvent {
     #[prost(string, optional, tag = "1")]
     pub kind: Option<String>,
     #[prost(message, optional, tag = "2")]
@@ -168,7 +168,7 @@ pub struct WatchEvent {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusCause {
+pub(super) struct StatusCause {
     #[prost(string, optional, tag = "1")]
     pub reason: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -178,7 +178,7 @@ pub struct StatusCause {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusDetails {
+pub(super) struct StatusDetails {
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -194,7 +194,7 @@ pub struct StatusDetails {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub(super) struct Status {
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ListMeta>,
     #[prost(string, optional, tag = "2")]
@@ -211,11 +211,11 @@ pub struct Status {
 
 /// A string that Go writes whatever it is.
 #[expect(clippy::unnecessary_wraps, reason = "what the messages hold")]
-pub fn text(text: &str) -> Option<String> {
+pub(super) fn text(text: &str) -> Option<String> {
     Some(text.into())
 }
 
-pub fn metadata(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)]) -> ObjectMeta {
+pub(super) fn metadata(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta {
         name: text(name),
         generate_name: text(""),
@@ -232,7 +232,7 @@ pub fn metadata(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)]) -
     }
 }
 
-pub fn pod(name: &str, rv: u64) -> Pod {
+pub(super) fn pod(name: &str, rv: u64) -> Pod {
     Pod {
         metadata: Some(metadata("default", name, rv, &[("b", "2"), ("a", "1")])),
         spec: Some(PodSpec {
@@ -250,7 +250,7 @@ pub fn pod(name: &str, rv: u64) -> Pod {
     }
 }
 
-pub fn list_meta(rv: &str, token: &str, remaining: Option<i64>) -> ListMeta {
+pub(super) fn list_meta(rv: &str, token: &str, remaining: Option<i64>) -> ListMeta {
     ListMeta {
         self_link: text(""),
         resource_version: text(rv),
@@ -259,7 +259,7 @@ pub fn list_meta(rv: &str, token: &str, remaining: Option<i64>) -> ListMeta {
     }
 }
 
-pub fn envelope(api_version: &str, kind: &str, message: &impl Message) -> Vec<u8> {
+pub(super) fn envelope(api_version: &str, kind: &str, message: &impl Message) -> Vec<u8> {
     let unknown = Unknown {
         type_meta: Some(TypeMeta { api_version: text(api_version), kind: text(kind) }),
         raw: Some(message.encode_to_vec()),
@@ -269,7 +269,7 @@ pub fn envelope(api_version: &str, kind: &str, message: &impl Message) -> Vec<u8
     [b"k8s\0".to_vec(), unknown.encode_to_vec()].concat()
 }
 
-pub fn frame(kind: &str, object: Vec<u8>) -> Vec<u8> {
+pub(super) fn frame(kind: &str, object: Vec<u8>) -> Vec<u8> {
     let event = WatchEvent { kind: text(kind), object: Some(RawExtension { raw: Some(object) }) }.encode_to_vec();
     [&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()
 }

@@ -2,11 +2,11 @@
 
 use crate::codec::CodecError;
 
-pub type Result<T> = std::result::Result<T, CodecError>;
+pub(super) type Result<T> = std::result::Result<T, CodecError>;
 
 /// What stands behind a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub(super) enum Value<'a> {
     Varint(u64),
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
@@ -16,7 +16,7 @@ pub enum Value<'a> {
 
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub(super) struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
     /// Where its tag begins, from the start of the message.
@@ -27,7 +27,7 @@ pub struct Field<'a> {
 
 /// Walks the fields of one message. What a field holds is looked at by whoever wants to know it.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub(super) struct Fields<'a> {
     message: &'a [u8],
     at: usize,
 }
@@ -45,7 +45,7 @@ const FIXED32: u64 = 5;
 ///
 /// # Errors
 /// When it is longer than any 64 bits need.
-pub fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
+pub(super) fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
     let mut value = 0u64;
     for (index, &byte) in bytes.iter().take(LONGEST).enumerate() {
         // The tenth byte has room for one bit.
@@ -64,28 +64,28 @@ pub fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
 ///
 /// # Errors
 /// When the number is none.
-pub fn split_tag(tag: u64) -> Result<(u32, u64)> {
+pub(super) fn split_tag(tag: u64) -> Result<(u32, u64)> {
     let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
     Ok((number.ok_or(CodecError::Invalid("field number"))?, tag & 7))
 }
 
 /// Whether a tag's wire type is that of strings, bytes and messages.
-pub fn has_length(wire_type: u64) -> bool {
+pub(super) fn has_length(wire_type: u64) -> bool {
     wire_type == BYTES
 }
 
 /// How many bytes a varint takes.
-pub const fn varint_len(value: u64) -> usize {
+pub(super) const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
 /// Length of a field of `len` bytes with its tag, for numbers below 16.
-pub const fn field_len(len: u64) -> u64 {
+pub(super) const fn field_len(len: u64) -> u64 {
     1 + varint_len(len) as u64 + len
 }
 
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -95,18 +95,18 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// The tag and the length of a field that `len` bytes are to follow. `number` is below 16.
-pub fn put_header(out: &mut Vec<u8>, number: u8, len: u64) {
+pub(super) fn put_header(out: &mut Vec<u8>, number: u8, len: u64) {
     out.push(number << 3 | 2);
     put_varint(out, len);
 }
 
-pub fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     put_header(out, number, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// A number, which of a negative one is its two's complement.
-pub fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
+pub(super) fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
     out.push(number << 3);
     put_varint(out, value.cast_unsigned());
 }
@@ -115,14 +115,14 @@ pub fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
 ///
 /// # Errors
 /// When it is full.
-pub fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
+pub(super) fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
     if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
 }
 
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
-    pub fn new(message: &'a [u8]) -> Self {
+    pub(super) fn new(message: &'a [u8]) -> Self {
         Self { message, at: 0 }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// When the rest is no field.
-    pub fn next(&mut self) -> Result<Option<Field<'a>>> {
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>> {
         if self.at >= self.message.len() {
             return Ok(None);
         }
@@ -169,18 +169,18 @@ impl<'a> Fields<'a> {
 // === impl Value ===
 
 impl<'a> Value<'a> {
-    pub fn bytes(self, name: &'static str) -> Result<&'a [u8]> {
+    pub(super) fn bytes(self, name: &'static str) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             Self::Varint(_) | Self::Fixed => Err(CodecError::Invalid(name)),
         }
     }
 
-    pub fn text(self, name: &'static str) -> Result<&'a str> {
+    pub(super) fn text(self, name: &'static str) -> Result<&'a str> {
         std::str::from_utf8(self.bytes(name)?).map_err(|_| CodecError::NotUtf8)
     }
 
-    pub fn varint(self, name: &'static str) -> Result<u64> {
+    pub(super) fn varint(self, name: &'static str) -> Result<u64> {
         match self {
             Self::Varint(value) => Ok(value),
             Self::Bytes(_) | Self::Fixed => Err(CodecError::Invalid(name)),

@@ -92,7 +92,7 @@ pub fn event_frame(
 }
 
 /// A watch frame around a message that is already written.
-pub fn frame(kind: &str, lead: &Lead, message: &[u8]) -> Bytes {
+pub(super) fn frame(kind: &str, lead: &Lead, message: &[u8]) -> Bytes {
     let mut out = frame_head(kind, lead, message.len() as u64);
     put_bytes(&mut out, RAW, message);
     out.extend_from_slice(TAIL);

@@ -18,7 +18,7 @@ struct Parts {
 }
 
 /// Reads the row the scanner stands at, and leaves the scanner behind it. The row must hold its object.
-pub fn scan_row(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
+pub(crate) fn scan_row(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let start = scanner.position();
     let mut inner = scanner.clone_here();
     let parts = Parts::scan(&mut inner)?;
@@ -33,18 +33,18 @@ pub fn scan_row(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object
 }
 
 /// The object of a row, and what stands before and after it.
-pub fn split(row: &Bytes) -> Result<(Bytes, Bytes, Bytes)> {
+pub(crate) fn split(row: &Bytes) -> Result<(Bytes, Bytes, Bytes)> {
     let parts = Parts::scan(&mut Scanner::new(row))?;
     Ok((row.slice(..parts.object.start), row.slice(parts.object.clone()), row.slice(parts.object.end..)))
 }
 
 /// The object of a row alone.
-pub fn object_of(row: &Bytes) -> Option<Bytes> {
+pub(crate) fn object_of(row: &Bytes) -> Option<Bytes> {
     split(row).ok().map(|(_, object, _)| object)
 }
 
 /// The only row of a table, and its columns if it names them.
-pub fn only_row<'a>(table: &'a [u8]) -> Result<(Option<&'a [u8]>, &'a [u8])> {
+pub(crate) fn only_row<'a>(table: &'a [u8]) -> Result<(Option<&'a [u8]>, &'a [u8])> {
     let mut scanner = Scanner::new(table);
     let (mut columns, mut rows) = (None, SmallVec::<[&[u8]; 1]>::new());
     scanner.object(|scanner, key| {

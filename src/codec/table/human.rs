@@ -6,7 +6,7 @@ const SECOND: i64 = 1_000_000_000;
 
 /// Appends the duration in the form of the cells of tables (the `HumanDuration` of apimachinery), in JSON. `nanos` of less
 /// than minus two seconds are invalid; what is less than now by less is now.
-pub fn push_human(out: &mut String, nanos: i64) {
+pub(super) fn push_human(out: &mut String, nanos: i64) {
     let seconds = nanos / SECOND;
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let (days, years) = (hours / 24, hours / 24 / 365);
@@ -33,7 +33,7 @@ fn two(out: &mut String, large: (i64, &str), small: (i64, &str)) -> std::fmt::Re
 }
 
 /// Whether a cell says how long something is or was, or may do so: `5m`, `3 (2d1h ago)`, `<invalid>`.
-pub fn looks_relative(cell: &str) -> bool {
+pub(super) fn looks_relative(cell: &str) -> bool {
     cell == "<invalid>" || is_duration(cell) || cell.ends_with(" ago)") || cell.ends_with(" ago")
 }
 

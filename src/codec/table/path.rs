@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A path such as `.status.conditions[?(@.type=="Ready")].lastTransitionTime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
+pub(super) struct Path {
     steps: Vec<Step>,
 }
 
@@ -22,7 +22,7 @@ enum Step {
 
 impl Path {
     /// `None` for what is not understood here.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
@@ -40,7 +40,7 @@ impl Path {
     }
 
     /// The first value that the path leads to.
-    pub fn first<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+    pub(super) fn first<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         let mut found = vec![object];
         for step in &self.steps {
             found = found.into_iter().flat_map(|value| step.of(value)).collect();

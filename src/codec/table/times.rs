@@ -8,7 +8,7 @@ use super::path::Path;
 
 /// Where a cell's moment stands in the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Time {
+pub(super) enum Time {
     /// `metadata.creationTimestamp`.
     Creation,
     /// At a path of a definition.
@@ -28,7 +28,7 @@ pub enum Time {
 
 /// What an object says of such a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CellTime {
+pub(super) enum CellTime {
     /// The cell says how long ago this is.
     At(Moment),
     /// It has none: the cell says so, and not how long ago something is.
@@ -181,7 +181,7 @@ const STATIC: &[&str] = &[
 ];
 
 /// Whether no cell of this column of a built-in type tells a time relative to now.
-pub fn is_static(column: &str) -> bool {
+pub(super) fn is_static(column: &str) -> bool {
     STATIC.contains(&column)
 }
 
@@ -189,7 +189,7 @@ pub fn is_static(column: &str) -> bool {
 
 impl Time {
     /// The time that a column of a built-in type tells.
-    pub fn of(gvr: &Gvr, column: &str) -> Option<Self> {
+    pub(super) fn of(gvr: &Gvr, column: &str) -> Option<Self> {
         Some(match (&*gvr.group, &*gvr.resource, column) {
             ("" | "events.k8s.io", "events", "Last Seen") => Self::LastSeen,
             ("" | "events.k8s.io", "events", "First Seen") => Self::FirstSeen,
@@ -203,7 +203,7 @@ impl Time {
         })
     }
 
-    pub fn find(&self, object: &Value) -> CellTime {
+    pub(super) fn find(&self, object: &Value) -> CellTime {
         let is_over = |time: &Value| !time.is_null();
         if *self == Self::JobStart && object.pointer("/status/completionTime").is_some_and(is_over) {
             return CellTime::Over;
@@ -226,12 +226,12 @@ impl Time {
     }
 
     /// Whether the metadata alone tells it.
-    pub fn is_of_metadata(&self) -> bool {
+    pub(super) fn is_of_metadata(&self) -> bool {
         *self == Self::Creation
     }
 
     /// The part of a cell that says how long ago the moment is.
-    pub fn part<'a>(&self, cell: &'a str) -> Option<&'a str> {
+    pub(super) fn part<'a>(&self, cell: &'a str) -> Option<&'a str> {
         match self {
             Self::LastRestart => cell.split_once(" (")?.1.strip_suffix(" ago)"),
             _ => Some(cell),

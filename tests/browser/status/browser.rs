@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// One page.
-pub struct Browser {
+pub(super) struct Browser {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     session: Option<String>,
@@ -26,7 +26,7 @@ pub struct Browser {
 
 impl Browser {
     /// Starts it and opens the page.
-    pub async fn open(url: &str) -> Self {
+    pub(super) async fn open(url: &str) -> Self {
         let path = std::env::var("PATH").unwrap_or_default();
         let found = NAMES.iter().find(|name| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
         let program = found.expect("no Chromium on PATH (Debian: apt-get install chromium)");
@@ -62,14 +62,14 @@ impl Browser {
     }
 
     /// The value of an expression.
-    pub async fn evaluate(&mut self, expression: &str) -> Value {
+    pub(super) async fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self.ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true})).await;
         assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
 
     /// Waits until an expression is true; the bound only keeps a failing test from hanging.
-    pub async fn until(&mut self, expression: &str) {
+    pub(super) async fn until(&mut self, expression: &str) {
         let bound = Instant::now() + Duration::from_secs(60);
         // What the page has not drawn yet cannot be read.
         let guarded = format!("(() => {{ try {{ return {expression} }} catch (e) {{ return String(e) }} }})()");
@@ -87,12 +87,12 @@ impl Browser {
     }
 
     /// Errors and warnings of the page so far.
-    pub fn complaints(&self) -> Vec<String> {
+    pub(super) fn complaints(&self) -> Vec<String> {
         self.complaints.clone()
     }
 
     /// Makes the window so wide, light or dark.
-    pub async fn window(&mut self, width: u32, dark: bool) {
+    pub(super) async fn window(&mut self, width: u32, dark: bool) {
         let scheme = json!([{"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": scheme})).await;
         let window = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
@@ -100,7 +100,7 @@ impl Browser {
     }
 
     /// The whole page.
-    pub async fn screenshot(&mut self, path: &Path) {
+    pub(super) async fn screenshot(&mut self, path: &Path) {
         use base64::Engine as _;
         let whole = json!({"format": "png", "captureBeyondViewport": true});
         let answer = self.ask("Page.captureScreenshot", whole).await;

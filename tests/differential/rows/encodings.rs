@@ -2,7 +2,7 @@
 
 use super::Row;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     ("I1", "/api/v1/configmaps?{exact}", 200, &["{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\""]),
     ("I2", "/api/v1/namespaces/diff-a/configmaps/one?resourceVersion=0 | User-Agent: curl/8", 200, &["{\n  \"kind\""]),
     ("I2", "/api/v1/namespaces/diff-a/configmaps/one?resourceVersion=0&pretty=true", 200, &["{\n  \"kind\""]),

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     ("C1", "/api/v1/namespaces/diff-a/configmaps", 200, &["\"name\":\"one\""]),
     ("C3", "/api/v1/configmaps?resourceVersion=0&limit=1", 200, &["!\"continue\"", "diff-foobar"]),
     ("C3", "/api/v1/configmaps?resourceVersion=0&limit=1&resourceVersionMatch=NotOlderThan", 200, &["!\"continue\""]),

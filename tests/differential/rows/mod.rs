@@ -12,15 +12,15 @@ mod paths;
 mod watches;
 
 /// `(id, request, status, what stands in the body, or with ! what does not)`.
-pub type Row = (&'static str, &'static str, u16, &'static [&'static str]);
+pub(crate) type Row = (&'static str, &'static str, u16, &'static [&'static str]);
 
 /// All of them.
-pub fn all() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     paths::ROWS.iter().chain(lists::ROWS).chain(watches::ROWS).chain(encodings::ROWS)
 }
 
 /// Rows that no harness in front of two running servers can show, with what shows them instead.
-pub const LEFT_OUT: &[(&str, &str)] = &[
+pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     (
         "A25",
         "what comes before a deadline that is over is a race of the server's own: tests/real/edges.rs looks at the status",

@@ -4,7 +4,7 @@ use super::Row;
 
 const NOT_FOUND: &str = "the server could not find the requested resource";
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     ("A1", "/api/v1/pods?{exact}", 200, &["\"kind\":\"PodList\"", "diff-a-b"]),
     ("A1", "/api/v1/namespaces/diff-a/pods?{exact}", 200, &["\"kind\":\"PodList\"", "!\"namespace\":\"diff-a-b\""]),
     ("A1", "/apis/apps/v1/deployments?{exact}", 200, &["\"kind\":\"DeploymentList\""]),

@@ -4,7 +4,7 @@ use super::Row;
 
 const TOO_LARGE: &str = "\"message\":\"Timeout: Too large resource version: {far}, current: {now}\"";
 
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     (
         "E1",
         "/api/v1/namespaces/diff-a/configmaps?watch=1&allowWatchBookmarks=true&{second}",

@@ -31,7 +31,7 @@ struct Listed {
     namespaced: bool,
 }
 
-pub async fn run(world: &Arc<World>, report: &Arc<Report>) {
+pub(crate) async fn run(world: &Arc<World>, report: &Arc<Report>) {
     let listed = match set_up(world).await {
         Ok(listed) => listed,
         Err(error) => return report.wrong("tables: setting up", &format!("  {error}\n")),

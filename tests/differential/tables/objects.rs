@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// What has columns of its own: of dates, of text that looks like a time and is none, and of other types.
-pub fn timers() -> Value {
+pub(super) fn timers() -> Value {
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
     let mut wide = column("When", "date", ".spec.when");
     wide["priority"] = json!(1);
@@ -31,7 +31,7 @@ pub fn timers() -> Value {
 }
 
 /// Collections and what is in them.
-pub fn all() -> Vec<(&'static str, Value)> {
+pub(super) fn all() -> Vec<(&'static str, Value)> {
     let containers = json!([{"name": "c", "image": "i"}]);
     let template = json!({"spec": {"restartPolicy": "Never", "containers": containers}});
     let labeled = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});

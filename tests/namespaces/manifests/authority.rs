@@ -18,7 +18,7 @@ const CLIENTS: &str = "informerd-client";
 /// Short enough for several rotations in a test: a CA signs for 12 s, and the next is known for 4 s before.
 const LIFETIMES: &str = "caLifetime: 12s, caOverlap: 4s, certLifetime: 8s";
 
-pub async fn replicas_share_and_rotate() {
+pub(super) async fn replicas_share_and_rotate() {
     let cluster = Cluster::start().await;
     objects::apply(&cluster, "tier").await;
     objects::apply_example(&cluster, "drop-in").await;
@@ -83,7 +83,7 @@ pub async fn replicas_share_and_rotate() {
 }
 
 /// The recipe of docs/operations.md, done as it stands there; what a rollout does to pods is done by hand.
-pub async fn is_replaced_at_once() {
+pub(super) async fn is_replaced_at_once() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
     let recipe = page.split_once("<!-- rotation: done by tests/manifests -->\n```sh\n").expect("a recipe").1;
     let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();

@@ -16,7 +16,7 @@ const PINNED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "nodes"), ("", "pods"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
 
 /// An overlay that runs, and the namespace of its clients.
-pub struct World {
+pub(super) struct World {
     pub cluster: Cluster,
     overlay: &'static str,
     pub daemon: Process,
@@ -27,7 +27,7 @@ pub struct World {
     pub clients: Pod,
 }
 
-pub async fn the_tier_serves_unmodified_programs() {
+pub(super) async fn the_tier_serves_unmodified_programs() {
     let world = World::start("tier").await;
     world.is_what_its_manifest_says().await;
     world.authorizes().await;
@@ -35,7 +35,7 @@ pub async fn the_tier_serves_unmodified_programs() {
     programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }
 
-pub async fn a_node_agent_serves_its_node() {
+pub(super) async fn a_node_agent_serves_its_node() {
     let mut world = World::start("node-agent").await;
     world.is_what_its_manifest_says().await;
     assert_eq!(pods_cache().await["fieldSelector"], "spec.nodeName=node-1");
@@ -80,7 +80,7 @@ pub async fn a_node_agent_serves_its_node() {
 }
 
 /// One replica of the signer, by its manifest but for the time that a certificate lasts, and for the port.
-pub async fn signer(cluster: &Cluster, port: u16) -> (Pod, Process) {
+pub(super) async fn signer(cluster: &Cluster, port: u16) -> (Pod, Process) {
     let pod = Pod::placed(cluster, "deployment", "informerd-node-agent", "informerd-signer").await;
     let mut container = pod.container("informerd");
     container.env.insert("INFORMERD_PROBES".to_owned(), format!("127.0.0.1:{port}"));
@@ -92,7 +92,7 @@ pub async fn signer(cluster: &Cluster, port: u16) -> (Pod, Process) {
 }
 
 /// Programs that were not changed, with a token that the apiserver does not take.
-pub async fn an_audience_of_its_own_is_enough_for_informers() {
+pub(super) async fn an_audience_of_its_own_is_enough_for_informers() {
     let component = objects::combination("tier", &["audience"]);
     let world = World::with("tier", component.path(), "drop-in-audience").await;
     world.authorizes_reads().await;
@@ -126,7 +126,7 @@ async fn pods_cache() -> serde_json::Value {
 // === impl World ===
 
 impl World {
-    pub async fn start(overlay: &'static str) -> Self {
+    pub(super) async fn start(overlay: &'static str) -> Self {
         let example = if overlay == "tier" { "drop-in" } else { "drop-in-node" };
         Self::with(overlay, &objects::manifests().join("overlays").join(overlay), example).await
     }
@@ -208,11 +208,11 @@ impl World {
     }
 
     /// Where clients find it, but for the port.
-    pub fn served(&self) -> &'static str {
+    pub(super) fn served(&self) -> &'static str {
         if self.overlay == "tier" { "https://localhost:8443" } else { "https://10.0.0.7:8443" }
     }
 
-    pub fn token(&self) -> String {
+    pub(super) fn token(&self) -> String {
         std::fs::read_to_string(self.clients.volume("account").join("token")).unwrap()
     }
 }

@@ -6,10 +6,10 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 /// Names a binary that has been built already (`tests/run` does).
-pub const VARIABLE: &str = "INFORMERD_IMAGE";
+pub(super) const VARIABLE: &str = "INFORMERD_IMAGE";
 
 /// The image's one program. Built as the Dockerfile says, from nothing but what it copies, without optimisation.
-pub async fn binary() -> PathBuf {
+pub(super) async fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os(VARIABLE) {
         let path = PathBuf::from(path);
         assert!(path.is_file(), "{VARIABLE} names {}, which is no file", path.display());
@@ -26,7 +26,7 @@ pub async fn binary() -> PathBuf {
 
 /// The same sources give the same bytes wherever they are built: nothing in the file tells where, when or by whom.
 /// `build/compare.sh` shows it in full, in half an hour.
-pub async fn names_no_path_of_its_build() {
+pub(super) async fn names_no_path_of_its_build() {
     let image = std::fs::read(binary().await).expect("readable");
     let names = |text: &str| memchr::memmem::find(&image, text.as_bytes()).is_some();
     assert!(names("/cargo/registry/src/"), "paths of sources are there, without what is before them");
@@ -41,7 +41,7 @@ pub async fn names_no_path_of_its_build() {
 }
 
 /// The Dockerfile by hadolint, the scripts by bash itself.
-pub async fn recipe_is_clean() {
+pub(super) async fn recipe_is_clean() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hadolint = super::programs::prepared("hadolint").await;
     let output =

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const INSIDE: &str = "ISOLATED_TEST";
 /// An address of the node, besides loopback.
-pub const HOST_IP: &str = "10.0.0.7";
+pub(super) const HOST_IP: &str = "10.0.0.7";
 /// Brings loopback up (there need be no `ip`), and gives it the address of the node: SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP,
 /// SIOCSIFADDR.
 const LOOPBACK: &str = "import fcntl, socket, struct
@@ -18,7 +18,7 @@ const SETUP: &str = r#"python3 -c "$LOOPBACK" && mount -t tmpfs tmpfs /run && ex
 
 /// Runs `body` inside, for the test of this name; `before` outside, where there still is a network, with the variables
 /// it is to hand over.
-pub fn isolated<B, F>(test: &str, before: B, body: F)
+pub(super) fn isolated<B, F>(test: &str, before: B, body: F)
 where
     B: Future<Output = Vec<(&'static str, String)>>,
     F: Future<Output = ()>,
@@ -47,7 +47,7 @@ where
 }
 
 /// Whether user ids may be chosen freely inside.
-pub fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     std::env::var(INSIDE).is_ok_and(|value| value == "root")
 }
 

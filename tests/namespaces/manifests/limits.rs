@@ -26,7 +26,7 @@ struct Measured {
     lists: f64,
 }
 
-pub fn follow_from_measurements() {
+pub(super) fn follow_from_measurements() {
     let measured = measured(&read("docs/performance.md"));
     let page = read("docs/operations.md");
     let table = page.split_once("<!-- sizing: held").and_then(|(_, rest)| rest.split_once("<!-- end of sizing -->"));

@@ -22,7 +22,7 @@ const PODS: &str = "/api/v1/namespaces/informerd-example/pods";
 /// Of the informers of the Go program.
 const INFORMERS: usize = 3;
 
-pub async fn serves_through_a_restart_and_ends_last() {
+pub(super) async fn serves_through_a_restart_and_ends_last() {
     let cluster = Cluster::start().await;
     objects::apply_example(&cluster, "drop-in-sidecar").await;
     let pod = Pod::of(&cluster, "deployment", NAMESPACE, "app").await;
@@ -91,7 +91,7 @@ async fn may_write_with_its_own_token(pod: &Pod) {
 
 /// Its pods become more than fit into what the manifest lets it use: they are forwarded, and the process lives, also when it
 /// starts anew before all of them.
-pub async fn lives_with_its_memory() {
+pub(super) async fn lives_with_its_memory() {
     let cluster = Cluster::start().await;
     objects::apply(&cluster, "sidecar").await;
     let pod = Pod::of(&cluster, "deployment", NAMESPACE, "app").await;

@@ -20,7 +20,7 @@ const OTHER_IP: &str = "10.0.0.8";
 /// Of the requests that come at once.
 const CROWD: usize = 10;
 
-pub async fn each_has_a_certificate_for_its_node_alone() {
+pub(super) async fn each_has_a_certificate_for_its_node_alone() {
     let mut world = World::start("node-agent").await;
     let second = signer(&world.cluster, 8005).await;
     world.signers.push(second);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-pub const NAMESPACES: &[(&str, &str)] =
+pub(super) const NAMESPACES: &[(&str, &str)] =
     &[("sidecar", "informerd-example"), ("node-agent", "informerd-node-agent"), ("tier", "informerd-tier")];
 /// Definitions of other projects' objects, as loose as can be.
 const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
@@ -24,27 +24,27 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("sidecar", &["pod-monitor", "prometheus-rule", "dashboard"]),
 ];
 
-pub fn manifests() -> PathBuf {
+pub(super) fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
 /// Applies an overlay as README says; panics unless everything is accepted without a warning.
-pub async fn apply(cluster: &Cluster, name: &str) -> String {
+pub(super) async fn apply(cluster: &Cluster, name: &str) -> String {
     apply_directory(cluster, &manifests().join("overlays").join(name)).await
 }
 
-pub async fn apply_example(cluster: &Cluster, name: &str) -> String {
+pub(super) async fn apply_example(cluster: &Cluster, name: &str) -> String {
     apply_directory(cluster, &manifests().join("examples").join(name)).await
 }
 
-pub async fn apply_directory(cluster: &Cluster, directory: &Path) -> String {
+pub(super) async fn apply_directory(cluster: &Cluster, directory: &Path) -> String {
     let directory = directory.display().to_string();
     let output = cluster.kubectl(cluster.admin(), ["apply", "--server-side", "--kustomize", &directory]).await;
     accepted(&directory, &output)
 }
 
 /// A line of documentation, by a shell in which `kubectl` is the cluster's.
-pub async fn shell(cluster: &Cluster, line: &str) -> String {
+pub(super) async fn shell(cluster: &Cluster, line: &str) -> String {
     let script = format!("kubectl() {{ \"$JUDGE\" kubectl --kubeconfig \"$ADMIN\" \"$@\"; }}\n{line}");
     let output = tokio::process::Command::new("sh")
         .args(["-c", &script])
@@ -63,20 +63,20 @@ fn accepted(what: &str, output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub async fn get(cluster: &Cluster, what: &[&str]) -> Value {
+pub(super) async fn get(cluster: &Cluster, what: &[&str]) -> Value {
     let text = cluster.kubectl_ok([&["get", "--output=json"], what].concat()).await;
     serde_json::from_str(&text).expect("JSON")
 }
 
 /// As a kubelet registers it.
-pub async fn create_node(cluster: &Cluster, name: &str, address: &str) {
+pub(super) async fn create_node(cluster: &Cluster, name: &str, address: &str) {
     cluster.apply(&format!(r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "{name}"}}}}"#)).await;
     let patch = format!(r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "{address}"}}]}}}}"#);
     cluster.kubectl_ok(["patch", "node", name, "--subresource=status", "--type=merge", "--patch", &patch]).await;
 }
 
 /// What a workload's identity is allowed is what its configuration pins, and nothing else.
-pub fn reads_exactly(rules: &Value, pinned: &[(&str, &str)]) {
+pub(super) fn reads_exactly(rules: &Value, pinned: &[(&str, &str)]) {
     let mut allowed = Vec::new();
     for rule in rules.as_array().expect("rules") {
         assert_eq!(rule["verbs"], serde_json::json!(["get", "list", "watch"]), "{rule}");
@@ -92,7 +92,7 @@ pub fn reads_exactly(rules: &Value, pinned: &[(&str, &str)]) {
     assert_eq!(allowed, pinned);
 }
 
-pub async fn are_accepted() {
+pub(super) async fn are_accepted() {
     let cluster = Cluster::start().await;
     for (name, namespace) in NAMESPACES {
         let first = apply(&cluster, name).await;
@@ -109,7 +109,7 @@ pub async fn are_accepted() {
 }
 
 /// A kustomization of an operator's own: an overlay with components, and an image from elsewhere.
-pub fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
+pub(super) fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     // kustomize wants relative paths below one root.
     let copied = std::process::Command::new("cp").arg("-r").arg(manifests()).arg(directory.path()).status();
@@ -125,7 +125,7 @@ pub fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
 }
 
 /// Each choice is accepted as a whole; the objects of others need others' definitions and are in components alone.
-pub async fn choices_are_accepted() {
+pub(super) async fn choices_are_accepted() {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
     cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;

@@ -13,10 +13,10 @@ use super::isolated;
 use crate::cluster::Cluster;
 
 /// Where in-cluster programs look for their credentials.
-pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// One pod: its volumes are made once and shared by its containers.
-pub struct Pod {
+pub(super) struct Pod {
     namespace: String,
     name: String,
     spec: Value,
@@ -30,7 +30,7 @@ pub struct Pod {
 
 /// One container, ready to be started.
 #[derive(Clone)]
-pub struct Container {
+pub(super) struct Container {
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     /// Path inside, directory outside, read-only.
@@ -50,18 +50,18 @@ pub struct Container {
 
 impl Pod {
     /// Of the workload's template as the apiserver has it, defaults filled in.
-    pub async fn of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Self {
+    pub(super) async fn of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Self {
         Self::try_of(cluster, kind, namespace, name).await.unwrap_or_else(|missing| panic!("{missing} is not there"))
     }
 
     /// The same, of a pod that the apiserver knows and that was placed on a node, so that tokens are bound to it.
-    pub async fn placed(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Self {
+    pub(super) async fn placed(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Self {
         Self::place(cluster, kind, namespace, name, crate::support::NODE_NAME).await;
         Self::of(cluster, kind, namespace, name).await
     }
 
     /// What the controllers and the scheduler do for the first pod of a workload.
-    pub async fn place(cluster: &Cluster, kind: &str, namespace: &str, name: &str, node: &str) {
+    pub(super) async fn place(cluster: &Cluster, kind: &str, namespace: &str, name: &str, node: &str) {
         let path = "--output=jsonpath={.spec.template.spec.serviceAccountName}";
         let account = cluster.kubectl_ok(["get", kind, name, "--namespace", namespace, path]).await;
         let account = if account.is_empty() { "default" } else { &account };
@@ -69,7 +69,7 @@ impl Pod {
     }
 
     /// Or what the kubelet would wait for before it starts any container.
-    pub async fn try_of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
+    pub(super) async fn try_of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
         let text = cluster.kubectl_ok(["get", kind, name, "--namespace", namespace, "--output=json"]).await;
         let workload: Value = serde_json::from_str(&text).expect("JSON");
         let spec = workload["spec"]["template"]["spec"].clone();
@@ -198,7 +198,7 @@ impl Pod {
     }
 
     /// The files of a volume, the ServiceAccount's by its mount path.
-    pub fn volume(&self, name: &str) -> &Path {
+    pub(super) fn volume(&self, name: &str) -> &Path {
         &self.volumes[name]
     }
 
@@ -207,12 +207,12 @@ impl Pod {
     }
 
     /// Its containers in the order in which they are started.
-    pub fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         self.specs().map(|container| container["name"].as_str().expect("a name").to_owned()).collect()
     }
 
     /// The container of this name, also among the init containers, where sidecars are.
-    pub fn container(&self, name: &str) -> Container {
+    pub(super) fn container(&self, name: &str) -> Container {
         let spec = self.specs().find(|container| container["name"] == name);
         let spec = spec.unwrap_or_else(|| panic!("no container {name} in {}", self.spec));
         assert!(spec.get("command").is_none(), "{name}: the image's own program is run");
@@ -273,7 +273,7 @@ fn expand_all(texts: &Value, env: &BTreeMap<String, String>) -> Vec<String> {
 }
 
 /// A quantity of memory.
-pub fn bytes(text: &str) -> u64 {
+pub(super) fn bytes(text: &str) -> u64 {
     let (number, unit) = text.split_at(text.len() - 2);
     let factor = match unit {
         "Ki" => 1 << 10,
@@ -293,13 +293,13 @@ fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
 
 impl Container {
     /// The same with nothing beside it, as somebody whom no file knows.
-    pub fn bare(self, user: u32) -> Self {
+    pub(super) fn bare(self, user: u32) -> Self {
         Self { user, memory: None, bare: true, log: self.log.with_file_name("bare.log"), ..self }
     }
 
     /// Starts it with an image that holds this one file: in a root directory with nothing else but the volumes, all of it
     /// read-only save what the manifest says is not, as the user it names.
-    pub async fn start_in(&self, image: &Path) -> Process {
+    pub(super) async fn start_in(&self, image: &Path) -> Process {
         let root = self.log.with_extension("root");
         // A restart is with the same files.
         if !root.exists() {
@@ -362,7 +362,7 @@ impl Container {
     }
 
     /// Starts a program of this machine in its place, with its files where it expects them. For one container at a time.
-    pub async fn start_program(&self, program: &[String]) -> Process {
+    pub(super) async fn start_program(&self, program: &[String]) -> Process {
         for (path, outside, read_only) in &self.mounts {
             std::fs::create_dir_all(path).expect("made: manifests mount below /run or /var/run");
             // The volume of whoever was here before.
@@ -391,7 +391,7 @@ impl Container {
 }
 
 /// A started container.
-pub struct Process {
+pub(super) struct Process {
     pub child: Child,
     /// Where the kernel holds it to its memory, if this machine lets a test do so.
     group: Option<PathBuf>,
@@ -401,19 +401,19 @@ pub struct Process {
 // === impl Process ===
 
 impl Process {
-    pub fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// As the kubelet asks it to end, and as the kernel ends it: `TERM` or `KILL`.
-    pub async fn signal(&mut self, name: &str) -> std::process::ExitStatus {
+    pub(super) async fn signal(&mut self, name: &str) -> std::process::ExitStatus {
         let id = self.child.id().expect("it runs").to_string();
         run(Command::new("kill").args(["-s", name, &id])).await;
         self.child.wait().await.expect("it ends")
     }
 
     /// How often the kernel has ended it for its memory; none where it is not asked to.
-    pub fn killed_for_memory(&self) -> u64 {
+    pub(super) fn killed_for_memory(&self) -> u64 {
         let read = |file: &str| std::fs::read_to_string(self.group.as_ref()?.join(file)).ok();
         let text = read("memory.events").or_else(|| read("memory.oom_control")).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

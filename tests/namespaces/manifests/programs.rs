@@ -16,10 +16,10 @@ use crate::cluster::Cluster;
 use crate::support::client::Client;
 
 /// The languages in which they are written.
-pub const LANGUAGES: &[&str] = &["go", "python", "node"];
+pub(super) const LANGUAGES: &[&str] = &["go", "python", "node"];
 
 /// Informers of one program that runs.
-pub struct Program {
+pub(super) struct Program {
     language: String,
     process: Process,
     lines: Lines<BufReader<ChildStdout>>,
@@ -28,12 +28,19 @@ pub struct Program {
 }
 
 /// The tier's address in the cluster: loopback, with a name in `/etc/hosts`. And the port of a node that its agent has.
-pub struct Service {
+pub(super) struct Service {
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// Each of them, unmodified, sees a pod come; all of it is answered by the cache behind `probes` if `cached`.
-pub async fn see_pods_come(cluster: &Cluster, pod: &Pod, container: &str, namespace: &str, probes: &str, cached: bool) {
+pub(super) async fn see_pods_come(
+    cluster: &Cluster,
+    pod: &Pod,
+    container: &str,
+    namespace: &str,
+    probes: &str,
+    cached: bool,
+) {
     for language in LANGUAGES {
         let before = served(probes).await;
         let mut program = Program::start(pod.container(container), language, namespace).await;
@@ -46,14 +53,14 @@ pub async fn see_pods_come(cluster: &Cluster, pod: &Pod, container: &str, namesp
 }
 
 /// Answers of a daemon that the apiserver had no part in.
-pub async fn served(probes: &str) -> u64 {
+pub(super) async fn served(probes: &str) -> u64 {
     let metrics = Client::new(probes).get("/metrics").await.text();
     let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter")
 }
 
 /// The command line of a client in another language; they are made before, where there is a network.
-pub async fn prepared(client: &str) -> Vec<String> {
+pub(super) async fn prepared(client: &str) -> Vec<String> {
     let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
     let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
     assert!(output.status.success(), "there is no {client}: tests/clients/prepare failed");
@@ -64,7 +71,7 @@ pub async fn prepared(client: &str) -> Vec<String> {
 
 impl Program {
     /// With the environment and the files of a container, and arguments of its own.
-    pub async fn start(mut container: Container, language: &str, namespace: &str) -> Self {
+    pub(super) async fn start(mut container: Container, language: &str, namespace: &str) -> Self {
         let mut program = prepared(language).await;
         program.extend(["--resource", "v1/pods", "--namespace", namespace].map(str::to_owned));
         container.args.clear();
@@ -74,14 +81,14 @@ impl Program {
     }
 
     /// Until so many of its informers have synced.
-    pub async fn synced(&mut self, informers: usize) {
+    pub(super) async fn synced(&mut self, informers: usize) {
         for _ in 0..informers {
             while self.next().await["t"] != "SYNCED" {}
         }
     }
 
     /// Until so many of its informers have told of an object.
-    pub async fn sees(&mut self, key: &str, informers: usize) {
+    pub(super) async fn sees(&mut self, key: &str, informers: usize) {
         while self.seen.keys().filter(|(_, seen)| seen == key).count() < informers {
             self.next().await;
         }
@@ -112,7 +119,7 @@ impl Program {
     }
 
     /// Ends it in order and returns what each of its informers holds.
-    pub async fn end(mut self, informers: usize) -> Vec<Value> {
+    pub(super) async fn end(mut self, informers: usize) -> Vec<Value> {
         self.process.child.stdin.as_mut().expect("a pipe").write_all(b"\n").await.expect("it reads");
         let mut states = Vec::new();
         while states.len() < informers {
@@ -132,7 +139,7 @@ impl Program {
 impl Service {
     /// What kube-proxy and the cluster's DNS make of the Service `informerd`, and the container runtime of a `hostPort`; one
     /// deployment runs at a time.
-    pub async fn start(dir: &Path) -> Self {
+    pub(super) async fn start(dir: &Path) -> Self {
         let hosts = dir.join("hosts");
         let names = "127.0.0.1 localhost informerd.informerd-tier.svc\n";
         std::fs::write(&hosts, names).expect("written");

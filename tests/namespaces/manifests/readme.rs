@@ -29,7 +29,7 @@ struct Reader {
     forwarded: Vec<u16>,
 }
 
-pub async fn is_walked() {
+pub(super) async fn is_walked() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let built = commands(&page, "## In a cluster");
     assert_eq!(built.len(), 1, "{built:?}");

@@ -17,7 +17,7 @@ const SERVED: &str = "http://127.0.0.1:8001";
 const PROBES: &str = "http://127.0.0.1:8003";
 const ADMIN: &str = "http://127.0.0.1:8002";
 
-pub async fn gates_serves_and_ends() {
+pub(super) async fn gates_serves_and_ends() {
     let cluster = Cluster::start().await;
     objects::apply(&cluster, "sidecar").await;
     let pod = Pod::of(&cluster, "deployment", NAMESPACE, "app").await;
@@ -67,7 +67,7 @@ pub async fn gates_serves_and_ends() {
 }
 
 /// Waits for a probe's answer; the bound only keeps a failing test from hanging.
-pub async fn until(daemon: &mut Process, probes: &Client, path: &str, status: u16) {
+pub(super) async fn until(daemon: &mut Process, probes: &Client, path: &str, status: u16) {
     let bound = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let answer = probes.try_get(path).await;
@@ -82,7 +82,7 @@ pub async fn until(daemon: &mut Process, probes: &Client, path: &str, status: u1
 }
 
 /// One file is all it runs from, and it is the user that the manifest names.
-pub fn stands_alone(daemon: &Process) {
+pub(super) fn stands_alone(daemon: &Process) {
     runs_as(daemon, 65532);
 }
 
@@ -125,12 +125,12 @@ async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
     assert_eq!(probes.get("/debug/caches").await.status, 404);
 }
 
-pub async fn create_pod(cluster: &Cluster, namespace: &str, name: &str) {
+pub(super) async fn create_pod(cluster: &Cluster, namespace: &str, name: &str) {
     create_pod_as(cluster, namespace, name, "default", "").await;
 }
 
 /// Of an account, and placed already, as by the scheduler.
-pub async fn create_pod_as(cluster: &Cluster, namespace: &str, name: &str, account: &str, node: &str) {
+pub(super) async fn create_pod_as(cluster: &Cluster, namespace: &str, name: &str, account: &str, node: &str) {
     let security = r#"{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}"#;
     cluster
         .apply(&format!(

@@ -12,7 +12,7 @@ use prost::Message as _;
 use tokio::net::TcpStream;
 
 /// A connection whose windows let through as much as those of most clients, and on which nothing is read.
-pub struct Connection {
+pub(super) struct Connection {
     sender: SendRequest<Bytes>,
     calls: Vec<Call>,
     driver: tokio::task::JoinHandle<()>,
@@ -26,7 +26,7 @@ struct Call {
 
 /// What became of the calls of a connection.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub(super) struct Heard {
     /// Answers that have begun.
     pub begun: Vec<RecvStream>,
     /// Codes of those that were refused.
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 // === impl Connection ===
 
 impl Connection {
-    pub async fn open(url: &str) -> Self {
+    pub(super) async fn open(url: &str) -> Self {
         let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW).max_concurrent_reset_streams(0);
@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// Begins a call with this much of its request, or all of it.
-    pub async fn call(&mut self, method: &str, sent: Bytes, is_all: bool) {
+    pub(super) async fn call(&mut self, method: &str, sent: Bytes, is_all: bool) {
         let uri = format!("http://localhost/informerd.v1.{method}");
         let request = Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         self.sender = self.sender.clone().ready().await.unwrap();
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// Waits for the beginnings of the answers, and takes nothing else.
-    pub async fn hear(&mut self) -> Heard {
+    pub(super) async fn hear(&mut self) -> Heard {
         let mut heard = Heard::default();
         let wait = |call: Call| async move {
             let answer = tokio::time::timeout(PATIENCE, call.answer).await.ok();
@@ -91,29 +91,29 @@ impl Drop for Connection {
 }
 
 /// A message behind its length.
-pub fn framed(message: &impl prost::Message) -> Bytes {
+pub(super) fn framed(message: &impl prost::Message) -> Bytes {
     of_bytes(&message.encode_to_vec())
 }
 
-pub fn of_bytes(message: &[u8]) -> Bytes {
+pub(super) fn of_bytes(message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0][..], &length, message].concat().into()
 }
 
-pub fn config_maps(namespace: &str) -> v1::Selection {
+pub(super) fn config_maps(namespace: &str) -> v1::Selection {
     let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
     let filter = v1::Filter { namespace: namespace.to_owned(), ..Default::default() };
     v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() }
 }
 
 /// The watch of a client that says to hold so many objects.
-pub fn watch_with_known(objects: usize) -> Bytes {
+pub(super) fn watch_with_known(objects: usize) -> Bytes {
     let known = (0..objects).map(|n| (format!("{n:08}-0000-4000-8000-000000000000"), format!("{n}"))).collect();
     framed(&v1::WatchRequest { selection: Some(config_maps("n0")), known, ..Default::default() })
 }
 
 /// A list by so many filters that say nothing: two bytes each.
-pub fn list_of_filters(filters: usize) -> Bytes {
+pub(super) fn list_of_filters(filters: usize) -> Bytes {
     let selection = [[0x12, 0].repeat(filters), config_maps("n0").encode_to_vec()].concat();
     let mut message = vec![0x0a];
     prost::encoding::encode_varint(selection.len() as u64, &mut message);
@@ -121,21 +121,21 @@ pub fn list_of_filters(filters: usize) -> Bytes {
     of_bytes(&message)
 }
 
-pub fn get(namespace: &str, name: &str) -> Bytes {
+pub(super) fn get(namespace: &str, name: &str) -> Bytes {
     let resource = config_maps("").resource;
     framed(&v1::GetRequest { resource, namespace: namespace.into(), name: name.into(), ..Default::default() })
 }
 
 /// The worker of a group of its own that takes as many keys as it may.
-pub fn worker(group: usize, namespace: &str) -> Bytes {
+pub(super) fn worker(group: usize, namespace: &str) -> Bytes {
     let join = v1::JoinGroup { group: format!("g{group}"), selections: vec![config_maps(namespace)], capacity: 10_000 };
     framed(&v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) })
 }
 
-pub fn list(namespace: &str) -> Bytes {
+pub(super) fn list(namespace: &str) -> Bytes {
     framed(&v1::ListRequest { selection: Some(config_maps(namespace)), ..Default::default() })
 }
 
-pub fn watch(namespace: &str) -> Bytes {
+pub(super) fn watch(namespace: &str) -> Bytes {
     framed(&v1::WatchRequest { selection: Some(config_maps(namespace)), ..Default::default() })
 }

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 
 use crate::support::client::{Answer, Client};
 
-pub const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 
 /// A ConfigMap with this much text, which compresses to about half; no two are alike.
-pub fn large(namespace: &str, name: &str, bytes: usize) -> Value {
+pub(super) fn large(namespace: &str, name: &str, bytes: usize) -> Value {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
         // https://www.pcg-random.org
@@ -37,7 +37,7 @@ pub fn large(namespace: &str, name: &str, bytes: usize) -> Value {
 }
 
 /// So many namespaces with so many objects of 20 kB each.
-pub fn filled(namespaces: usize, objects: usize) -> Builder {
+pub(super) fn filled(namespaces: usize, objects: usize) -> Builder {
     let mut builder = Server::builder();
     for namespace in 0..namespaces {
         for object in 0..objects {
@@ -47,7 +47,7 @@ pub fn filled(namespaces: usize, objects: usize) -> Builder {
     builder
 }
 
-pub fn list_of(namespace: usize) -> String {
+pub(super) fn list_of(namespace: usize) -> String {
     format!("/api/v1/namespaces/n{namespace}/configmaps")
 }
 
@@ -63,7 +63,7 @@ fn is_refused(answer: &Answer) -> bool {
 }
 
 /// Asks until it is not refused, as every client of an apiserver does; how often it was, and the body.
-pub async fn insist(client: &Client, path: &str) -> (usize, Bytes) {
+pub(super) async fn insist(client: &Client, path: &str) -> (usize, Bytes) {
     for refused in 0..90 {
         let answer = client.get(path).await;
         if !is_refused(&answer) {
@@ -77,7 +77,7 @@ pub async fn insist(client: &Client, path: &str) -> (usize, Bytes) {
 
 /// Each of so many lists asked for by so many clients at once: every answer is what the apiserver says. Returns how often
 /// one was refused.
-pub async fn lists_at_once(server: &Server, url: &str, lists: usize, clients: usize) -> usize {
+pub(super) async fn lists_at_once(server: &Server, url: &str, lists: usize, clients: usize) -> usize {
     let mut asked = Vec::new();
     for list in 0..lists {
         let wanted = Arc::new(Client::new(&server.url()).get(&list_of(list)).await.body);
@@ -101,7 +101,7 @@ pub async fn lists_at_once(server: &Server, url: &str, lists: usize, clients: us
 }
 
 /// Clients that ask and then take nothing of the answers but their first bytes, by which they are known to have come.
-pub async fn stalled(url: &str, asked: Vec<(String, &str)>) -> Vec<TcpStream> {
+pub(super) async fn stalled(url: &str, asked: Vec<(String, &str)>) -> Vec<TcpStream> {
     let clients = asked.into_iter().map(|(path, headers)| async move {
         let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
@@ -116,7 +116,7 @@ pub async fn stalled(url: &str, asked: Vec<(String, &str)>) -> Vec<TcpStream> {
 }
 
 /// Takes all that comes, and asks again when it ends; for ever.
-pub async fn follow(url: String, path: String) {
+pub(super) async fn follow(url: String, path: String) {
     let mut buffer = vec![0; 1 << 16];
     loop {
         let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
@@ -131,7 +131,7 @@ pub async fn follow(url: String, path: String) {
 
 /// gRPC calls for so many lists of a namespace, of which nothing is taken but what the windows let through; those that were refused
 /// are told so in the words of gRPC.
-pub async fn stalled_calls(url: &str, lists: usize, calls: usize) -> Vec<tonic::Streaming<v1::ListResponse>> {
+pub(super) async fn stalled_calls(url: &str, lists: usize, calls: usize) -> Vec<tonic::Streaming<v1::ListResponse>> {
     let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
     let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(1 << 20);
     let mut open = Vec::new();

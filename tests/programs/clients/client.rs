@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ledger::{Line, State};
 
 /// A running client with one or several informers.
-pub struct Client {
+pub(crate) struct Client {
     pub name: String,
     informers: usize,
     child: Child,
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 /// The command line of a client in another language, made runnable first; see `prepare`.
-pub async fn prepared(client: &str) -> Vec<String> {
+pub(crate) async fn prepared(client: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
     let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
     assert!(output.status.success(), "there is no {client} client: tests/clients/prepare failed");
@@ -44,7 +44,7 @@ pub async fn prepared(client: &str) -> Vec<String> {
 // === impl Client ===
 
 impl Client {
-    pub fn start(name: String, informers: usize, mut command: Command) -> Self {
+    pub(crate) fn start(name: String, informers: usize, mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let stdin = child.stdin.take().expect("stdin is a pipe");
@@ -103,19 +103,19 @@ impl Client {
     }
 
     /// Waits until all its informers have synced.
-    pub async fn synced(&self, deadline: Instant) -> Result<(), String> {
+    pub(crate) async fn synced(&self, deadline: Instant) -> Result<(), String> {
         let all = |lines: &[Line]| lines.iter().filter(|line| line.t == "SYNCED").count() >= self.informers;
         self.wait(deadline, "it synced", all).await
     }
 
     /// Waits until the events of all its informers lead to `state`.
-    pub async fn holds(&self, state: &State, deadline: Instant) -> Result<(), String> {
+    pub(crate) async fn holds(&self, state: &State, deadline: Instant) -> Result<(), String> {
         let all = |lines: &[Line]| (0..self.informers).all(|informer| held(lines, informer) == *state);
         self.wait(deadline, "it saw everything", all).await
     }
 
     /// Stops it and returns what each of its informers printed.
-    pub async fn stop(mut self) -> Result<Vec<Vec<Line>>, String> {
+    pub(crate) async fn stop(mut self) -> Result<Vec<Vec<Line>>, String> {
         self.stdin.write_all(b"\n").await.map_err(|error| format!("{}: {error}\n{}", self.name, self.errors()))?;
         let deadline = Instant::now() + Duration::from_secs(20);
         let all = |lines: &[Line]| lines.iter().filter(|line| line.t == "STATE").count() >= self.informers;
@@ -126,7 +126,7 @@ impl Client {
         Ok((0..self.informers).map(|i| lines.iter().filter(|line| line.i == i).cloned().collect()).collect())
     }
 
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         self.shared.errors.lock().clone()
     }
 }

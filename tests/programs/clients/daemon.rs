@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 /// A running informerd with an http and an https listener.
-pub struct Daemon {
+pub(crate) struct Daemon {
     /// Kubeconfigs without credentials, as `informerd kubeconfig` prints them.
     pub http: PathBuf,
     pub https: PathBuf,
@@ -29,7 +29,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_informerd");
 
 impl Daemon {
     /// Starts it and waits until it is ready; panics with its log if that takes longer than half a minute.
-    pub async fn start(upstream: &Path, flags: &[&str]) -> Self {
+    pub(crate) async fn start(upstream: &Path, flags: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("informerd-").tempdir().expect("a temporary directory");
         let state = dir.path().join("state");
         let (http, https, admin) = (free_address().await, free_address().await, free_address().await);
@@ -81,12 +81,12 @@ impl Daemon {
     }
 
     /// What the admin listener answers.
-    pub async fn admin(&self, path: &str) -> String {
+    pub(crate) async fn admin(&self, path: &str) -> String {
         let answer = get(&self.admin, path).await.expect("the admin listener answers");
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("an answer with a body")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();

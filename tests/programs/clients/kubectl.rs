@@ -25,7 +25,7 @@ struct Printed {
 }
 
 /// A place to run kubectl at.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     name: &'static str,
     kubeconfig: PathBuf,
     /// The server with its scheme.
@@ -208,7 +208,7 @@ delete pod missing -n one
 ";
 
 /// Compares what a user who may do nothing is told; panics with all that differs.
-pub async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other: &Kubectl) {
+pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other: &Kubectl) {
     scene::set_up(cluster).await;
     // The cache has it all.
     cluster.churn(&["--resource", "pods", "--namespaces", "one"]).await;
@@ -221,7 +221,7 @@ pub async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other: &Kube
 }
 
 /// Compares everything; panics with all that differs.
-pub async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl]) {
+pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl]) {
     scene::set_up(cluster).await;
     let client = super::raw::client(cluster.admin()).await;
     scene::churn(cluster, &client, 40, 3, Duration::ZERO).await;
@@ -324,7 +324,7 @@ async fn watch(cluster: &Cluster, client: &kube::Client, direct: &Kubectl, other
 // === impl Kubectl ===
 
 impl Kubectl {
-    pub fn new(name: &'static str, kubeconfig: &Path, home: &Path) -> Self {
+    pub(crate) fn new(name: &'static str, kubeconfig: &Path, home: &Path) -> Self {
         let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
         let server = text.split_whitespace().skip_while(|word| *word != "server:").nth(1).expect("a server");
         let server = server.trim_matches(['"', '\'', ',', '}']).to_owned();
@@ -332,7 +332,7 @@ impl Kubectl {
     }
 
     /// The same server for a user with a token.
-    pub async fn with_token(&self, name: &'static str, token: &str) -> Self {
+    pub(crate) async fn with_token(&self, name: &'static str, token: &str) -> Self {
         let kubeconfig = self.home.join(format!("{name}.kubeconfig"));
         std::fs::copy(&self.kubeconfig, &kubeconfig).expect("a kubeconfig can be copied");
         let kubectl = Self { name, kubeconfig, server: self.server.clone(), home: self.home.clone() };
@@ -347,18 +347,18 @@ impl Kubectl {
     }
 
     /// Runs a command that has to succeed.
-    pub async fn prints(&self, command: &str) {
+    pub(crate) async fn prints(&self, command: &str) {
         let printed = self.run(&words(command), "").await;
         assert_eq!(printed.code, Some(0), "kubectl {command}: {printed:?}");
     }
 
     /// Whether `other` prints the same for the command.
-    pub async fn prints_the_same(&self, other: &Self, command: &str) -> Result<(), String> {
+    pub(crate) async fn prints_the_same(&self, other: &Self, command: &str) -> Result<(), String> {
         self.same(other, &words(command)).await
     }
 
     /// A command that goes on; what it prints is dropped.
-    pub async fn start(&self, command: &str) -> tokio::process::Child {
+    pub(crate) async fn start(&self, command: &str) -> tokio::process::Child {
         let mut started = self.command(&words(command)).await;
         started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         started.spawn().expect("kubectl starts")

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 /// What is there: resourceVersions by `namespace/name`.
-pub type State = BTreeMap<String, u64>;
+pub(crate) type State = BTreeMap<String, u64>;
 
 /// One line of a client; see the README of this directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Line {
+pub(crate) struct Line {
     pub t: String,
     pub key: String,
     pub rv: String,
@@ -25,14 +25,14 @@ pub struct Line {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     Added,
     Modified,
     Deleted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Change {
+pub(crate) struct Change {
     pub rv: u64,
     pub key: String,
     pub kind: Kind,
@@ -40,7 +40,7 @@ pub struct Change {
 
 /// The server's own account of one resource under one selector.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// What was there before the first change.
     pub initial: State,
     pub changes: Vec<Change>,
@@ -60,7 +60,7 @@ struct Callback {
 
 impl Ledger {
     /// What is there after the last change.
-    pub fn last(&self) -> State {
+    pub(crate) fn last(&self) -> State {
         self.after(self.changes.len())
     }
 
@@ -77,7 +77,7 @@ impl Ledger {
 
     /// Everything that is wrong with what one informer printed from its start to its `STATE`; nothing if it saw all
     /// that happened, once and in order.
-    pub fn check(&self, lines: &[Line]) -> Vec<String> {
+    pub(crate) fn check(&self, lines: &[Line]) -> Vec<String> {
         let mut wrong = Vec::new();
         let callbacks = self.callbacks(lines, &mut wrong);
         self.check_keys(&callbacks, &mut wrong);
@@ -87,7 +87,7 @@ impl Ledger {
 
     /// The same for an informer that may have been cut off, and so missed what was between two states: no key went back,
     /// and it ended with what is there.
-    pub fn check_end_of_interrupted(&self, lines: &[Line]) -> Vec<String> {
+    pub(crate) fn check_end_of_interrupted(&self, lines: &[Line]) -> Vec<String> {
         let mut wrong = Vec::new();
         let callbacks = self.callbacks(lines, &mut wrong);
         let mut newest = State::new();
@@ -265,7 +265,7 @@ fn difference(expected: &State, found: &State) -> String {
 
 /// Ways to spoil what a client printed, each of which [`Ledger::check`] has to notice. None applies to a log that has
 /// nothing to spoil.
-pub fn corruptions(lines: &[Line]) -> Vec<(&'static str, Vec<Line>)> {
+pub(crate) fn corruptions(lines: &[Line]) -> Vec<(&'static str, Vec<Line>)> {
     let is_event = |line: &Line| matches!(line.t.as_str(), "ADDED" | "MODIFIED" | "APPLIED" | "DELETED");
     let live: Vec<usize> = (0..lines.len()).filter(|at| is_event(&lines[*at]) && !lines[*at].initial).collect();
     let mut out = Vec::new();

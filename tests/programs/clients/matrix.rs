@@ -19,14 +19,14 @@ use crate::cluster::Cluster;
 use crate::process;
 
 /// Where clients go, and how they find it.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     name: &'static str,
     kubeconfig: PathBuf,
 }
 
 /// How much is done: the known good path needs less.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub(crate) enum Scale {
     Small,
     Full,
 }
@@ -51,14 +51,14 @@ struct Truth {
 // === impl Endpoint ===
 
 impl Endpoint {
-    pub fn new(name: &'static str, kubeconfig: &Path) -> Self {
+    pub(crate) fn new(name: &'static str, kubeconfig: &Path) -> Self {
         Self { name, kubeconfig: kubeconfig.to_owned() }
     }
 }
 
 /// Runs everything at all `endpoints`; panics with all that was wrong. Returns what each informer printed, with what it
 /// should have seen.
-pub async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale) -> Vec<(String, Ledger, Vec<Line>)> {
+pub(crate) async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale) -> Vec<(String, Ledger, Vec<Line>)> {
     let direct = raw::client(cluster.admin()).await;
     scene::set_up(cluster).await;
     // Something to begin with.
@@ -151,7 +151,7 @@ pub async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale) -> Vec
 
 /// Informers of client-go and bare watches while the server goes away twice, once gracefully after a compaction and
 /// once not: all end with what is there, and none sees an object go back.
-pub async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
+pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
     let direct = raw::client(cluster.admin()).await;
     scene::set_up(cluster).await;
     let mut clients = Vec::new();

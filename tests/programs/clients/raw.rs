@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::ledger::{Change, Kind, Ledger, State};
 
 /// An open watch.
-pub struct RawWatch {
+pub(crate) struct RawWatch {
     lines: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
@@ -56,7 +56,7 @@ struct Meta {
     resource_version: String,
 }
 
-pub async fn client(kubeconfig: &Path) -> kube::Client {
+pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -66,7 +66,7 @@ pub async fn client(kubeconfig: &Path) -> kube::Client {
 }
 
 /// The status and body of a GET.
-pub async fn get(client: &kube::Client, path: &str) -> (StatusCode, String) {
+pub(crate) async fn get(client: &kube::Client, path: &str) -> (StatusCode, String) {
     let request = Request::get(path).header("accept", "application/json").body(kube::client::Body::empty());
     let response = client.send(request.expect("a request")).await.unwrap_or_else(|error| panic!("{path}: {error}"));
     let status = response.status();
@@ -75,7 +75,7 @@ pub async fn get(client: &kube::Client, path: &str) -> (StatusCode, String) {
 }
 
 /// What a list says is there, and its resourceVersion.
-pub fn listed(body: &str) -> (State, u64) {
+pub(crate) fn listed(body: &str) -> (State, u64) {
     let list: List = serde_json::from_str(body).unwrap_or_else(|error| panic!("no list: {error}: {body}"));
     let state = list.items.iter().map(|item| (item.key(), item.version())).collect();
     (state, list.metadata.resource_version.parse().expect("a resourceVersion"))
@@ -104,7 +104,7 @@ impl Item {
 
 impl RawWatch {
     /// Opens a watch and collects its lines; panics unless it is answered with 200.
-    pub async fn start(client: &kube::Client, path: &str) -> Self {
+    pub(crate) async fn start(client: &kube::Client, path: &str) -> Self {
         let request = Request::get(path).header("accept", "application/json").body(kube::client::Body::empty());
         let response = client.send(request.expect("a request")).await.unwrap_or_else(|error| panic!("{path}: {error}"));
         let status = response.status();
@@ -130,22 +130,22 @@ impl RawWatch {
     }
 
     /// Its lines so far without bookmarks.
-    pub fn events(&self) -> Vec<String> {
+    pub(crate) fn events(&self) -> Vec<String> {
         self.lines.lock().iter().filter(|line| !is_bookmark(line)).cloned().collect()
     }
 
     /// Whether the initial events are over.
-    pub fn initial_events_ended(&self) -> bool {
+    pub(crate) fn initial_events_ended(&self) -> bool {
         let mark = r#""k8s.io/initial-events-end":"true""#;
         self.lines.lock().iter().any(|line| is_bookmark(line) && line.contains(mark))
     }
 
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.task.is_finished()
     }
 
     /// The changes its events say, up to an error that ends it.
-    pub fn ledger(&self, initial: State) -> Ledger {
+    pub(crate) fn ledger(&self, initial: State) -> Ledger {
         let mut changes = Vec::new();
         for line in self.events() {
             let frame: Frame = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 
 /// One resource under one selector.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     pub name: &'static str,
     /// GROUP/VERSION/RESOURCE, as the clients are told.
     pub resource: &'static str,
@@ -24,10 +24,11 @@ pub struct Target {
 }
 
 /// Every pod.
-pub const PODS: Target = Target { name: "pods", resource: "v1/pods", namespace: "", labels: "", path: "/api/v1/pods?" };
+pub(crate) const PODS: Target =
+    Target { name: "pods", resource: "v1/pods", namespace: "", labels: "", path: "/api/v1/pods?" };
 
 /// Config maps of one namespace that come, go and change colour: most leave the selection while they still exist.
-pub const RED: Target = Target {
+pub(crate) const RED: Target = Target {
     name: "red configmaps",
     resource: "v1/configmaps",
     namespace: "one",
@@ -36,7 +37,7 @@ pub const RED: Target = Target {
 };
 
 /// Custom resources.
-pub const WIDGETS: Target = Target {
+pub(crate) const WIDGETS: Target = Target {
     name: "widgets",
     resource: "example.com/v1/widgets",
     namespace: "",
@@ -44,7 +45,7 @@ pub const WIDGETS: Target = Target {
     path: "/apis/example.com/v1/widgets?",
 };
 
-pub const TARGETS: [Target; 3] = [PODS, RED, WIDGETS];
+pub(crate) const TARGETS: [Target; 3] = [PODS, RED, WIDGETS];
 
 const WIDGET_CRD: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
@@ -69,7 +70,7 @@ spec:
 "#;
 
 /// Makes the namespaces and the custom resource, and waits until it is served.
-pub async fn set_up(cluster: &Cluster) {
+pub(crate) async fn set_up(cluster: &Cluster) {
     cluster.apply(WIDGET_CRD).await;
     for namespace in ["one", "two"] {
         cluster.kubectl_ok(["create", "namespace", namespace]).await;
@@ -80,7 +81,7 @@ pub async fn set_up(cluster: &Cluster) {
 
 /// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each but widgets, of which
 /// there are fewer. The same `seed` gives the same writes.
-pub async fn churn(cluster: &Cluster, direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
+pub(crate) async fn churn(cluster: &Cluster, direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
     let (ops_text, seed_text) = (ops.to_string(), seed.to_string());
     let pause_text = format!("{}ms", pause.as_millis());
     let common = ["--ops", &ops_text, "--seed", &seed_text, "--pause", &pause_text];

@@ -56,7 +56,7 @@ struct Entry {
 }
 
 /// A cluster that writes an audit log, and where.
-pub async fn audited_cluster(dir: &Path) -> (Cluster, PathBuf) {
+pub(crate) async fn audited_cluster(dir: &Path) -> (Cluster, PathBuf) {
     let (policy, log) = (dir.join("policy.yaml"), dir.join("audit.log"));
     std::fs::write(&policy, POLICY).expect("the policy can be written");
     let flags = [
@@ -68,7 +68,7 @@ pub async fn audited_cluster(dir: &Path) -> (Cluster, PathBuf) {
 }
 
 /// 50 clients of five resources each, half of them client-go's informers and half bare watches of both kinds.
-pub async fn measure(cluster: &Cluster, log: &Path) {
+pub(crate) async fn measure(cluster: &Cluster, log: &Path) {
     let direct = raw::client(cluster.admin()).await;
     for resource in ["pods", "configmaps", "services", "leases", "endpointslices"] {
         cluster.churn(&["--resource", resource, "--ops", "12", "--objects", "8"]).await;
@@ -182,7 +182,7 @@ fn watchers_by_encoding<'m>(metrics: &'m str, resource: &str) -> BTreeMap<&'m st
 }
 
 /// Open watches by resource, as kube-apiserver counts them.
-pub async fn open_watches(direct: &kube::Client) -> BTreeMap<String, i64> {
+pub(crate) async fn open_watches(direct: &kube::Client) -> BTreeMap<String, i64> {
     let (status, metrics) = raw::get(direct, "/metrics").await;
     assert_eq!(status, StatusCode::OK, "{metrics}");
     let mut open = BTreeMap::new();

@@ -13,7 +13,7 @@ use super::kubectl::Kubectl;
 const LISTS: [&str; 4] = ["get pods -A", "get pods -A -o wide", "get widgets -A", "get nodes --show-labels"];
 
 /// `direct` prints what is right.
-pub async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon) {
+pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon) {
     for command in LISTS.into_iter().flat_map(|command| [command; 3]) {
         through.prints(command).await;
     }

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::support::client::{key, rv};
 
 /// Keys and revisions of what was read.
-pub type State = BTreeMap<String, u64>;
+pub(super) type State = BTreeMap<String, u64>;
 
 /// An event of the log: the object's state after it, or none after a deletion.
 #[derive(Clone, Debug)]
-pub struct Logged {
+pub(super) struct Logged {
     pub rv: u64,
     pub key: String,
     pub group: String,
@@ -24,11 +24,11 @@ pub struct Logged {
 
 /// The apiserver's events of one collection, from the beginning.
 #[derive(Clone, Debug, Default)]
-pub struct Log(pub Vec<Logged>);
+pub(super) struct Log(pub Vec<Logged>);
 
 /// What a read says it is of.
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub(super) enum Seen {
     /// A state of the whole selection: the first `limit` of it if there is one.
     Collection { rv: u64, state: State, group: Option<String>, limit: Option<usize> },
     /// One object, or that there is none.
@@ -37,7 +37,7 @@ pub enum Seen {
 
 /// One read.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub(super) struct Read {
     pub what: String,
     /// Places in the order of all beginnings and ends.
     pub began: u64,
@@ -48,7 +48,7 @@ pub struct Read {
 }
 
 impl Log {
-    pub fn push(&mut self, event: &Value) {
+    pub(super) fn push(&mut self, event: &Value) {
         let object = &event["object"];
         self.0.push(Logged {
             rv: rv(object),
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Everything that is wrong with these reads.
-    pub fn check(&self, reads: &[Read]) -> Vec<String> {
+    pub(super) fn check(&self, reads: &[Read]) -> Vec<String> {
         let mut wrong = Vec::new();
         for read in reads {
             if let Err(why) = self.check_one(read) {

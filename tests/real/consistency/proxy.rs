@@ -30,7 +30,7 @@ type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 /// Frames on their way to the daemon; the server writes far fewer in the time they are held back.
 const HELD: usize = 10_000;
 
-pub struct Proxy {
+pub(super) struct Proxy {
     pub url: String,
     shared: Arc<Shared>,
 }
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl Proxy {
-    pub async fn start(ca: &std::path::Path, backends: &[&str]) -> Self {
+    pub(super) async fn start(ca: &std::path::Path, backends: &[&str]) -> Self {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
             roots.add(certificate.unwrap()).unwrap();
@@ -94,27 +94,27 @@ impl Proxy {
     }
 
     /// From now on requests go to this apiserver; what is open stays.
-    pub fn choose(&self, backend: usize) {
+    pub(super) fn choose(&self, backend: usize) {
         self.shared.chosen.store(backend, Ordering::Relaxed);
     }
 
     /// Holds back the events of watches through this apiserver from now on.
-    pub fn lag(&self, backend: usize, by: Duration) {
+    pub(super) fn lag(&self, backend: usize, by: Duration) {
         self.shared.lag[backend].store(u64::try_from(by.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
     /// Answers the next watches with 200 and nothing, as a load balancer does that has lost its backend.
-    pub fn answer_nothing(&self, watches: u64) {
+    pub(super) fn answer_nothing(&self, watches: u64) {
         self.shared.empty.store(watches, Ordering::Relaxed);
     }
 
     /// Watches that are still to be answered so.
-    pub fn to_be_empty(&self) -> u64 {
+    pub(super) fn to_be_empty(&self) -> u64 {
         self.shared.empty.load(Ordering::Relaxed)
     }
 
     /// Closes every connection of the daemon.
-    pub fn cut(&self) {
+    pub(super) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 }

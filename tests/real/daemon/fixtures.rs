@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use crate::support::Through;
 use crate::support::client::{Client, Watch};
 
-pub const CONFIG_MAPS: &str = "/api/v1/configmaps";
-pub const JSON: (&str, &str) = ("content-type", "application/json");
+pub(super) const CONFIG_MAPS: &str = "/api/v1/configmaps";
+pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
 
-pub fn config_map(namespace: &str, name: &str) -> Value {
+pub(super) fn config_map(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {}})
 }
 
-pub fn pod(namespace: &str, name: &str, node: &str) -> Value {
+pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "image"}]}, "status": {"phase": "Running"},
@@ -27,7 +27,7 @@ pub fn pod(namespace: &str, name: &str, node: &str) -> Value {
 }
 
 /// The next event that is no bookmark, within half a minute.
-pub async fn next_event(watch: &mut Watch) -> Value {
+pub(super) async fn next_event(watch: &mut Watch) -> Value {
     loop {
         let next = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
         let event = next.expect("no event in 30 s").unwrap().expect("the watch has ended");
@@ -38,33 +38,33 @@ pub async fn next_event(watch: &mut Watch) -> Value {
 }
 
 /// Names of a list's items.
-pub fn names(list: &Value) -> Vec<String> {
+pub(super) fn names(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A page of the admin listener.
-pub async fn admin(through: &Through, path: &str) -> (u16, String) {
+pub(super) async fn admin(through: &Through, path: &str) -> (u16, String) {
     admin_at(through.daemon.admin, path).await
 }
 
-pub async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
+pub(super) async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
     let answer = Client::new(&format!("http://{address}")).get(path).await;
     (answer.status.as_u16(), answer.text())
 }
 
 /// How many informers run, by their resource.
-pub fn informers(through: &Through) -> Vec<String> {
+pub(super) fn informers(through: &Through) -> Vec<String> {
     through.daemon.factory.informers().iter().map(|informer| informer.key().to_string()).collect()
 }
 
 /// What is said of reads: the count of `(plan, reason)`.
-pub fn reads(through: &Through, plan: &str, reason: &str) -> u64 {
+pub(super) fn reads(through: &Through, plan: &str, reason: &str) -> u64 {
     let series = through.daemon.reads.metrics().series();
     series.iter().find(|(of, why, _)| *of == plan && *why == reason).map_or(0, |(_, _, count)| *count)
 }
 
 /// A kubeconfig for a simulated server, with a token.
-pub fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> PathBuf {
+pub(super) fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> PathBuf {
     let text =
         informerd_sim::kubeconfig("sim", &server.url()).replace("user: {}", &format!("user: {{token: {token}}}"));
     let path = directory.join("kubeconfig");
@@ -73,23 +73,23 @@ pub fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> 
 }
 
 /// A connection that says exactly this and reads what it wants.
-pub struct RawConnection {
+pub(super) struct RawConnection {
     pub stream: TcpStream,
     pub read: Vec<u8>,
 }
 
 impl RawConnection {
-    pub async fn open(url: &str) -> Self {
+    pub(super) async fn open(url: &str) -> Self {
         let address = url.strip_prefix("http://").unwrap();
         Self { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }
 
-    pub async fn say(&mut self, text: &str) {
+    pub(super) async fn say(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
     /// Reads until this text is there; returns everything read so far.
-    pub async fn until(&mut self, text: &str) -> String {
+    pub(super) async fn until(&mut self, text: &str) -> String {
         let bound = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             let read = String::from_utf8_lossy(&self.read).into_owned();

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::support::Through;
 use crate::support::client::{Answer, Client};
 
-pub struct World {
+pub(super) struct World {
     pub cluster: Cluster,
     pub direct: Client,
     pub through: Through,
@@ -19,10 +19,10 @@ pub struct World {
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-pub const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+pub(super) const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-pub async fn world() -> World {
+pub(super) async fn world() -> World {
     let cluster = Cluster::start().await;
     let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "lendSessions: true\n").await;
     through.ready().await;
@@ -33,7 +33,7 @@ pub async fn world() -> World {
 
 impl World {
     /// A read that both have to answer alike, whatever it is; by both versions of HTTP.
-    pub async fn same(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(super) async fn same(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let direct = self.direct.request(Method::GET, path, headers, "").await;
         for client in [&self.client, &Client::http2(&self.through.url)] {
             let through = client.request(Method::GET, path, headers, "").await;

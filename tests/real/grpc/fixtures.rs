@@ -7,56 +7,56 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-pub use v1::watch_response::Frame;
+pub(super) use v1::watch_response::Frame;
 
 use crate::support::Through;
 
-pub type Client = ObjectsClient<Channel>;
+pub(super) type Client = ObjectsClient<Channel>;
 
-pub async fn channel(through: &Through) -> Channel {
+pub(super) async fn channel(through: &Through) -> Channel {
     Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap()
 }
 
-pub async fn client(through: &Through) -> Client {
+pub(super) async fn client(through: &Through) -> Client {
     ObjectsClient::new(channel(through).await)
 }
 
-pub fn resource(resource: &str) -> v1::Resource {
+pub(super) fn resource(resource: &str) -> v1::Resource {
     v1::Resource { group: String::new(), version: "v1".into(), resource: resource.into() }
 }
 
 /// Everything of a core resource.
-pub fn all(of: &str) -> v1::Selection {
+pub(super) fn all(of: &str) -> v1::Selection {
     v1::Selection { resource: Some(resource(of)), ..Default::default() }
 }
 
-pub fn filtered(of: &str, filters: Vec<v1::Filter>) -> v1::Selection {
+pub(super) fn filtered(of: &str, filters: Vec<v1::Filter>) -> v1::Selection {
     v1::Selection { filters, ..all(of) }
 }
 
-pub fn labels(selector: &str) -> v1::Filter {
+pub(super) fn labels(selector: &str) -> v1::Filter {
     v1::Filter { label_selector: selector.into(), ..Default::default() }
 }
 
-pub fn namespace(namespace: &str) -> v1::Filter {
+pub(super) fn namespace(namespace: &str) -> v1::Filter {
     v1::Filter { namespace: namespace.into(), ..Default::default() }
 }
 
-pub fn index(index: v1::Index, values: &[&str]) -> v1::Filter {
+pub(super) fn index(index: v1::Index, values: &[&str]) -> v1::Filter {
     let key = Some(v1::index_term::Key::Index(index.into()));
     let values = values.iter().map(|value| (*value).to_owned()).collect();
     v1::Filter { index: vec![v1::IndexTerm { key, values }], ..Default::default() }
 }
 
-pub fn consistent() -> v1::Consistency {
+pub(super) fn consistent() -> v1::Consistency {
     v1::Consistency { bound: Some(v1::consistency::Bound::Consistent(true)), max_staleness: None }
 }
 
-pub fn config_map(namespace: &str, name: &str) -> Value {
+pub(super) fn config_map(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {}})
 }
 
-pub fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
+pub(super) fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": labels}, "data": {},
@@ -64,7 +64,7 @@ pub fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
 }
 
 /// A list, whole: its header and its objects.
-pub async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHeader, Vec<v1::Object>) {
+pub(super) async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHeader, Vec<v1::Object>) {
     let mut stream = client.list(request).await.unwrap().into_inner();
     let first = stream.message().await.unwrap().unwrap();
     let Some(v1::list_response::Part::Header(header)) = first.part else { panic!("no header: {first:?}") };
@@ -77,7 +77,7 @@ pub async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHea
     (header, objects)
 }
 
-pub fn keys(objects: &[v1::Object]) -> Vec<String> {
+pub(super) fn keys(objects: &[v1::Object]) -> Vec<String> {
     let key = |object: &v1::Object| {
         let key = object.key.as_ref().unwrap();
         format!("{}/{}", key.namespace, key.name)
@@ -86,17 +86,17 @@ pub fn keys(objects: &[v1::Object]) -> Vec<String> {
 }
 
 /// A watch of the whole state, then of everything.
-pub fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
+pub(super) fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
     v1::WatchRequest { selection: Some(selection), ..Default::default() }
 }
 
-pub fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {
+pub(super) fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {
     let start = Some(v1::watch_request::Start::ResumeToken(token.to_vec().into()));
     v1::WatchRequest { start, ..watch_of(selection) }
 }
 
 /// What a watch says, and what its frames promise.
-pub struct Frames {
+pub(super) struct Frames {
     stream: tonic::Streaming<v1::WatchResponse>,
     last: u64,
     /// Of the last frame.
@@ -104,16 +104,16 @@ pub struct Frames {
 }
 
 impl Frames {
-    pub async fn open(client: &mut Client, request: v1::WatchRequest) -> Self {
+    pub(super) async fn open(client: &mut Client, request: v1::WatchRequest) -> Self {
         Self::new(client.watch(request).await.unwrap_or_else(|status| panic!("{status:?}")))
     }
 
-    pub fn new(response: tonic::Response<tonic::Streaming<v1::WatchResponse>>) -> Self {
+    pub(super) fn new(response: tonic::Response<tonic::Streaming<v1::WatchResponse>>) -> Self {
         Self { stream: response.into_inner(), last: 0, token: Vec::new() }
     }
 
     /// `None` at the end of the call, which must be OK.
-    pub async fn next(&mut self) -> Option<Frame> {
+    pub(super) async fn next(&mut self) -> Option<Frame> {
         let next = tokio::time::timeout(Duration::from_secs(60), self.stream.message()).await;
         let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
         assert!(!response.resume_token.is_empty(), "every frame has a token");
@@ -130,7 +130,7 @@ impl Frames {
     }
 
     /// The next frame that is no bookmark.
-    pub async fn tell(&mut self) -> Frame {
+    pub(super) async fn tell(&mut self) -> Frame {
         loop {
             match self.next().await.expect("the watch has ended") {
                 Frame::Bookmark(_) => {}
@@ -140,7 +140,7 @@ impl Frames {
     }
 
     /// The snapshot that follows, as its events; the frame that ends it.
-    pub async fn snapshot(&mut self) -> (Vec<v1::Event>, v1::SnapshotEnd) {
+    pub(super) async fn snapshot(&mut self) -> (Vec<v1::Event>, v1::SnapshotEnd) {
         let mut events = Vec::new();
         loop {
             match self.tell().await {
@@ -152,7 +152,7 @@ impl Frames {
     }
 
     /// The next events, at least so many.
-    pub async fn events(&mut self, count: usize) -> Vec<v1::Event> {
+    pub(super) async fn events(&mut self, count: usize) -> Vec<v1::Event> {
         let mut events = Vec::new();
         while events.len() < count {
             match self.tell().await {
@@ -165,17 +165,17 @@ impl Frames {
 }
 
 /// `ADDED a/one@7`
-pub fn said(events: &[v1::Event]) -> Vec<String> {
+pub(super) fn said(events: &[v1::Event]) -> Vec<String> {
     events.iter().map(say).collect()
 }
 
-pub fn say(event: &v1::Event) -> String {
+pub(super) fn say(event: &v1::Event) -> String {
     let key = event.key.as_ref().unwrap();
     let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
     format!("{kind} {}/{}@{}", key.namespace, key.name, key.resource_version)
 }
 
-pub fn started(frame: &Frame) -> bool {
+pub(super) fn started(frame: &Frame) -> bool {
     match frame {
         Frame::Started(started) => started.resumed,
         other => panic!("instead of a start: {other:?}"),
@@ -208,7 +208,7 @@ struct RetryInfo {
 }
 
 /// An error's reason, when to try again, and the apiserver's own Status.
-pub fn details(status: &tonic::Status) -> (String, Option<Duration>, Option<Value>) {
+pub(super) fn details(status: &tonic::Status) -> (String, Option<Duration>, Option<Value>) {
     let whole = RpcStatus::decode(status.details()).unwrap();
     assert_eq!((whole.code, whole.message.as_str()), (status.code() as i32, status.message()));
     let of = |name: &str| whole.details.iter().find(|any| any.type_url == format!("type.googleapis.com/{name}"));

@@ -19,7 +19,7 @@ use super::fixtures::{all, channel, config_map, filtered, labelled, labels, name
 use crate::support::{Through, eventually};
 
 /// One worker.
-pub struct Worker {
+pub(super) struct Worker {
     requests: mpsc::Sender<v1::WorkRequest>,
     frames: Streaming<v1::WorkResponse>,
     /// Of frames that came and were not looked at.
@@ -27,7 +27,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub async fn join(channel: &Channel, group: &str, selection: v1::Selection, capacity: u32) -> Result<Self, Status> {
+    pub(super) async fn join(
+        channel: &Channel,
+        group: &str,
+        selection: v1::Selection,
+        capacity: u32,
+    ) -> Result<Self, Status> {
         Self::join_all(channel, group, vec![selection], capacity).await
     }
 
@@ -48,12 +53,12 @@ impl Worker {
         }
     }
 
-    pub async fn frame(&mut self) -> Result<Option<Frame>, Status> {
+    pub(super) async fn frame(&mut self) -> Result<Option<Frame>, Status> {
         Ok(self.frames.message().await?.and_then(|response| response.frame))
     }
 
     /// The next key, whatever else comes before it.
-    pub async fn item(&mut self) -> v1::Item {
+    pub(super) async fn item(&mut self) -> v1::Item {
         while self.items.is_empty() {
             if let Frame::Items(items) = self.frame().await.unwrap().expect("the stream goes on") {
                 self.items = items.items;
@@ -71,15 +76,15 @@ impl Worker {
         items
     }
 
-    pub async fn say(&self, action: Action) {
+    pub(super) async fn say(&self, action: Action) {
         self.requests.send(v1::WorkRequest { action: Some(action) }).await.unwrap();
     }
 
-    pub async fn done(&self, item: &v1::Item) {
+    pub(super) async fn done(&self, item: &v1::Item) {
         self.say(Action::Done(item.r#ref.clone().unwrap())).await;
     }
 
-    pub async fn retry(&self, item: &v1::Item) {
+    pub(super) async fn retry(&self, item: &v1::Item) {
         self.say(Action::Retry(item.r#ref.clone().unwrap())).await;
     }
 
@@ -95,7 +100,7 @@ impl Worker {
     }
 }
 
-pub fn name_of(item: &v1::Item) -> String {
+pub(super) fn name_of(item: &v1::Item) -> String {
     item.r#ref.as_ref().unwrap().name.clone()
 }
 
@@ -104,7 +109,7 @@ fn names(items: &[v1::Item]) -> BTreeSet<String> {
 }
 
 /// Of the object, or of the deletion where there is none.
-pub fn rv(item: &v1::Item) -> u64 {
+pub(super) fn rv(item: &v1::Item) -> u64 {
     let object = item.object.as_ref().or(item.deleted.as_ref()).unwrap();
     object.key.as_ref().unwrap().resource_version.parse().unwrap()
 }

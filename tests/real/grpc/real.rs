@@ -22,14 +22,14 @@ const OBJECTS: usize = 12;
 const STEPS: u64 = 400;
 const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
-pub struct World {
+pub(super) struct World {
     pub cluster: Cluster,
     pub daemon: Through,
     pub direct: Http,
 }
 
 impl World {
-    pub async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let cluster = Cluster::start().await;
         for namespace in ["a", "b"] {
             cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n")).await;
@@ -63,14 +63,14 @@ async fn command(language: &str) -> Command {
 }
 
 /// What `tests/clients/prepare` says.
-pub async fn prepared(what: &str) -> Vec<String> {
+pub(super) async fn prepared(what: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
     let output = Command::new(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
     assert!(output.status.success(), "{what} cannot be prepared");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-pub fn object(n: u64, step: u64) -> Value {
+pub(super) fn object(n: u64, step: u64) -> Value {
     let namespace = if n.is_multiple_of(2) { "a" } else { "b" };
     let app = ["x", "y", "z"][usize::try_from(step / 3 % 3).unwrap()];
     json!({
@@ -81,12 +81,12 @@ pub fn object(n: u64, step: u64) -> Value {
 }
 
 /// Creates, changes, relabels, deletes and creates anew.
-pub async fn churn(direct: &Http) {
+pub(super) async fn churn(direct: &Http) {
     churn_while(direct, |step| step < STEPS).await;
 }
 
 /// The same, as long as it is wanted, and then the last write.
-pub async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
+pub(super) async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
     let headers = [("content-type", "application/json")];
     let mut there = [false; OBJECTS];
     for step in (0..).take_while(|step| wanted(*step)) {

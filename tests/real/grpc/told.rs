@@ -11,7 +11,7 @@ use super::fixtures::{Client, Frames, consistent, list, resume, started, watch_o
 use crate::support::client::{Client as Http, Watch, key, rv};
 
 /// The last write, which every selection sees.
-pub const LAST: &str = "last";
+pub(super) const LAST: &str = "last";
 
 #[derive(Clone, PartialEq, Message)]
 struct WatchEvent {
@@ -61,7 +61,7 @@ struct Items {
 }
 
 /// `namespace/name@revision` and the uid, read out of an object's bytes.
-pub fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
+pub(super) fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
     if encoding == v1::Encoding::Json {
         let value: Value = serde_json::from_slice(object).unwrap();
         return (
@@ -75,30 +75,30 @@ pub fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
 }
 
 /// The message in an envelope.
-pub fn message(envelope: &[u8]) -> Vec<u8> {
+pub(super) fn message(envelope: &[u8]) -> Vec<u8> {
     Unknown::decode(envelope.strip_prefix(b"k8s\0").unwrap()).unwrap().raw
 }
 
-pub fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
+pub(super) fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(object);
     format!("{kind} {} {text}", identity(encoding, object).0)
 }
 
 /// The object's bytes in a line.
-pub fn object_of(line: &str) -> Vec<u8> {
+pub(super) fn object_of(line: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(line.rsplit_once(' ').unwrap().1).unwrap()
 }
 
-pub fn is_last(line: &str) -> bool {
+pub(super) fn is_last(line: &str) -> bool {
     line.contains(&format!("/{LAST}@"))
 }
 
-pub fn accept(encoding: v1::Encoding) -> &'static str {
+pub(super) fn accept(encoding: v1::Encoding) -> &'static str {
     if encoding == v1::Encoding::Json { "application/json" } else { "application/vnd.kubernetes.protobuf" }
 }
 
 /// A watch by HTTP, up to the last write.
-pub async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
+pub(super) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
     let mut told = Vec::new();
     loop {
         let (kind, object) = match encoding {
@@ -123,14 +123,14 @@ pub async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
 }
 
 /// Whether a watch goes on from a revision, instead of beginning anew.
-pub async fn resumes(mut client: Client, selection: v1::Selection, from: u64) -> bool {
+pub(super) async fn resumes(mut client: Client, selection: v1::Selection, from: u64) -> bool {
     let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
     let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection) }).await;
     started(&frames.tell().await)
 }
 
 /// A watch by gRPC, up to the last write; at each `cut`th event the call is dropped and resumed.
-pub async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cut: usize) -> Vec<String> {
+pub(super) async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cut: usize) -> Vec<String> {
     let encoding = selection.encoding();
     let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
     let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection.clone()) }).await;
@@ -158,7 +158,7 @@ pub async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cu
 }
 
 /// The state by HTTP.
-pub async fn state_by_http(http: &Http, path: &str, encoding: v1::Encoding) -> Vec<String> {
+pub(super) async fn state_by_http(http: &Http, path: &str, encoding: v1::Encoding) -> Vec<String> {
     let headers = [("accept", accept(encoding))];
     let answer = http.request(http::Method::GET, path, &headers, "").await;
     if encoding == v1::Encoding::Json {
@@ -171,7 +171,7 @@ pub async fn state_by_http(http: &Http, path: &str, encoding: v1::Encoding) -> V
 }
 
 /// The state by gRPC, in the words of [`state_by_http`], and as the programs in other languages print it.
-pub async fn state_by_grpc(client: &mut Client, selection: v1::Selection) -> (Vec<String>, Vec<String>) {
+pub(super) async fn state_by_grpc(client: &mut Client, selection: v1::Selection) -> (Vec<String>, Vec<String>) {
     let encoding = selection.encoding();
     let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
     let (header, objects) = list(client, request).await;

@@ -32,7 +32,7 @@ use tonic::codec::CompressionEncoding;
 use tower::ServiceExt;
 
 #[derive(Default)]
-pub struct Kept {
+pub(super) struct Kept {
     pub spans: Vec<ExportTraceServiceRequest>,
     pub metrics: Vec<ExportMetricsServiceRequest>,
     /// Of every message.
@@ -40,7 +40,7 @@ pub struct Kept {
 }
 
 #[derive(Clone)]
-pub struct Collector {
+pub(super) struct Collector {
     pub url: String,
     /// Of TLS.
     pub ca: Option<PathBuf>,
@@ -51,14 +51,14 @@ pub struct Collector {
 }
 
 /// Attributes as texts.
-pub type Attributes = BTreeMap<String, String>;
+pub(super) type Attributes = BTreeMap<String, String>;
 
 impl Collector {
-    pub async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         Self::serve(false).await
     }
 
-    pub async fn tls() -> Self {
+    pub(super) async fn tls() -> Self {
         Self::serve(true).await
     }
 
@@ -108,25 +108,25 @@ impl Collector {
     }
 
     /// Refuses so many messages first.
-    pub fn refuse(&self, count: u32) {
+    pub(super) fn refuse(&self, count: u32) {
         self.refusals.store(count, Ordering::SeqCst);
     }
 
-    pub fn refusals_left(&self) -> u32 {
+    pub(super) fn refusals_left(&self) -> u32 {
         self.refusals.load(Ordering::SeqCst)
     }
 
-    pub fn look<T>(&self, look: impl FnOnce(&Kept) -> T) -> T {
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Kept) -> T) -> T {
         look(&self.kept.lock())
     }
 
-    pub fn spans(&self) -> Vec<Span> {
+    pub(super) fn spans(&self) -> Vec<Span> {
         let kept = self.kept.lock();
         let resources = kept.spans.iter().flat_map(|message| &message.resource_spans);
         resources.flat_map(|resource| &resource.scope_spans).flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    pub fn resource(&self) -> Attributes {
+    pub(super) fn resource(&self) -> Attributes {
         self.look(|kept| attributes(&kept.spans[0].resource_spans[0].resource.as_ref().unwrap().attributes))
     }
 
@@ -192,7 +192,7 @@ impl MetricsService for Collector {
     }
 }
 
-pub fn attributes(pairs: &[KeyValue]) -> Attributes {
+pub(super) fn attributes(pairs: &[KeyValue]) -> Attributes {
     let text = |pair: &KeyValue| match pair.value.as_ref().and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(text)) => text.clone(),
         Some(Value::IntValue(number)) => number.to_string(),

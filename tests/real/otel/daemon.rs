@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use crate::support::client::Client;
 use crate::support::eventually;
 
-pub struct Daemon {
+pub(super) struct Daemon {
     pub url: String,
     pub admin: String,
     lines: Arc<Mutex<Vec<Value>>>,
@@ -22,12 +22,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub async fn start(server: &Server, env: &[(&str, &str)]) -> Self {
+    pub(super) async fn start(server: &Server, env: &[(&str, &str)]) -> Self {
         Self::before(&sim::kubeconfig("sim", &server.url()), &[], env).await
     }
 
     /// Before the server of a kubeconfig, with more flags.
-    pub async fn before(kubeconfig: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
+    pub(super) async fn before(kubeconfig: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let text = kubeconfig;
         let kubeconfig = dir.path().join("kubeconfig");
@@ -66,44 +66,44 @@ impl Daemon {
         daemon
     }
 
-    pub fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         Client::new(&self.url)
     }
 
     /// Of all listeners.
-    pub fn addresses(&self) -> Vec<String> {
+    pub(super) fn addresses(&self) -> Vec<String> {
         let lines = self.lines.lock();
         let serving = lines.iter().filter(|line| line["message"] == "serving");
         serving.map(|line| line["address"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The CA of its listeners.
-    pub fn ca(&self) -> PathBuf {
+    pub(super) fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.crt")
     }
 
     /// The first line with this message.
-    pub fn line(&self, message: &str) -> Option<Value> {
+    pub(super) fn line(&self, message: &str) -> Option<Value> {
         self.lines.lock().iter().find(|line| line["message"] == message).cloned()
     }
 
-    pub fn lines(&self) -> Vec<Value> {
+    pub(super) fn lines(&self) -> Vec<Value> {
         self.lines.lock().clone()
     }
 
-    pub async fn metrics(&self) -> String {
+    pub(super) async fn metrics(&self) -> String {
         Client::new(&self.admin).get("/metrics").await.text()
     }
 
     /// One number without labels.
-    pub async fn metric(&self, name: &str) -> f64 {
+    pub(super) async fn metric(&self, name: &str) -> f64 {
         let text = self.metrics().await;
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
 
     /// Tells it to end, and waits until it has.
-    pub async fn stop(mut self) -> ExitStatus {
+    pub(super) async fn stop(mut self) -> ExitStatus {
         let pid = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
         self.child.wait().await.unwrap()

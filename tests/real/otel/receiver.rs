@@ -14,7 +14,7 @@ use crate::support::eventually;
 
 /// A span as its sender has told it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub(super) struct Seen {
     /// `service.name` of the sender.
     pub service: String,
     pub trace: String,
@@ -27,7 +27,7 @@ pub struct Seen {
 }
 
 /// It ends with its stdin.
-pub struct Receiver {
+pub(super) struct Receiver {
     /// `127.0.0.1:port`, by protocol: `grpc` and `http`.
     pub addresses: BTreeMap<String, String>,
     messages: Arc<Mutex<Vec<Value>>>,
@@ -54,7 +54,7 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 
 impl Receiver {
     /// With TLS if a certificate and its key are named.
-    pub async fn start(tls: Option<[&Path; 2]>) -> Self {
+    pub(super) async fn start(tls: Option<[&Path; 2]>) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
         let prepared = Command::new(script).arg("receiver").stderr(Stdio::inherit()).output().await.unwrap();
         assert!(prepared.status.success(), "the receiver cannot be prepared");
@@ -78,7 +78,7 @@ impl Receiver {
         Self { addresses: serde_json::from_str(&first).unwrap(), messages, _stdin: stdin, _child: child }
     }
 
-    pub fn spans(&self) -> Vec<Seen> {
+    pub(super) fn spans(&self) -> Vec<Seen> {
         let mut all = Vec::new();
         for message in &*self.messages.lock() {
             for resource in each(&message["traces"], "resourceSpans") {
@@ -101,13 +101,13 @@ impl Receiver {
     }
 
     /// Waits for a span.
-    pub async fn span(&self, what: &str, is: impl Fn(&Seen) -> bool) -> Seen {
+    pub(super) async fn span(&self, what: &str, is: impl Fn(&Seen) -> bool) -> Seen {
         eventually(what, || self.spans().iter().any(&is)).await;
         self.spans().into_iter().find(is).unwrap()
     }
 
     /// The last reading of a metric: its kind, its points.
-    pub fn metric(&self, name: &str) -> Option<(String, Vec<Value>)> {
+    pub(super) fn metric(&self, name: &str) -> Option<(String, Vec<Value>)> {
         let messages = self.messages.lock();
         let resources = messages.iter().rev().flat_map(|message| each(&message["metrics"], "resourceMetrics"));
         let mut metrics = resources.flat_map(|r| each(r, "scopeMetrics")).flat_map(|scope| each(scope, "metrics"));

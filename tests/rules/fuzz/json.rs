@@ -67,7 +67,7 @@ fn metadata(choices: &mut Choices<'_>) -> String {
     object(choices, &members)
 }
 
-pub fn item(choices: &mut Choices<'_>) -> String {
+pub(super) fn item(choices: &mut Choices<'_>) -> String {
     let mut members = Vec::new();
     if choices.one_in(2) {
         members = vec![("kind", "\"Pod\"".to_owned()), ("apiVersion", "\"v1\"".to_owned())];
@@ -94,7 +94,7 @@ pub fn item(choices: &mut Choices<'_>) -> String {
     object(choices, &members)
 }
 
-pub fn list(choices: &mut Choices<'_>) -> String {
+pub(super) fn list(choices: &mut Choices<'_>) -> String {
     let items = choices.some(5, item);
     let mut meta = vec![("resourceVersion", "\"9\"".to_owned())];
     for _ in 0..choices.below(3) {
@@ -123,7 +123,7 @@ pub fn list(choices: &mut Choices<'_>) -> String {
     object(choices, &members) + choices.of(SPACES)
 }
 
-pub fn stream(choices: &mut Choices<'_>) -> String {
+pub(super) fn stream(choices: &mut Choices<'_>) -> String {
     let frames = choices.some(4, |choices| {
         let kind = choices.of(&["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "BOOKMARK", "ERROR", "PATCHED"]);
         let inner = match kind {

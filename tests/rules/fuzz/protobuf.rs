@@ -5,7 +5,7 @@ use super::choices::Choices;
 const TEXTS: &[&[u8]] = &[b"a", b"", b"a/b", b"\xff", "é".as_bytes(), b"Running"];
 const REVISIONS: &[&[u8]] = &[b"5", b"18446744073709551615", b"007", b"x", b""];
 
-pub fn varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -77,7 +77,7 @@ fn metadata(choices: &mut Choices<'_>) -> Vec<u8> {
     out
 }
 
-pub fn item(choices: &mut Choices<'_>) -> Vec<u8> {
+pub(super) fn item(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, 1, &metadata(choices));
     for _ in 0..choices.below(3) {
@@ -110,7 +110,7 @@ fn envelope(choices: &mut Choices<'_>, kind: &[u8], message: &[u8]) -> Vec<u8> {
     out
 }
 
-pub fn list(choices: &mut Choices<'_>) -> Vec<u8> {
+pub(super) fn list(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut meta = Vec::new();
     put(&mut meta, 2, if choices.one_in(6) { choices.of(REVISIONS) } else { b"9" });
     put(&mut meta, 3, choices.of(TEXTS));
@@ -144,7 +144,7 @@ fn status(choices: &mut Choices<'_>) -> Vec<u8> {
     out
 }
 
-pub fn stream(choices: &mut Choices<'_>) -> Vec<u8> {
+pub(super) fn stream(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..choices.below(4) {
         let kind = choices.of(&[&b"ADDED"[..], b"MODIFIED", b"DELETED", b"BOOKMARK", b"ERROR", b"PATCHED"]);

@@ -9,7 +9,7 @@ fn join(choices: &mut Choices<'_>, most: usize, parts: &[&str], between: &str) -
     choices.some(most, |choices| choices.of(parts)).join(between)
 }
 
-pub fn selectors(choices: &mut Choices<'_>) -> String {
+pub(super) fn selectors(choices: &mut Choices<'_>) -> String {
     let labels = choices.some(4, |choices| {
         let key = choices.of(&["a", "b", "in", "x/y", "notin", "-"]);
         let value = choices.of(&["", "a", "5", "-3", "in", "a.b", "é"]);
@@ -31,7 +31,7 @@ pub fn selectors(choices: &mut Choices<'_>) -> String {
     format!("{}\n{}\n{object}\n{place}", labels.join(","), fields.join(","))
 }
 
-pub fn paths(choices: &mut Choices<'_>) -> String {
+pub(super) fn paths(choices: &mut Choices<'_>) -> String {
     let path = |choices: &mut Choices<'_>| {
         let sign = choices.of(&["", "", "-"]);
         let names = ["metadata", "labels", "a", "spec", "status", "podIPs", "ip", "managedFields", "name", ""];
@@ -40,7 +40,7 @@ pub fn paths(choices: &mut Choices<'_>) -> String {
     choices.some(4, path).join(" ") + "\n" + &json::item(choices)
 }
 
-pub fn continue_token(choices: &mut Choices<'_>) -> String {
+pub(super) fn continue_token(choices: &mut Choices<'_>) -> String {
     let members = [
         format!(r#""v":"{}""#, choices.of(&["meta.k8s.io/v1", "meta.k8s.io/v1", "v1"])),
         format!(
@@ -59,7 +59,7 @@ pub fn continue_token(choices: &mut Choices<'_>) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-pub fn configuration(choices: &mut Choices<'_>) -> String {
+pub(super) fn configuration(choices: &mut Choices<'_>) -> String {
     let mut out = String::new();
     for _ in 0..choices.below(5) {
         let setting = SETTINGS[choices.below(SETTINGS.len())];
@@ -84,7 +84,7 @@ pub fn configuration(choices: &mut Choices<'_>) -> String {
     out
 }
 
-pub fn kubeconfig(choices: &mut Choices<'_>) -> String {
+pub(super) fn kubeconfig(choices: &mut Choices<'_>) -> String {
     let name = |choices: &mut Choices<'_>| choices.of(&["a", "b", "\"\"", "5"]);
     let cluster = |choices: &mut Choices<'_>| {
         let server = choices.of(&["https://h:1", "http://[::1]", "h", "\"\"", "https://h/p", "unix:///x"]);
@@ -108,7 +108,7 @@ pub fn kubeconfig(choices: &mut Choices<'_>) -> String {
     )
 }
 
-pub fn table(choices: &mut Choices<'_>) -> String {
+pub(super) fn table(choices: &mut Choices<'_>) -> String {
     const AGES: &[&str] =
         &["365d", "0s", "5m", "1y", "<invalid>", r"\u003cinvalid\u003e", "31s", "", "2d", r"36\u0035d"];
     let rows = choices.some(4, |choices| {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// A path from the crate's root: `["cache", "Writer"]`.
 #[derive(Debug)]
-pub struct ModulePath {
+pub(super) struct ModulePath {
     pub line: usize,
     pub segments: Vec<String>,
     pub in_tests: bool,
 }
 
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct Source {
     /// Below `src/`.
     pub file: PathBuf,
     pub room: String,
@@ -34,7 +34,7 @@ struct Scanner {
 }
 
 /// The first component below `src/`, or a top-level file's own name.
-pub fn room_of(relative: &Path) -> String {
+pub(super) fn room_of(relative: &Path) -> String {
     let first = relative.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
     first.unwrap_or_default().trim_end_matches(".rs").to_owned()
 }
@@ -42,7 +42,7 @@ pub fn room_of(relative: &Path) -> String {
 // === impl Source ===
 
 impl Source {
-    pub fn parse(relative: &Path, text: &str) -> Self {
+    pub(super) fn parse(relative: &Path, text: &str) -> Self {
         let stem = relative.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let test_file = stem == "tests"
             || stem == "testing"

@@ -22,7 +22,7 @@ fn pod(name: &str, uses: &str) -> String {
 }
 
 /// The Node authorizer lets a node read what its pods use, as long as they do.
-pub async fn a_nodes_rights_come_and_go_with_its_pods() {
+pub(super) async fn a_nodes_rights_come_and_go_with_its_pods() {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new("nodes");
     let bundle = directory.path().join("ca.crt");

@@ -11,14 +11,14 @@ use crate::cluster::Cluster;
 use crate::support::client::Client;
 use crate::support::eventually;
 
-pub struct Authority {
+pub(super) struct Authority {
     key: KeyPair,
     params: CertificateParams,
     pub pem: String,
 }
 
 impl Authority {
-    pub fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -29,7 +29,7 @@ impl Authority {
     }
 
     /// The files of a certificate and its key.
-    pub fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
+    pub(super) fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);

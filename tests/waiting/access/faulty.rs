@@ -27,7 +27,7 @@ use crate::cluster::Cluster;
 use crate::support::client::Client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     None,
     /// Before each review.
     Slow(Duration),
@@ -43,7 +43,7 @@ pub enum Fault {
 
 /// What becomes of the watches of roles and bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watches {
+pub(super) enum Watches {
     Live,
     /// Those that are open end, and no other begins.
     Ended,
@@ -53,7 +53,7 @@ pub enum Watches {
 
 /// Counts the reviews that it saw, and how many there were at once.
 #[derive(Debug)]
-pub struct Faulty {
+pub(super) struct Faulty {
     pub source: ConfigSource,
     state: Arc<State>,
 }
@@ -73,7 +73,7 @@ struct State {
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 impl Faulty {
-    pub async fn before(cluster: &Cluster) -> Self {
+    pub(super) async fn before(cluster: &Cluster) -> Self {
         let state = Arc::new(State {
             fault: Mutex::new(Fault::None),
             watches: watch::Sender::new(Watches::Live),
@@ -107,25 +107,25 @@ impl Faulty {
         Self { source: ConfigSource::Fixed(Box::new(config)), state }
     }
 
-    pub fn set(&self, fault: Fault) {
+    pub(super) fn set(&self, fault: Fault) {
         *self.state.fault.lock() = fault;
     }
 
-    pub fn watches(&self, watches: Watches) {
+    pub(super) fn watches(&self, watches: Watches) {
         self.state.watches.send_replace(watches);
     }
 
     /// Watches of roles and bindings that were ever opened.
-    pub fn opened(&self) -> usize {
+    pub(super) fn opened(&self) -> usize {
         self.state.opened.load(Ordering::SeqCst)
     }
 
     /// Token reviews and access reviews.
-    pub fn seen(&self) -> (usize, usize) {
+    pub(super) fn seen(&self) -> (usize, usize) {
         (self.state.tokens.load(Ordering::SeqCst), self.state.accesses.load(Ordering::SeqCst))
     }
 
-    pub fn peak(&self) -> usize {
+    pub(super) fn peak(&self) -> usize {
         self.state.peak.load(Ordering::SeqCst)
     }
 }

@@ -22,7 +22,7 @@ use crate::support::client::Client;
 const BOUND: u64 = 32 << 20;
 
 /// The program as a process of its own, with a delegated and a trusted listener.
-pub struct Daemon {
+pub(super) struct Daemon {
     child: Child,
     pub delegated: String,
     pub trusted: String,
@@ -32,7 +32,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub async fn start(cluster: &Cluster, configure: impl FnOnce(&mut Command)) -> Self {
+    pub(super) async fn start(cluster: &Cluster, configure: impl FnOnce(&mut Command)) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("INFORMERD_")) {
@@ -76,11 +76,11 @@ impl Daemon {
         connect(&self.delegated, &self.state.path().join("ca.crt")).await
     }
 
-    pub fn client(&self, token: &str) -> Client {
+    pub(super) fn client(&self, token: &str) -> Client {
         Client::tls(&self.delegated, &self.state.path().join("ca.crt"), token)
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id().unwrap()
     }
 

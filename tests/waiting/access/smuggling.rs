@@ -12,7 +12,7 @@ use crate::access::world::World;
 const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
 
 /// The same bytes to the apiserver.
-pub async fn direct(world: &World, bytes: &[u8]) -> String {
+pub(super) async fn direct(world: &World, bytes: &[u8]) -> String {
     let info = &world.cluster.info;
     let mut stream = connect(&info.server, &info.ca).await;
     stream.write_all(bytes).await.unwrap();

@@ -33,12 +33,12 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
 /// A worker's two streams.
 #[derive(Debug)]
-pub struct Worker {
+pub(super) struct Worker {
     _requests: mpsc::Sender<v1::WorkRequest>,
     frames: tonic::Streaming<v1::WorkResponse>,
 }
 
-pub async fn work(world: &World, token: &str, join: v1::WorkRequest) -> Result<Worker, tonic::Status> {
+pub(super) async fn work(world: &World, token: &str, join: v1::WorkRequest) -> Result<Worker, tonic::Status> {
     let (sender, receiver) = mpsc::channel(4);
     sender.send(join).await.unwrap();
     let mut request = tonic::Request::new(ReceiverStream::new(receiver));

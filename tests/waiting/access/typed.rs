@@ -9,10 +9,10 @@ use prost::Message;
 
 use crate::support::client::Client;
 
-pub const UNAUTHENTICATED: &str = "16";
-pub const PERMISSION_DENIED: &str = "7";
+pub(super) const UNAUTHENTICATED: &str = "16";
+pub(super) const PERMISSION_DENIED: &str = "7";
 
-pub async fn send_as(
+pub(super) async fn send_as(
     client: &Client,
     path: &str,
     headers: &[(&str, &str)],
@@ -26,12 +26,12 @@ pub async fn send_as(
     answer
 }
 
-pub async fn send(client: &Client, call: &str, request: &impl Message) -> Response<Incoming> {
+pub(super) async fn send(client: &Client, call: &str, request: &impl Message) -> Response<Incoming> {
     send_as(client, &format!("Objects/{call}"), &[], request).await
 }
 
 /// The status of a whole call, and everything that came before it.
-pub async fn status_as(
+pub(super) async fn status_as(
     client: &Client,
     path: &str,
     headers: &[(&str, &str)],
@@ -43,12 +43,12 @@ pub async fn status_as(
     (status, body.to_bytes())
 }
 
-pub async fn status(client: &Client, call: &str, request: &impl Message) -> (String, Bytes) {
+pub(super) async fn status(client: &Client, call: &str, request: &impl Message) -> (String, Bytes) {
     status_as(client, &format!("Objects/{call}"), &[], request).await
 }
 
 /// "0" once a stream has begun, or the status it ended with before.
-pub async fn begun(client: &Client, call: &str, request: &impl Message) -> String {
+pub(super) async fn begun(client: &Client, call: &str, request: &impl Message) -> String {
     let (head, mut body) = send(client, call, request).await.into_parts();
     if let Some(status) = head.headers.get("grpc-status") {
         return status.to_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ pub async fn begun(client: &Client, call: &str, request: &impl Message) -> Strin
 }
 
 /// Reads a stream to its end.
-pub async fn trailers(stream: &mut Incoming) -> HeaderMap {
+pub(super) async fn trailers(stream: &mut Incoming) -> HeaderMap {
     loop {
         let frame = stream.frame().await.expect("trailers before the end").unwrap();
         if let Ok(trailers) = frame.into_trailers() {
@@ -70,7 +70,7 @@ pub async fn trailers(stream: &mut Incoming) -> HeaderMap {
 }
 
 /// The messages of a stream so far, and of one more frame of it.
-pub async fn message<M: Message + Default>(stream: &mut Incoming, pending: &mut Vec<u8>) -> M {
+pub(super) async fn message<M: Message + Default>(stream: &mut Incoming, pending: &mut Vec<u8>) -> M {
     loop {
         if let Some(head) = pending.first_chunk::<5>() {
             let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -85,15 +85,15 @@ pub async fn message<M: Message + Default>(stream: &mut Incoming, pending: &mut 
     }
 }
 
-pub fn config_maps() -> Option<v1::Resource> {
+pub(super) fn config_maps() -> Option<v1::Resource> {
     Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() })
 }
 
-pub fn selection(namespaces: &[&str]) -> Option<v1::Selection> {
+pub(super) fn selection(namespaces: &[&str]) -> Option<v1::Selection> {
     named(namespaces, &[])
 }
 
-pub fn named(namespaces: &[&str], names: &[&str]) -> Option<v1::Selection> {
+pub(super) fn named(namespaces: &[&str], names: &[&str]) -> Option<v1::Selection> {
     let filter = |namespace: &&str| v1::Filter {
         namespace: (*namespace).to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -106,15 +106,15 @@ pub fn named(namespaces: &[&str], names: &[&str]) -> Option<v1::Selection> {
     })
 }
 
-pub fn get(namespace: &str, name: &str) -> v1::GetRequest {
+pub(super) fn get(namespace: &str, name: &str) -> v1::GetRequest {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     v1::GetRequest { resource: config_maps(), namespace, name, ..Default::default() }
 }
 
-pub fn list(namespaces: &[&str]) -> v1::ListRequest {
+pub(super) fn list(namespaces: &[&str]) -> v1::ListRequest {
     v1::ListRequest { selection: selection(namespaces), ..Default::default() }
 }
 
-pub fn watch(namespaces: &[&str]) -> v1::WatchRequest {
+pub(super) fn watch(namespaces: &[&str]) -> v1::WatchRequest {
     v1::WatchRequest { selection: selection(namespaces), ..Default::default() }
 }

@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::access::world::World;
 
-pub async fn connect(url: &str, ca: &Path) -> TlsStream<TcpStream> {
+pub(super) async fn connect(url: &str, ca: &Path) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
         roots.add(certificate.unwrap()).unwrap();
@@ -29,7 +29,7 @@ pub async fn connect(url: &str, ca: &Path) -> TlsStream<TcpStream> {
 }
 
 /// What the delegated listener answers to these bytes until it ends the connection.
-pub async fn raw(world: &World, text: impl AsRef<[u8]>) -> String {
+pub(super) async fn raw(world: &World, text: impl AsRef<[u8]>) -> String {
     let mut stream = connect(&world.daemon.url, &world.ca).await;
     stream.write_all(text.as_ref()).await.unwrap();
     let mut answer = Vec::new();
@@ -38,12 +38,12 @@ pub async fn raw(world: &World, text: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-pub fn codes(answers: &str) -> Vec<&str> {
+pub(super) fn codes(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
 /// A WebSocket, of which only the server sends.
-pub struct Socket {
+pub(super) struct Socket {
     pub status: u16,
     stream: TlsStream<TcpStream>,
     pending: Vec<u8>,
@@ -51,24 +51,24 @@ pub struct Socket {
 
 /// What a server sends on it.
 #[derive(Debug)]
-pub enum Message {
+pub(super) enum Message {
     Event(Value),
     Close(u16),
     End,
 }
 
 impl Socket {
-    pub async fn through(world: &World, token: Option<&str>, target: &str) -> Self {
+    pub(super) async fn through(world: &World, token: Option<&str>, target: &str) -> Self {
         Self::open(connect(&world.daemon.url, &world.ca).await, token, "", target).await
     }
 
     /// Asked for in a way that only the apiserver reads.
-    pub async fn forwarded(world: &World, token: &str, target: &str) -> Self {
+    pub(super) async fn forwarded(world: &World, token: &str, target: &str) -> Self {
         let stream = connect(&world.daemon.url, &world.ca).await;
         Self::open(stream, Some(token), "Accept: application/json\r\nAccept: application/json\r\n", target).await
     }
 
-    pub async fn direct(world: &World, token: Option<&str>, target: &str) -> Self {
+    pub(super) async fn direct(world: &World, token: Option<&str>, target: &str) -> Self {
         let info = &world.cluster.info;
         Self::open(connect(&info.server, &info.ca).await, token, "", target).await
     }
@@ -105,7 +105,7 @@ impl Socket {
         Some(self.pending.drain(..bytes).collect())
     }
 
-    pub async fn next(&mut self) -> Message {
+    pub(super) async fn next(&mut self) -> Message {
         loop {
             let Some(head) = self.take(2).await else { return Message::End };
             assert_eq!(head[0] & 0x80, 0x80, "the apiserver sends whole messages");
@@ -124,7 +124,7 @@ impl Socket {
     }
 
     /// Until the initial events are over.
-    pub async fn settled(&mut self) {
+    pub(super) async fn settled(&mut self) {
         loop {
             match self.next().await {
                 Message::Event(event) if event["type"] == "BOOKMARK" => return,
@@ -135,7 +135,7 @@ impl Socket {
     }
 
     /// The ERROR that ends it; after it there is nothing but the end.
-    pub async fn ended(&mut self) -> Value {
+    pub(super) async fn ended(&mut self) -> Value {
         loop {
             match self.next().await {
                 Message::Event(event) if event["type"] == "ERROR" => {

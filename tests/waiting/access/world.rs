@@ -11,7 +11,7 @@ use crate::support::Through;
 use crate::support::client::Client;
 
 /// Accounts in the namespace `a`, by name, and what they may.
-pub const FIXTURES: &str = r#"
+pub(super) const FIXTURES: &str = r#"
 apiVersion: v1
 kind: Namespace
 metadata: {name: a}
@@ -92,9 +92,10 @@ subjects: [{kind: ServiceAccount, name: lister, namespace: a}]
 "#;
 
 /// Delegated first, trusting second.
-pub const LISTEN: &str = "listen: [\"delegated+https://127.0.0.1:0\", \"http://127.0.0.1:0\"]\nlendIdentity: all\n";
+pub(super) const LISTEN: &str =
+    "listen: [\"delegated+https://127.0.0.1:0\", \"http://127.0.0.1:0\"]\nlendIdentity: all\n";
 
-pub struct World {
+pub(super) struct World {
     pub cluster: Cluster,
     pub daemon: Through,
     /// Of the daemon's listeners.
@@ -102,7 +103,7 @@ pub struct World {
 }
 
 impl World {
-    pub async fn start(yaml: &str) -> Self {
+    pub(super) async fn start(yaml: &str) -> Self {
         let cluster = Cluster::start().await;
         Self::on(cluster, yaml).await
     }
@@ -113,7 +114,7 @@ impl World {
     }
 
     /// With a daemon that reaches the cluster by another way.
-    pub async fn between(cluster: Cluster, source: ConfigSource, yaml: &str) -> Self {
+    pub(super) async fn between(cluster: Cluster, source: ConfigSource, yaml: &str) -> Self {
         cluster.apply(FIXTURES).await;
         let mut manifests = String::new();
         for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("b", "one", "x")] {
@@ -132,17 +133,17 @@ impl World {
     }
 
     /// Every watch for changed rights is open: what is decided from now on is remembered for long.
-    pub async fn settled(&self) {
+    pub(super) async fn settled(&self) {
         let live = || self.daemon.daemon.access.metrics().watches_live.load(std::sync::atomic::Ordering::Relaxed);
         crate::support::eventually("rights are watched", || live() == 4).await;
     }
 
-    pub async fn token(&self, account: &str, more: &[&str]) -> String {
+    pub(super) async fn token(&self, account: &str, more: &[&str]) -> String {
         let args = [&["create", "token", account, "--namespace", "a"], more].concat();
         self.cluster.kubectl_ok(args).await.trim().to_owned()
     }
 
-    pub fn direct(&self, token: Option<&str>) -> Client {
+    pub(super) fn direct(&self, token: Option<&str>) -> Client {
         let Cluster { info, .. } = &self.cluster;
         match token {
             Some(token) => Client::tls(&info.server, &info.ca, token),
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    pub fn through(&self, token: Option<&str>) -> Client {
+    pub(super) fn through(&self, token: Option<&str>) -> Client {
         match token {
             Some(token) => Client::tls(&self.daemon.url, &self.ca, token),
             None => Client::tls_anonymous(&self.daemon.url, &self.ca),
@@ -158,13 +159,13 @@ impl World {
     }
 
     /// The listener that trusts.
-    pub fn trusting(&self) -> Client {
+    pub(super) fn trusting(&self) -> Client {
         let ListenAddr::Http(address) = &self.daemon.daemon.listen[1] else { panic!("http") };
         Client::new(&format!("http://{address}"))
     }
 
     /// Until a right that was given a moment ago has come to where it is asked for.
-    pub async fn allowed(&self, client: &Client, target: &str) {
+    pub(super) async fn allowed(&self, client: &Client, target: &str) {
         for _ in 0..1200 {
             if client.get(target).await.status == 200 {
                 return;
@@ -174,24 +175,24 @@ impl World {
         panic!("never allowed: {target}");
     }
 
-    pub fn admin(&self) -> Client {
+    pub(super) fn admin(&self) -> Client {
         self.direct(Some("admin-token"))
     }
 
-    pub async fn delete(&self, path: &str) {
+    pub(super) async fn delete(&self, path: &str) {
         let answer = self.admin().request(Method::DELETE, path, &[], "").await;
         assert!(answer.status.is_success(), "{path}: {}", answer.text());
     }
 
     /// Has the informers of these collections synced to what the apiserver has now.
-    pub async fn warm(&self, collections: &[&str]) {
+    pub(super) async fn warm(&self, collections: &[&str]) {
         for collection in collections {
             let now = crate::support::client::rv(&self.admin().json(collection).await);
             self.trusting().json(&format!("{collection}?resourceVersion={now}")).await;
         }
     }
 
-    pub fn served(&self) -> u64 {
+    pub(super) fn served(&self) -> u64 {
         self.daemon.daemon.reads.metrics().local()
     }
 }
