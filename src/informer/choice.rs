@@ -27,7 +27,8 @@ pub(super) struct Situation {
     pub answer: usize,
     /// It has selectors that the apiserver knows, too.
     pub selective: bool,
-    /// Reads of this informer that wait for a proof now, this one included.
+    /// Reads of this informer that share the proof: those that wait for it now, this one included, and those that come as
+    /// long as it is new enough for them.
     pub waiting: usize,
 }
 

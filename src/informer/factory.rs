@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
-use crate::meta::{Encoding, Gvr, Resource, ResourceVersion, Verb};
+use crate::meta::{Encoding, Gvr, Origin, Resource, ResourceVersion, Verb};
 use crate::selector;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
-use crate::upstream::{ListerWatcher, Questions, UpstreamError};
+use crate::upstream::{ListerWatcher, Questions, SharedStore, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::waits::Proofs;
@@ -54,6 +54,7 @@ struct Inner {
     /// are resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
     proofs: Arc<Proofs>,
+    store: Arc<SharedStore>,
     /// Tables that were forwarded.
     ledger: Mutex<Ledger>,
 }
@@ -70,7 +71,8 @@ impl Factory {
     ) -> Self {
         let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
         let proofs = Arc::default();
-        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, ledger };
+        let store = Arc::new(SharedStore::new(upstream.clone()));
+        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, store, ledger };
         Self { inner: Arc::new(inner) }
     }
 
@@ -265,7 +267,11 @@ impl Factory {
             return Coverage::None(NoCoverage::TooMany);
         }
         let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));
-        let questions = sibling.map_or_else(Arc::default, |sibling| sibling.probe.questions().clone());
+        let questions = match sibling {
+            Some(sibling) => sibling.probe.questions().clone(),
+            None if resource.origin == Origin::BuiltIn => Arc::new(Questions::in_store(self.inner.store.clone())),
+            None => Arc::default(),
+        };
         let informer = self.start(key.clone(), resource.clone(), questions);
         informer.reflector.read_at_most(most);
         informers.insert(key.clone(), informer.clone());

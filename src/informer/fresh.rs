@@ -120,7 +120,7 @@ impl Informer {
         if need.verb == Verb::Get && newest && self.is_detached() {
             return Err(NotFresh::Dearer);
         }
-        let _waiting = self.waits.enter();
+        let _waiting = self.waits.enter(arrived);
         let situation = self.situation(need);
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
         match &proof {
@@ -146,9 +146,10 @@ impl Informer {
         let first = situation.first();
         let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
         let proved = self.proved(need, situation.then());
-        let word = self.word(need, first, since).await?;
+        let seen = before.max(need.shown);
+        let word = self.word(need, first, since, (arrived, seen)).await?;
         let is_ours = word.asked >= arrived;
-        if is_ours && (word.rv < before || word.rv < need.shown) {
+        if is_ours && word.rv < seen {
             return Err(NotFresh::Rewound { now: word.rv });
         }
         if word.rv < asked {
@@ -165,7 +166,7 @@ impl Informer {
     /// # Errors
     /// When the apiserver does not say it until the deadline.
     pub async fn revision(&self, verb: Verb, deadline: Instant) -> Result<ResourceVersion, NotFresh> {
-        let word = timeout_at(deadline, self.probe.revision(Instant::now(), pace(verb))).await;
+        let word = timeout_at(deadline, self.probe.revision(Instant::now(), self.cache.newest(), pace(verb))).await;
         word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
     }
 
@@ -196,7 +197,7 @@ impl Informer {
             namespace,
             answer,
             selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
-            waiting: self.waits.now().max(1),
+            waiting: self.waits.now().max(1) + self.waits.within(need.max_age),
         };
         situation.odds = self.probe.odds(self.proved(need, situation.then()));
         situation
@@ -208,16 +209,23 @@ impl Informer {
         self.probe.proved(&self.cache, part.as_ref())
     }
 
-    /// What the store says, asked for at or after `since`.
-    async fn word(&self, need: &Need<'_>, first: First, since: Instant) -> Result<Word, NotFresh> {
-        if let Some(word) = self.probe.last_word().filter(|word| word.asked >= since) {
+    /// What the store says, asked for at or after `since`. At the time that is given it had reached that revision.
+    async fn word(
+        &self,
+        need: &Need<'_>,
+        first: First,
+        since: Instant,
+        (arrived, seen): (Instant, ResourceVersion),
+    ) -> Result<Word, NotFresh> {
+        let is_of_use = |word: &Word| word.asked >= since && (word.asked < arrived || word.rv >= seen);
+        if let Some(word) = self.probe.last_word().filter(is_of_use) {
             return Ok(word);
         }
         let begun = Instant::now();
         let word = async {
             match first {
                 First::Forward => None,
-                First::Revision => self.probe.revision(since, pace(need.verb)).await.ok(),
+                First::Revision => self.probe.revision(since, seen, pace(need.verb)).await.ok(),
                 First::Digest(extent) => {
                     let part = extent.of(need);
                     self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb)).await.ok()
@@ -336,13 +344,14 @@ impl Informer {
             return;
         }
         let (informer, situation, since) = (self.clone(), self.situation(need), word.asked);
+        let seen = self.cache.newest();
         lifecycle::spawn("keep-warm", async move {
             let after = since + Duration::from_nanos(1);
             let asked = match situation.first() {
                 First::Digest(Extent::Everything) if situation.all <= MOST_AHEAD => {
                     informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()
                 }
-                First::Revision => informer.probe.revision(after, PACE).await.is_ok(),
+                First::Revision => informer.probe.revision(after, seen, PACE).await.is_ok(),
                 // Large digests, and those of parts, are read for their readers.
                 First::Digest(_) | First::Forward => false,
             };

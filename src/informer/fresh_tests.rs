@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use super::*;
 use crate::cache::Writer;
-use crate::informer::factory::testing::scripted;
+use crate::informer::factory::testing::{nowhere, scripted};
 use crate::lifecycle::spawn;
 use crate::meta::{AttributesBuilder, EventType, Object, ObjectKey, Raw};
 use crate::selector::LabelSelector;
+use crate::upstream::SharedStore;
 use crate::upstream::script::Script;
 
 /// How long a question takes.
@@ -69,8 +70,13 @@ fn list(predicate: &Predicate) -> Need<'_> {
 
 impl World {
     async fn new() -> Self {
+        Self::of(None).await
+    }
+
+    /// Of a resource that is kept in this store.
+    async fn of(store: Option<&Arc<SharedStore>>) -> Self {
         let script = Script::default();
-        let (informer, mut writer) = scripted(&script, None).await;
+        let (informer, mut writer) = scripted(&script, None, store.cloned()).await;
         script.takes(TAKES);
         script.store(10, &OBJECTS);
         let objects = OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at)));
@@ -216,6 +222,57 @@ async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resources_of_one_store_share_its_revision() {
+    let store = SharedStore::known(nowhere().await);
+    let worlds = [World::of(Some(&store)).await, World::of(Some(&store)).await, World::of(Some(&store)).await];
+    let read_all = async || {
+        let readers = worlds.each_ref().map(|world| {
+            let informer = world.informer.clone();
+            spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
+        });
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), worlds[0].informer.cache.newest());
+        }
+        worlds.each_ref().map(|world| world.script.asked())
+    };
+    // One of the first two questions was asked before the others came.
+    let asked = read_all().await.concat();
+    assert!(!asked.is_empty() && asked.len() <= 2, "{asked:?}");
+    // All of them move together, and nothing of theirs changes: each is compared.
+    for world in &worlds {
+        world.script.store(15, &OBJECTS);
+        (0..10).for_each(|_| world.informer.probe.learn(false));
+    }
+    for world in &worlds {
+        assert_eq!(world.read(&list(&everything())).await.0, Ok(15));
+    }
+    let asked = worlds.each_ref().map(|world| world.script.asked()).concat();
+    assert_eq!(
+        asked.iter().filter(|path| **path == REVISION).count(),
+        1,
+        "the others know that it has moved: {asked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_of_several_stores_are_found_out() {
+    let store = SharedStore::known(nowhere().await);
+    let (mut ours, theirs) = (World::of(Some(&store)).await, World::of(Some(&store)).await);
+    theirs.script.store(9, &[]);
+    // Ours is at 12 already, and another store at 9: a question of theirs would be no proof.
+    ours.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
+    ours.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
+    let (all, them) = (everything(), theirs.informer.clone());
+    let other = spawn("reader", async move { them.revision(Verb::List, Instant::now() + TAKES * 2).await });
+    tokio::task::yield_now().await;
+    tokio::time::sleep(TAKES / 2).await;
+    assert_eq!(ours.read(&list(&all)).await.0, Ok(12));
+    assert_eq!(other.await.unwrap(), Ok(rv(9)));
+    assert_eq!(ours.script.asked().last().map(String::as_str), Some(REVISION));
+    assert_eq!(store.last_word(), None, "nothing is shared any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_was_restored_or_never_there_is_told() {
     let world = World::new().await;
     let everything = everything();
@@ -230,7 +287,7 @@ async fn a_store_that_was_restored_or_never_there_is_told() {
 #[tokio::test(start_paused = true)]
 async fn an_informer_of_another_scope_has_shown_what_it_has_shown() {
     let mut world = World::new().await;
-    let (part, mut part_writer) = scripted(&world.script, Some("a")).await;
+    let (part, mut part_writer) = scripted(&world.script, Some("a"), None).await;
     part_writer.replace(vec![Arc::new(object("a", "x", 5))], rv(10)).await.unwrap();
     let all = world.informer.clone();
     all.set_others(Vec::new(), vec![Arc::downgrade(&part)]);

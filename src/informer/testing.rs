@@ -4,9 +4,18 @@ use super::*;
 use crate::cache::Writer;
 use crate::upstream::script::Script;
 
+/// An apiserver that nobody asks.
+pub(in crate::informer) async fn nowhere() -> Upstream {
+    Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap()
+}
+
 /// An informer of ConfigMaps, of all or of one namespace, before a store that a test writes. No reflector runs.
-pub(in crate::informer) async fn scripted(script: &Script, namespace: Option<&str>) -> (Arc<Informer>, Writer) {
-    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+pub(in crate::informer) async fn scripted(
+    script: &Script,
+    namespace: Option<&str>,
+    store: Option<Arc<SharedStore>>,
+) -> (Arc<Informer>, Writer) {
+    let upstream = nowhere().await;
     let resource = Resource {
         gvr: Gvr::new("", "v1", "configmaps"),
         kind: "ConfigMap".into(),
@@ -14,7 +23,7 @@ pub(in crate::informer) async fn scripted(script: &Script, namespace: Option<&st
         verbs: crate::meta::Verbs { get: true, list: true, watch: true },
         origin: crate::meta::Origin::BuiltIn,
     };
-    let questions = Arc::new(Questions::scripted(script.clone()));
+    let questions = Arc::new(Questions::scripted(script.clone(), store));
     let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions);
     (Arc::new(informer), writer)
 }

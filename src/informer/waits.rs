@@ -1,14 +1,18 @@
-//! Who waits for a proof, and how long proofs take.
+//! Who waits for a proof, how often such reads come, and how long proofs take.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
 use crate::telemetry::histogram::Histogram;
 
-/// Counts who waits for a proof, and how long the last proofs took.
+/// Counts who waits for a proof, how often they come, and how long the last proofs took.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     now: AtomicUsize,
+    arrivals: Mutex<Arrivals>,
     /// Microseconds that a word of the store took, as a moving average.
     took: AtomicU64,
     /// A word is being asked for ahead of its readers.
@@ -24,16 +28,32 @@ pub struct Proofs {
 
 pub(super) struct Waiting<'a>(&'a AtomicUsize);
 
+/// How many came lately: each counts less the longer ago it was.
+#[derive(Debug, Default)]
+struct Arrivals {
+    lately: f64,
+    last: Option<Instant>,
+}
+
+/// What one arrival counts falls to a third in this time.
+const LATELY: Duration = Duration::from_secs(1);
+
 // === impl Waits ===
 
 impl Waits {
-    pub(super) fn enter(&self) -> Waiting<'_> {
+    pub(super) fn enter(&self, now: Instant) -> Waiting<'_> {
         self.now.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.lock().count(now);
         Waiting(&self.now)
     }
 
     pub(super) fn now(&self) -> usize {
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// How many are likely to come within this time.
+    pub(super) fn within(&self, time: Duration) -> usize {
+        if time.is_zero() { 0 } else { self.arrivals.lock().within(time, Instant::now()) }
     }
 
     /// False if a word is being asked for ahead of its readers already.
@@ -59,5 +79,42 @@ impl Waits {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Arrivals ===
+
+impl Arrivals {
+    fn count(&mut self, now: Instant) {
+        self.lately = self.at(now) + 1.0;
+        self.last = Some(now);
+    }
+
+    fn at(&self, now: Instant) -> f64 {
+        let ago = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        self.lately * (-ago.as_secs_f64() / LATELY.as_secs_f64()).exp()
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+    fn within(&self, time: Duration, now: Instant) -> usize {
+        (self.at(now) * time.as_secs_f64() / LATELY.as_secs_f64()) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_will_come_as_came() {
+        let mut arrivals = Arrivals::default();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(arrivals.within(LATELY, start), 0);
+        arrivals.count(at(0));
+        assert_eq!(arrivals.within(LATELY / 10, at(0)), 0, "one is no crowd");
+        (0..300).for_each(|n| arrivals.count(at(n * 10)));
+        assert!((9..=10).contains(&arrivals.within(LATELY / 10, at(3000))));
+        assert_eq!(arrivals.within(LATELY / 10, at(6000)), 0, "nobody came for long");
     }
 }

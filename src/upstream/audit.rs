@@ -68,7 +68,7 @@ impl ProgressProbe {
         let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(Finding::Agrees) };
         let now = Instant::now();
         let (digest, rv) = if snapshot.len() > MOST {
-            (None, self.revision(now, Pace::AT_ONCE).await?.rv)
+            (None, self.revision(now, newest, Pace::AT_ONCE).await?.rv)
         } else {
             let digest = self.whole(cache, now).await?;
             (Some(digest.clone()), digest.rv)

@@ -19,6 +19,7 @@ pub mod reflector;
 mod retries;
 #[cfg(test)]
 pub(crate) mod script;
+mod shared_store;
 mod single_flight;
 mod source;
 mod stamp;
@@ -36,5 +37,6 @@ pub use metrics::{RequestVerb, UpstreamMetrics};
 pub use progress::{Progress, ProgressProbe, ProveError};
 pub use questions::{Questions, Word};
 pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
+pub use shared_store::SharedStore;
 pub use single_flight::Pace;
 pub use source::ListerWatcher;

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
@@ -12,7 +11,6 @@ use crate::meta::ResourceVersion;
 /// the state was last proved, or the stream has brought what moved it.
 #[derive(Debug)]
 pub(super) struct Odds {
-    movement: Mutex<Movement>,
     /// The share of the store's moves, the latest counting most, that the stream had brought by the time they were known,
     /// or a moment later. It is near one where only this resource changes, and near zero where only others do.
     stream: AtomicU32,
@@ -20,7 +18,7 @@ pub(super) struct Odds {
 
 /// How fast the store's revision moves. It counts all writes to the store, so two revisions tell a rate.
 #[derive(Debug)]
-struct Movement {
+pub(super) struct Movement {
     /// The newest revision that was heard, and when.
     last: Option<(ResourceVersion, Instant)>,
     /// Writes a second, as a moving average over [`MEMORY`].
@@ -42,20 +40,14 @@ const LATE: Duration = Duration::from_secs(20);
 impl Default for Odds {
     /// One small question costs little: it is tried first.
     fn default() -> Self {
-        Self { movement: Mutex::default(), stream: AtomicU32::new(1.0_f32.to_bits()) }
+        Self { stream: AtomicU32::new(1.0_f32.to_bits()) }
     }
 }
 
 impl Odds {
-    /// From 0 to 1, for a read whose state was last proved at `proved`.
-    pub(super) fn get(&self, proved: ResourceVersion, now: Instant) -> f32 {
-        let still = self.movement.lock().stillness(proved, now);
+    /// From 0 to 1, where the store is still at what was proved with the probability `still`.
+    pub(super) fn get(&self, still: f32) -> f32 {
         1.0 - (1.0 - still) * (1.0 - self.stream())
-    }
-
-    /// The store was at `rv` at this time. True if it had moved since it was heard last.
-    pub(super) fn heard(&self, rv: ResourceVersion, at: Instant) -> bool {
-        self.movement.lock().heard(rv, at)
     }
 
     /// The store had moved; whether the stream had brought what moved it. Two who learn at once may lose one of the two:
@@ -79,8 +71,9 @@ impl Default for Movement {
 }
 
 impl Movement {
+    /// The probability that the store is still at `proved`.
     #[expect(clippy::cast_possible_truncation, reason = "a probability")]
-    fn stillness(&self, proved: ResourceVersion, now: Instant) -> f32 {
+    pub(super) fn stillness(&self, proved: ResourceVersion, now: Instant) -> f32 {
         match self.last {
             None => 1.0,
             Some((rv, _)) if proved < rv => 0.0,
@@ -94,8 +87,9 @@ impl Movement {
         (-self.rate * during.as_secs_f64()).exp()
     }
 
+    /// The store was at `rv` at this time. True if it had moved since it was heard last.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    fn heard(&mut self, rv: ResourceVersion, at: Instant) -> bool {
+    pub(super) fn heard(&mut self, rv: ResourceVersion, at: Instant) -> bool {
         let Some((last, before)) = self.last else {
             self.last = Some((rv, at));
             return false;
@@ -136,59 +130,64 @@ mod tests {
         (odds - expected).abs() < 0.05
     }
 
+    /// The odds of a store that is known by `movement` alone, or by the stream, too.
+    fn get(odds: &Odds, movement: &Movement, proved: ResourceVersion, now: Instant) -> f32 {
+        odds.get(movement.stillness(proved, now))
+    }
+
     #[test]
     fn follows_the_stream() {
-        let odds = Odds::default();
+        let (odds, mut movement) = (Odds::default(), Movement::default());
         let now = Instant::now();
-        assert!(near(odds.get(rv(5), now), 1.0), "nothing is known");
-        odds.heard(rv(10), now);
-        assert!(near(odds.get(rv(5), now), 1.0));
+        assert!(near(get(&odds, &movement, rv(5), now), 1.0), "nothing is known");
+        movement.heard(rv(10), now);
+        assert!(near(get(&odds, &movement, rv(5), now), 1.0));
         (0..10).for_each(|_| odds.learn(false));
-        assert!(near(odds.get(rv(5), now), 0.0));
-        assert!(near(odds.get(rv(10), now), 1.0), "the store has only just been there");
+        assert!(near(get(&odds, &movement, rv(5), now), 0.0));
+        assert!(near(get(&odds, &movement, rv(10), now), 1.0), "the store has only just been there");
         (0..10).for_each(|_| odds.learn(true));
-        assert!(near(odds.get(rv(5), now), 1.0));
+        assert!(near(get(&odds, &movement, rv(5), now), 1.0));
     }
 
     #[test]
     fn a_burst_is_noticed_at_once() {
-        let odds = Odds::default();
+        let (odds, mut movement) = (Odds::default(), Movement::default());
         (0..10).for_each(|_| odds.learn(false));
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        (0..10).for_each(|n| _ = odds.heard(rv(10), at(n)));
-        assert!(near(odds.get(rv(10), at(10)), 1.0));
+        (0..10).for_each(|n| _ = movement.heard(rv(10), at(n)));
+        assert!(near(get(&odds, &movement, rv(10), at(10)), 1.0));
         // Somebody writes and reads in turn.
-        (10..15).for_each(|n| _ = odds.heard(rv(n + 1), at(n)));
-        assert!(odds.get(rv(15), at(15)) < 0.1);
-        (15..20).for_each(|n| _ = odds.heard(rv(15), at(n)));
-        assert!(odds.get(rv(15), at(20)) > 0.9, "it stands still again");
+        (10..15).for_each(|n| _ = movement.heard(rv(n + 1), at(n)));
+        assert!(get(&odds, &movement, rv(15), at(15)) < 0.1);
+        (15..20).for_each(|n| _ = movement.heard(rv(15), at(n)));
+        assert!(get(&odds, &movement, rv(15), at(20)) > 0.9, "it stands still again");
     }
 
     #[test]
     fn follows_the_rate_of_writes() {
-        let odds = Odds::default();
+        let (odds, mut movement) = (Odds::default(), Movement::default());
         (0..10).for_each(|_| odds.learn(false));
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         // One write in five seconds.
         for second in 0..60 {
-            odds.heard(rv(100 + second / 5), at(second * 1000));
+            movement.heard(rv(100 + second / 5), at(second * 1000));
         }
-        assert!(near(odds.get(rv(111), at(59_000)), 0.95));
-        assert!(near(odds.get(rv(111), at(60_000)), 0.8));
-        assert!((0.05..0.3).contains(&odds.get(rv(111), at(69_000))));
-        assert!(near(odds.get(rv(110), at(59_000)), 0.0), "it has moved since");
+        assert!(near(get(&odds, &movement, rv(111), at(59_000)), 0.95));
+        assert!(near(get(&odds, &movement, rv(111), at(60_000)), 0.8));
+        assert!((0.05..0.3).contains(&get(&odds, &movement, rv(111), at(69_000))));
+        assert!(near(get(&odds, &movement, rv(110), at(59_000)), 0.0), "it has moved since");
         // A hundred a second.
         for tenth in 0..600 {
-            odds.heard(rv(112 + tenth * 10), at(60_000 + tenth * 100));
+            movement.heard(rv(112 + tenth * 10), at(60_000 + tenth * 100));
         }
-        assert!(near(odds.get(rv(6102), at(120_000)), 0.0));
-        assert!(!odds.heard(rv(6000), at(120_000)), "an old word is no move");
-        assert!(odds.heard(rv(7000), at(60_000)), "a new one is, though others were asked for later");
-        assert!(near(odds.get(rv(6999), at(120_000)), 0.0));
+        assert!(near(get(&odds, &movement, rv(6102), at(120_000)), 0.0));
+        assert!(!movement.heard(rv(6000), at(120_000)), "an old word is no move");
+        assert!(movement.heard(rv(7000), at(60_000)), "a new one is, though others were asked for later");
+        assert!(near(get(&odds, &movement, rv(6999), at(120_000)), 0.0));
         // A store that was restored from a backup.
-        assert!(odds.heard(rv(50), at(150_000)));
-        assert!(near(odds.get(rv(50), at(150_000)), 1.0));
+        assert!(movement.heard(rv(50), at(150_000)));
+        assert!(near(get(&odds, &movement, rv(50), at(150_000)), 1.0));
     }
 }

@@ -125,16 +125,16 @@ impl ProgressProbe {
     }
 
     /// The store's revision, asked for at or after `since`. One read runs at a time; all who come while it runs share
-    /// the next. Two begin no closer together than `pace`.
+    /// the next. Two begin no closer together than `pace`. The store is known to have reached `seen`.
     ///
     /// # Errors
     /// As of the read, for all who share it.
-    pub async fn revision(&self, since: Instant, pace: Pace) -> Result<Word, UpstreamError> {
-        if let Some(word) = self.last_word().filter(|word| word.asked >= since) {
+    pub async fn revision(&self, since: Instant, seen: ResourceVersion, pace: Pace) -> Result<Word, UpstreamError> {
+        if let Some(word) = self.last_word().filter(|word| word.asked >= since && word.rv >= seen) {
             return Ok(word);
         }
         let span = self.span("probe", "the store's revision");
-        self.questions.revision(&self.upstream, &self.source, pace).instrument(span).await
+        self.questions.revision(&self.upstream, &self.source, seen, pace).instrument(span).await
     }
 
     /// The newest that the apiserver said of the store's revision.
@@ -181,11 +181,9 @@ impl ProgressProbe {
         self.questions.proved(cache, part)
     }
 
-    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1; see [`Odds`].
-    ///
-    /// [`Odds`]: super::odds::Odds
+    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1.
     pub fn odds(&self, proved: ResourceVersion) -> f32 {
-        self.questions.odds.get(proved, Instant::now())
+        self.questions.odds(proved)
     }
 
     /// The store had moved; whether the stream had brought what moved it.
@@ -195,7 +193,7 @@ impl ProgressProbe {
 
     /// The store was at `rv` just now, as was seen elsewhere. True if it had moved.
     pub fn heard(&self, rv: ResourceVersion) -> bool {
-        self.questions.odds.heard(rv, Instant::now())
+        self.questions.heard(rv)
     }
 
     /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.

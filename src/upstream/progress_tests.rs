@@ -40,7 +40,7 @@ async fn world() -> World {
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let probe = Arc::new(ProgressProbe::new(upstream, source, sender, Arc::default()));
-    let now = probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    let now = probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }
 }
@@ -52,7 +52,9 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
     let reads: Vec<_> = (0..50)
         .map(|_| {
             let probe = world.probe.clone();
-            crate::lifecycle::spawn("reader", async move { probe.revision(Instant::now(), PACE).await.unwrap() })
+            crate::lifecycle::spawn("reader", async move {
+                probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap()
+            })
         })
         .collect();
     for read in reads {
@@ -66,11 +68,18 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
 async fn a_reader_that_gives_up_gives_its_turn_back() {
     let world = world().await;
     for _ in 0..20 {
-        let given_up =
-            tokio::time::timeout(Duration::from_micros(50), world.probe.revision(Instant::now(), PACE)).await;
+        let given_up = tokio::time::timeout(
+            Duration::from_micros(50),
+            world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE),
+        )
+        .await;
         drop(given_up);
     }
-    let revision = tokio::time::timeout(Duration::from_secs(60), world.probe.revision(Instant::now(), PACE)).await;
+    let revision = tokio::time::timeout(
+        Duration::from_secs(60),
+        world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE),
+    )
+    .await;
     revision.expect("nobody holds the turn").unwrap();
 }
 
@@ -80,7 +89,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
     // Something happened, but not to this type.
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let from = world.cache.resource_version();
     assert!(revision > from);
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
@@ -100,7 +109,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
     let metadata = serde_json::json!({"name": "x", "namespace": "default"});
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     let rv = world.server.create(object).unwrap();
-    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
     // The main stream never delivers it: the claim must not be made, whatever the bookmark says.
@@ -116,7 +125,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
-    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let started = Instant::now();
     let prove = || world.probe.prove_by_watch(&world.cache, revision, started + Duration::from_secs(20));
     let proof = prove().await;
@@ -152,7 +161,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
     let mut world = world().await;
     create(&world, "Namespace", "other");
     let from = world.cache.resource_version();
-    let revision = world.probe.revision(Instant::now(), PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     assert!(world.probe.settled(&world.cache, None, revision).await.is_none(), "a revision alone proves nothing");
     let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
     let compared = digest(&world, None).await;

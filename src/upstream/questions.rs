@@ -15,9 +15,10 @@ use super::comparison::{Compared, Comparisons, Part};
 use super::digest::Digest;
 use super::error::{Cause, UpstreamError};
 use super::metrics::RequestVerb;
-use super::odds::Odds;
+use super::odds::{Movement, Odds};
 use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
+use super::shared_store::SharedStore;
 use super::single_flight::{Pace, SingleFlight};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
@@ -51,6 +52,9 @@ pub struct Questions {
     word: Mutex<Option<Word>>,
     comparisons: Comparisons,
     pub(super) odds: Odds,
+    movement: Mutex<Movement>,
+    /// The store of all built-in resources, for one of them.
+    store: Option<Arc<SharedStore>>,
     /// By which the last answer came. The same apiserver is to be asked for a proof: it has just caught up.
     connection: Mutex<Option<ConnectionId>>,
     heard: Stamp,
@@ -68,6 +72,8 @@ impl Default for Questions {
             word: Mutex::default(),
             comparisons: Comparisons::new(),
             odds: Odds::default(),
+            movement: Mutex::default(),
+            store: None,
             connection: Mutex::default(),
             heard: Stamp::new(Instant::now()),
             #[cfg(test)]
@@ -77,9 +83,19 @@ impl Default for Questions {
 }
 
 impl Questions {
+    /// About a built-in resource, which is kept in this store if it is the only one.
+    pub fn in_store(store: Arc<SharedStore>) -> Self {
+        Self { store: Some(store), ..Self::default() }
+    }
+
     #[cfg(test)]
-    pub(crate) fn scripted(script: super::script::Script) -> Self {
-        Self { script: Some(script), ..Self::default() }
+    pub(crate) fn scripted(script: super::script::Script, store: Option<Arc<SharedStore>>) -> Self {
+        Self { script: Some(script), store, ..Self::default() }
+    }
+
+    /// The store, where it is known to be the only one.
+    fn store(&self) -> Option<&Arc<SharedStore>> {
+        self.store.as_ref().filter(|store| store.is_only())
     }
 
     /// When the apiserver answered last.
@@ -93,7 +109,23 @@ impl Questions {
 
     /// The newest that the apiserver said of the store's revision.
     pub(super) fn last_word(&self) -> Option<Word> {
-        *self.word.lock()
+        let (ours, shared) = (*self.word.lock(), self.store().and_then(|store| store.last_word()));
+        ours.into_iter().chain(shared).max_by_key(|word| word.asked)
+    }
+
+    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1; see [`Odds`].
+    pub(super) fn odds(&self, proved: ResourceVersion) -> f32 {
+        let now = Instant::now();
+        let still = match self.store() {
+            Some(store) => store.stillness(proved, now),
+            None => self.movement.lock().stillness(proved, now),
+        };
+        self.odds.get(still)
+    }
+
+    /// The store was at `rv` just now, as was seen elsewhere. True if it had moved.
+    pub(super) fn heard(&self, rv: ResourceVersion) -> bool {
+        self.movement.lock().heard(rv, Instant::now())
     }
 
     /// The digests of a part, or of everything.
@@ -101,12 +133,26 @@ impl Questions {
         self.comparisons.of(part)
     }
 
+    /// The store's revision, which must have reached `seen`. All resources of one store share the question.
     pub(super) async fn revision(
         &self,
         upstream: &Upstream,
         source: &ListerWatcher,
+        seen: ResourceVersion,
         pace: Pace,
     ) -> Result<Word, UpstreamError> {
+        if let Some(store) = self.store() {
+            match store.revision(pace, Box::pin(self.read_revision(upstream, source))).await {
+                Ok(word) if word.rv >= seen => {
+                    self.heard.set(Instant::now());
+                    return Ok(self.remember(word.rv, word.asked));
+                }
+                Ok(_) => store.is_refuted(),
+                // What one resource may not be asked, another may.
+                Err(error) if error.code().is_none() => return Err(error),
+                Err(_) => {}
+            }
+        }
         // Most who ask share what another one reads, and need no room for reading.
         let answer = self.revisions.ask(pace, Box::pin(self.read_revision(upstream, source))).await?;
         Ok(self.remember(answer.value, answer.asked))
@@ -150,7 +196,10 @@ impl Questions {
 
     fn remember(&self, rv: ResourceVersion, asked: Instant) -> Word {
         let word = Word { rv, asked };
-        self.odds.heard(rv, asked);
+        self.movement.lock().heard(rv, asked);
+        if let Some(store) = self.store() {
+            store.heard(word);
+        }
         let mut last = self.word.lock();
         if last.is_none_or(|last| last.asked < word.asked) {
             *last = Some(word);

@@ -71,7 +71,18 @@ pub(super) async fn get(
     Err(UpstreamError::Status(Box::new(status(head.status.as_u16(), &head.headers, chunks).await)))
 }
 
-/// A whole JSON answer of at most `limit` bytes.
+/// A whole answer of at most `limit` bytes.
+pub(super) async fn get_text(
+    upstream: &Upstream,
+    path: &str,
+    options: &CallOptions,
+    limit: usize,
+) -> Result<Vec<u8>, UpstreamError> {
+    let (_, chunks) = get(upstream, path, "*/*", Compression::Identity, options).await?;
+    chunks.whole(limit).await
+}
+
+/// The same of JSON, and the head.
 pub(super) async fn get_json<T: DeserializeOwned>(
     upstream: &Upstream,
     path: &str,
@@ -79,14 +90,8 @@ pub(super) async fn get_json<T: DeserializeOwned>(
     options: &CallOptions,
     limit: usize,
 ) -> Result<(Response<()>, T), UpstreamError> {
-    let (head, mut chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
-    let mut text = Vec::new();
-    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
-        if text.len() + chunk.len() > limit {
-            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {limit} bytes"))));
-        }
-        text.extend_from_slice(&chunk);
-    }
+    let (head, chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
+    let text = chunks.whole(limit).await?;
     let value = serde_json::from_slice(&text).map_err(|error| UpstreamError::Decode(Cause::new(error)))?;
     Ok((head, value))
 }
@@ -125,6 +130,17 @@ impl Chunks {
         let gzip = headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
         let gunzip = || Box::new(Gunzip { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new() });
         Self { body, gzip: gzip.then(gunzip) }
+    }
+
+    async fn whole(mut self, limit: usize) -> Result<Vec<u8>, UpstreamError> {
+        let mut text = Vec::new();
+        while let Some(chunk) = self.next(IDLE_TIMEOUT).await? {
+            if text.len() + chunk.len() > limit {
+                return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {limit} bytes"))));
+            }
+            text.extend_from_slice(&chunk);
+        }
+        Ok(text)
     }
 
     /// The next piece, `None` at the end. Cancelling the wait loses nothing.

@@ -18,12 +18,15 @@ use tokio::time::Instant;
 
 use super::history::{Log, Read, Seen, State};
 use super::{JSON, MERGE, Scene};
+use crate::cluster::Cluster;
 use crate::support::client::{Client, key, rv};
 
 const NAMESPACES: [&str; 2] = ["a", "a-b"];
 const GROUPS: [&str; 2] = ["even", "odd"];
 const WRITERS: usize = 4;
 const READERS: usize = 6;
+/// Another resource of the same store, whose reads share their questions with those of the collection.
+const NEIGHBOUR: &str = "/api/v1/serviceaccounts";
 
 /// What writers and readers of one run share.
 struct Run {
@@ -72,10 +75,18 @@ async fn run(scene: &Scene, collection: &str, seed: u64, meanwhile: impl Fn(&Sce
         let (run, through, collection) = (run.clone(), scene.through.clone(), collection.to_owned());
         tasks.push(spawn("reader", async move { read(&run, &through, &collection, reader, seed).await }));
     }
-    // The store goes on whether the collection changes or not.
+    scene.through.json(&format!("{NEIGHBOUR}?resourceVersion=0")).await;
+    let (neighbour, through) = (run.clone(), scene.through.clone());
+    tasks.push(spawn("neighbour", async move {
+        while !neighbour.stop.load(Ordering::SeqCst) {
+            whole(&through, NEIGHBOUR).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }));
+    // The store goes on whether the collection changes or not, in every other run.
     let (noise, direct) = (run.clone(), scene.direct.clone());
     tasks.push(spawn("noise", async move {
-        for n in 0.. {
+        for n in (0..).take_while(|_| seed % 2 == 1) {
             let body = format!(r#"{{"metadata":{{"annotations":{{"noise":"{n}"}}}}}}"#);
             direct.request(Method::PATCH, "/api/v1/namespaces/a", &[MERGE], &body).await;
             tokio::time::sleep(Duration::from_millis(15)).await;
@@ -251,17 +262,28 @@ const CACHE: &str = "consistentReads: { get: cache, list: cache, watch: cache }\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_read_misses_an_acknowledged_write() {
-    for (seed, mode, collection) in [
-        (1, PROBE, "/api/v1/limitranges"),
-        (2, AUTO, "/apis/stable.example.com/v1/crontabs"),
-        (3, AUTO, "/api/v1/limitranges"),
-    ] {
+    for (seed, mode, collection) in
+        [(1, PROBE, "/api/v1/limitranges"), (3, AUTO, "/api/v1/limitranges"), (4, AUTO, "/api/v1/limitranges")]
+    {
         let scene = Scene::start(mode).await;
         let (reads, wrong) = run(&scene, collection, seed, |_, _| {}).await;
         assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
         assert!(reads > 30, "seed {seed}: {reads} reads only");
         assert!(scene.served() > 30, "seed {seed}: {} reads were served from a cache", scene.served());
     }
+}
+
+/// What is said of the store of one resource proves nothing of a resource in another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_read_misses_a_write_to_a_store_of_its_own() {
+    let other = Cluster::start().await;
+    let stores = format!("--apiserver-flag=etcd-servers-overrides=/limitranges#{}", other.info.etcd);
+    let scene = Scene::before(Cluster::start_with(&[&stores]).await, &[], AUTO).await;
+    let (reads, wrong) = run(&scene, "/api/v1/limitranges", 41, |_, _| {}).await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(reads > 30, "{reads} reads only");
+    let checks = scene.direct.get("/readyz?verbose").await.text();
+    assert!(checks.contains("etcd-override-0"), "{checks}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
