@@ -5,22 +5,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_stream::{Empty, empty};
 use tonic::{Request, Response, Status};
 
 use super::access::{self, Grants, Verb};
 use super::answer::Taken;
 use super::convert;
 use super::list::ListStream;
+use super::message_body::{Elsewhere, Messages};
 use super::metrics::GrpcMetrics;
 use super::pb::v1::objects_server::Objects as ObjectsService;
-use super::pb::v1::{Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, WatchRequest};
+use super::pb::v1::{
+    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
+    WatchResponse,
+};
 use super::render;
 use super::retiring::Retiring;
 use super::room::Room;
+use super::shared_events::SharedEvents;
 use super::status::Error;
 use super::sync::SyncStream;
 use super::token::TokenBase;
-use super::watch::Watch;
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::Ledger;
 use crate::reads::{At, Reads};
@@ -41,6 +46,7 @@ pub(super) struct Objects {
     pub(super) drain_spread: Duration,
     /// Accounts for the messages that clients have not taken.
     pub(super) ledger: Ledger,
+    pub(super) shared: SharedEvents,
     pub(super) metrics: Arc<GrpcMetrics>,
 }
 
@@ -123,23 +129,33 @@ impl ObjectsService for Objects {
         Ok(response)
     }
 
-    type WatchStream = Watch;
+    type WatchStream = Empty<Result<WatchResponse, Status>>;
 
-    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Watch>, Status> {
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let caller = access::authenticate(&request)?;
         let retiring = Retiring::of(&request);
         let watch = self.watch_for(&caller, request.into_inner()).await?;
-        Ok(Response::new(watch.until(&retiring)))
+        Ok(elsewhere(watch.until(&retiring)))
     }
 
-    type SyncStream = SyncStream;
+    type SyncStream = Empty<Result<SyncResponse, Status>>;
 
-    async fn sync(&self, request: Request<tonic::Streaming<SyncRequest>>) -> Result<Response<SyncStream>, Status> {
+    async fn sync(
+        &self,
+        request: Request<tonic::Streaming<SyncRequest>>,
+    ) -> Result<Response<Self::SyncStream>, Status> {
         let caller = access::authenticate(&request)?;
         let retiring = Retiring::of(&request);
         let inbound = Box::pin(request.into_inner());
-        Ok(Response::new(SyncStream::new(self.clone(), caller, inbound, &retiring)))
+        Ok(elsewhere(SyncStream::new(self.clone(), caller, inbound, &retiring)))
     }
+}
+
+/// An answer whose messages are written by us.
+fn elsewhere<T>(messages: impl Messages) -> Response<Empty<T>> {
+    let mut response = Response::new(empty());
+    response.extensions_mut().insert(Elsewhere::new(messages));
+    response
 }
 
 /// The error of a call that was allowed, told.

@@ -10,7 +10,7 @@ use crate::codec::{Form, Shape};
 use crate::meta::{Encoding, Object, ResourceVersion};
 
 /// What is written of every object of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rendering {
     shape: Shape,
     masked: bool,

@@ -18,6 +18,7 @@ use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
 use super::intake::{self, Intake};
+use super::message_body::Elsewhere;
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects};
 use super::pb;
@@ -25,6 +26,7 @@ use super::pb::v1::cache_server::CacheServer;
 use super::pb::v1::objects_server::ObjectsServer;
 use super::pb::v1::queue_server::QueueServer;
 use super::queue::{Groups, Queue};
+use super::shared_events::SharedEvents;
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
@@ -82,6 +84,7 @@ impl Grpc {
             drain: drain.clone(),
             drain_spread,
             ledger: ledger.clone(),
+            shared: SharedEvents::default(),
             metrics: Arc::clone(&metrics),
         })
         .accept_compressed(CompressionEncoding::Gzip)
@@ -161,6 +164,10 @@ impl Grpc {
         };
         let request = request.map(|body| intake.count(body));
         let mut response = intake.during(answered(routed, request)).await;
+        let gzip = response.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");
+        if let Some(body) = response.extensions_mut().remove::<Elsewhere>().and_then(|it| it.into_body(gzip)) {
+            return response.map(|_| body);
+        }
         match response.extensions_mut().remove::<Taken>() {
             Some(taken) => response.map(|body| answer::leashed(body, taken, &self.stall_guards)),
             None => response,

@@ -8,19 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use prost::Message;
 use rand::Rng;
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::access::Caller;
+use super::message::{Content, Message, WatchMessage};
+use super::message_body::Messages;
 use super::metrics::Raised;
 use super::objects::Objects;
 use super::pb::v1::sync_request::Action;
 use super::pb::v1::watch_response::Frame;
-use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, SyncResponse, WatchResponse, goodbye};
+use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, goodbye};
 use super::retiring::Retiring;
 use super::status::{self, Error};
 use super::watch::Watch;
@@ -40,7 +42,7 @@ pub(super) struct SyncStream {
     clock: u64,
     signals: Arc<Signals>,
     /// Last frames, which need no credit.
-    last: VecDeque<SyncResponse>,
+    last: VecDeque<Message>,
     drain: Pin<Box<dyn Future<Output = goodbye::Reason> + Send>>,
     over: bool,
     _open: Raised,
@@ -159,7 +161,7 @@ impl SyncStream {
                         State::Open(watch) => watch.leave(goodbye::Reason::Removed),
                         State::Opening(_) => parting(goodbye::Reason::Removed),
                     };
-                    self.last.push_back(SyncResponse { watch_id: id, response: Some(response) });
+                    self.last.push_back(Message::Sync(id, response));
                 }
                 Ok(())
             }
@@ -233,7 +235,7 @@ impl SyncStream {
     }
 
     /// A frame of the watch that was sent the least, if any has one.
-    fn next_frame(&mut self) -> Option<SyncResponse> {
+    fn next_frame(&mut self) -> Option<Message> {
         while let Some((sent, id)) = self.ready.pop_first() {
             let Some(entry) = self.watches.get_mut(&id) else { continue };
             self.clock = self.clock.max(sent);
@@ -260,13 +262,13 @@ impl SyncStream {
                     return Some(failed(id, &status));
                 }
                 Poll::Ready(Some(Ok(response))) => {
-                    let response = SyncResponse { watch_id: id, response: Some(response) };
-                    let bytes = response.encoded_len() as u64;
+                    let message = Message::Sync(id, response);
+                    let bytes = message.len() as u64;
                     entry.sent += bytes;
                     entry.frames = entry.frames.saturating_sub(1);
                     entry.bytes = entry.bytes.saturating_sub_unsigned(bytes);
                     self.offer(id);
-                    return Some(response);
+                    return Some(message);
                 }
             }
         }
@@ -296,34 +298,31 @@ impl SyncStream {
                 State::Open(watch) => watch.leave(reason),
                 State::Opening(_) => parting(reason),
             };
-            self.last.push_back(SyncResponse { watch_id, response: Some(response) });
+            self.last.push_back(Message::Sync(watch_id, response));
         }
     }
 }
 
-impl Stream for SyncStream {
-    type Item = Result<SyncResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        if this.over {
+impl Messages for SyncStream {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        if self.over {
             return Poll::Ready(None);
         }
-        this.signals.stream.register(cx.waker());
-        if this.inbound.is_some() || !this.watches.is_empty() {
-            if let Poll::Ready(reason) = this.drain.as_mut().poll(cx) {
-                this.leave(reason);
-            } else if let Err(status) = this.poll_requests(cx) {
-                this.over = true;
+        self.signals.stream.register(cx.waker());
+        if self.inbound.is_some() || !self.watches.is_empty() {
+            if let Poll::Ready(reason) = self.drain.as_mut().poll(cx) {
+                self.leave(reason);
+            } else if let Err(status) = self.poll_requests(cx) {
+                self.over = true;
                 return Poll::Ready(Some(Err(status)));
             }
         }
-        this.take_woken();
-        if let Some(response) = this.last.pop_front().or_else(|| this.next_frame()) {
+        self.take_woken();
+        if let Some(response) = self.last.pop_front().or_else(|| self.next_frame()) {
             return Poll::Ready(Some(Ok(response)));
         }
-        if this.inbound.is_none() && this.watches.is_empty() {
-            this.over = true;
+        if self.inbound.is_none() && self.watches.is_empty() {
+            self.over = true;
             return Poll::Ready(None);
         }
         Poll::Pending
@@ -331,16 +330,18 @@ impl Stream for SyncStream {
 }
 
 /// The goodbye of a watch that never opened.
-fn parting(reason: goodbye::Reason) -> WatchResponse {
-    let goodbye = Goodbye { reason: reason.into(), ..Goodbye::default() };
-    WatchResponse { frame: Some(Frame::Goodbye(goodbye)), ..WatchResponse::default() }
+fn parting(reason: goodbye::Reason) -> WatchMessage {
+    last(Goodbye { reason: reason.into(), ..Goodbye::default() })
 }
 
-fn failed(watch_id: u64, status: &Status) -> SyncResponse {
+fn last(goodbye: Goodbye) -> WatchMessage {
+    WatchMessage::new(Bytes::new(), String::new(), Content::Frame(Frame::Goodbye(goodbye)))
+}
+
+fn failed(watch_id: u64, status: &Status) -> Message {
     let (error, retry_after) = status::failure(status);
     let goodbye = Goodbye { reason: goodbye::Reason::Failed.into(), retry_after, error: Some(error) };
-    let response = WatchResponse { frame: Some(Frame::Goodbye(goodbye)), ..WatchResponse::default() };
-    SyncResponse { watch_id, response: Some(response) }
+    Message::Sync(watch_id, last(goodbye))
 }
 
 // === impl Entry ===

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use prost::Message;
 use rand::Rng;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
-use tokio_stream::Stream;
 use tonic::Status;
 
 use super::access::{Caller, Grants, Right};
 use super::feed::{Feed, Item};
+use super::message::{Content, EncodedEvent, Message, WatchMessage};
+use super::message_body::Messages;
 use super::metrics::{GrpcMetrics, Raised};
 use super::objects::{Objects, refused};
 use super::pb::v1::watch_response::Frame;
-use super::pb::v1::{self, WatchResponse, goodbye, reset};
+use super::pb::v1::{self, goodbye, reset};
 use super::render;
 use super::retiring::Retiring;
 use super::room::{self, SMALL};
+use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
 use super::terms::{Known, Terms};
 use crate::lifecycle::drain::DrainWatch;
@@ -36,6 +37,8 @@ type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
+    /// Those who are told of the same events in the same way.
+    shared: Arc<SharedGroup>,
     /// The right to all of it.
     right: Right,
     reads: Reads,
@@ -72,7 +75,7 @@ enum Phase {
 /// Events that wait for their frame.
 #[derive(Default)]
 struct Batch {
-    events: Vec<v1::Event>,
+    events: Vec<EncodedEvent>,
     bytes: usize,
     /// Everything up to here is delivered with it.
     complete: ResourceVersion,
@@ -114,6 +117,7 @@ impl Watch {
         let known = std::mem::take(&mut terms.known);
         let known = if resumed { Known::default() } else { known };
         let terms = Arc::new(terms);
+        let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &terms.rendering);
         let encoding = render::encoding(opened.source.encoding()).into();
         // Taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
@@ -148,6 +152,7 @@ impl Watch {
             metrics: Arc::clone(&objects.metrics),
             _open: objects.metrics.raise(|metrics| &metrics.watches_open),
             right: grants.open(),
+            shared,
             terms,
         };
         watch.begin(opened);
@@ -155,7 +160,7 @@ impl Watch {
     }
 
     /// The next frame; `None` once the watch is over, which a goodbye has said.
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Error>>> {
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchMessage, Error>>> {
         if self.is_over() {
             return Poll::Ready(None);
         }
@@ -164,10 +169,10 @@ impl Watch {
             return Poll::Ready(Some(Err(error)));
         }
         self.poll_drain(cx);
-        let frame = match self.ready.pop() {
-            Some(frame) => frame,
+        let content = match self.ready.pop() {
+            Some(frame) => Content::Frame(frame),
             None => match ready!(self.poll_next(cx)) {
-                Some(Ok(frame)) => frame,
+                Some(Ok(content)) => content,
                 Some(Err(error)) => {
                     self.phase = Phase::Over;
                     return Poll::Ready(Some(Err(error)));
@@ -175,7 +180,7 @@ impl Watch {
                 None => return Poll::Ready(None),
             },
         };
-        Poll::Ready(Some(Ok(self.response(frame))))
+        Poll::Ready(Some(Ok(self.message(content))))
     }
 
     /// Why the right to it is gone, with which the watch is over. For one that may not be asked for frames now.
@@ -189,14 +194,15 @@ impl Watch {
         Poll::Ready(error)
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Content, Error>>> {
         loop {
             match &mut self.phase {
                 Phase::Over => return Poll::Ready(None),
                 Phase::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
                     Ok(opened) => self.begin(opened),
                     Err(_) if Instant::now() >= self.terms.deadline => {
-                        return Poll::Ready(Some(Ok(self.goodbye(goodbye::Reason::MaxAge))));
+                        let goodbye = self.goodbye(goodbye::Reason::MaxAge);
+                        return Poll::Ready(Some(Ok(Content::Frame(goodbye))));
                     }
                     Err(refusal) if is_passing(&refusal) => {
                         self.phase = Phase::Opening(self.again(RETRY, WatchFrom::State(Freshness::Any)));
@@ -206,15 +212,15 @@ impl Watch {
                     }
                 },
                 Phase::Open { .. } => match ready!(self.poll_open(cx)) {
-                    Ok(frame) => return Poll::Ready(Some(self.fit(frame))),
-                    Err(reason) => return Poll::Ready(Some(Ok(self.ended(reason)))),
+                    Ok(content) => return Poll::Ready(Some(self.fit(content))),
+                    Err(reason) => return Poll::Ready(Some(Ok(Content::Frame(self.ended(reason))))),
                 },
             }
         }
     }
 
     /// Gathers events until there are enough, or no more for now.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, EndReason>> {
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
         loop {
             if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most() {
                 return Poll::Ready(Ok(self.flush()));
@@ -250,12 +256,14 @@ impl Watch {
                         self.complete = item.complete;
                         self.in_snapshot = false;
                         let gone_uids = std::mem::take(&mut self.known).objects.into_keys().collect();
-                        return Poll::Ready(Ok(Frame::SnapshotEnd(v1::SnapshotEnd { count: self.count, gone_uids })));
+                        let end = v1::SnapshotEnd { count: self.count, gone_uids };
+                        return Poll::Ready(Ok(Content::Frame(Frame::SnapshotEnd(end))));
                     }
                     WatcherEvent::Bookmark { .. } => {
                         self.complete = self.complete.max(item.complete);
                         let upstream_silence = Some(duration(source.silence()));
-                        return Poll::Ready(Ok(Frame::Bookmark(v1::Bookmark { upstream_silence })));
+                        let bookmark = Frame::Bookmark(v1::Bookmark { upstream_silence });
+                        return Poll::Ready(Ok(Content::Frame(bookmark)));
                     }
                     WatcherEvent::Error(_) => return Poll::Ready(Err(EndReason::Stopped)),
                     WatcherEvent::Event { kind, object, rv } => {
@@ -268,14 +276,13 @@ impl Watch {
                         let known =
                             if self.in_snapshot { self.known.objects.remove(object.attributes.uid()) } else { None };
                         let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
-                        self.batch.events.push(v1::Event {
-                            r#type: kind.into(),
-                            key: Some(render::key(&object, rv.unwrap_or(object.rv))),
-                            object: self.terms.rendering.bytes(&source.form, &object, rv),
-                            partial: self.terms.rendering.is_partial(),
-                        });
-                        let bytes = self.batch.events.last().map_or(0, |event| event.object.len());
-                        self.batch.bytes += bytes + EVENT_OVERHEAD;
+                        let event = if self.in_snapshot {
+                            self.shared.encode(&source.form, kind, &object, rv)
+                        } else {
+                            self.shared.event(&source.form, kind, &object, rv)
+                        };
+                        self.batch.bytes += event.len() + EVENT_OVERHEAD;
+                        self.batch.events.push(event);
                     }
                 },
             }
@@ -293,17 +300,17 @@ impl Watch {
 
     /// An event is given when its object is far larger than what there is room for, only if there is memory for it. The client
     /// goes on from the frame before.
-    fn fit(&mut self, frame: Frame) -> Result<Frame, Error> {
-        let Frame::Events(events) = &frame else { return Ok(frame) };
-        let bytes = events.events.iter().map(|event| event.object.len() + EVENT_OVERHEAD).sum();
+    fn fit(&mut self, content: Content) -> Result<Content, Error> {
+        let Content::Events(events) = &content else { return Ok(content) };
+        let bytes = events.iter().map(|event| event.len() + EVENT_OVERHEAD).sum();
         if bytes > self.room.as_ref().map_or(SMALL, Reservation::bytes) + SMALL {
             self.room = None;
             self.room = Some(room::reserve(&self.ledger, bytes)?);
         }
-        Ok(frame)
+        Ok(content)
     }
 
-    fn flush(&mut self) -> Frame {
+    fn flush(&mut self) -> Content {
         self.delay = None;
         let batch = std::mem::take(&mut self.batch);
         self.complete = self.complete.max(batch.complete);
@@ -311,7 +318,7 @@ impl Watch {
         if let Some(received) = batch.oldest {
             self.metrics.event_lag.observe(received.elapsed());
         }
-        Frame::Events(v1::Events { events: batch.events })
+        Content::Events(batch.events)
     }
 
     /// Says goodbye when its connection is to end.
@@ -348,18 +355,17 @@ impl Watch {
     }
 
     /// The last frame of a watch that ends whether its consumer takes its frames or not.
-    pub(super) fn leave(mut self, reason: goodbye::Reason) -> WatchResponse {
-        let frame = self.goodbye(reason);
-        self.response(frame)
+    pub(super) fn leave(mut self, reason: goodbye::Reason) -> WatchMessage {
+        let goodbye = self.goodbye(reason);
+        self.message(Content::Frame(goodbye))
     }
 
-    fn response(&self, frame: Frame) -> WatchResponse {
+    fn message(&self, content: Content) -> WatchMessage {
         let resource_version = if self.complete.is_zero() { String::new() } else { self.complete.to_string() };
-        let response =
-            WatchResponse { resume_token: self.terms.tokens.at(self.complete), resource_version, frame: Some(frame) };
+        let message = WatchMessage::new(self.terms.tokens.at(self.complete), resource_version, content);
         self.metrics.frames.inc();
-        self.metrics.bytes.add(response.encoded_len() as u64);
-        response
+        self.metrics.bytes.add(message.len() as u64);
+        message
     }
 
     fn goodbye(&mut self, reason: goodbye::Reason) -> Frame {
@@ -409,11 +415,9 @@ impl Watch {
     }
 }
 
-impl Stream for Watch {
-    type Item = Result<WatchResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Status::from)))
+impl Messages for Watch {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        self.poll_frame(cx).map(|message| message.map(|message| message.map(Message::Watch).map_err(Status::from)))
     }
 }
 

@@ -6,14 +6,14 @@ use super::scan::{Result, Scanner};
 
 /// Which members to keep and which to drop. What is not named is kept, unless anything is to be kept: then nothing else
 /// is. A path goes through every element of an array.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Prune {
     keep: Option<Tree>,
     drop: Tree,
 }
 
 /// Paths by their names. A leaf stands for everything below it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Tree(BTreeMap<Box<str>, Tree>);
 
 /// Deeper than any path of a type.

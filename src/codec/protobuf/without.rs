@@ -6,7 +6,7 @@ use super::wire::{Field, Fields, Result, Value, put_header};
 use crate::codec::CodecError;
 
 /// Parts of the metadata to be left out. Other parts have no names without the type's schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Without {
     pub managed_fields: bool,
     /// Annotations of these names.

@@ -1,0 +1,100 @@
+//! The body of a stream of messages, in place of the library's: that copies each message, and asks for its length twice.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::message::{Message, Pieces};
+
+/// What the messages of a stream come from.
+pub(super) trait Messages: Send + 'static {
+    /// The next message; `None` or an error ends the stream.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
+}
+
+/// The messages of an answer, whose own body is empty. In the extensions of a response, which want to be cloned.
+#[derive(Clone)]
+pub(super) struct Elsewhere(Arc<Mutex<Option<Box<dyn Messages>>>>);
+
+struct MessageBody {
+    messages: Box<dyn Messages>,
+    gzip: bool,
+    ready: VecDeque<Bytes>,
+    end: Option<Status>,
+    over: bool,
+}
+
+/// Messages that wait for each other up to this size go out together.
+const TOGETHER: usize = 32 << 10;
+
+// === impl Elsewhere ===
+
+impl Elsewhere {
+    pub(super) fn new(messages: impl Messages) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(messages)))))
+    }
+
+    /// The body; `gzip` as the head of the answer says.
+    pub(super) fn into_body(self, gzip: bool) -> Option<Body> {
+        let messages = self.0.lock().take()?;
+        Some(Body::new(MessageBody { messages, gzip, ready: VecDeque::new(), end: None, over: false }))
+    }
+}
+
+// === impl MessageBody ===
+
+impl MessageBody {
+    /// Gathers what is there.
+    fn gather(&mut self, cx: &mut Context<'_>) {
+        let mut pieces = Pieces::default();
+        while pieces.len() < TOGETHER && self.end.is_none() {
+            match self.messages.poll_message(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(message))) if self.gzip => {
+                    self.end = pieces.push_gzip(message).err().map(|error| Status::internal(error.to_string()));
+                }
+                Poll::Ready(Some(Ok(message))) => pieces.push(message),
+                Poll::Ready(Some(Err(status))) => self.end = Some(status),
+                Poll::Ready(None) => self.end = Some(Status::ok("")),
+            }
+        }
+        self.ready = pieces.finish();
+    }
+}
+
+impl http_body::Body for MessageBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if self.ready.is_empty() && self.end.is_none() {
+            self.gather(cx);
+        }
+        if let Some(piece) = self.ready.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let Some(status) = self.end.take() else { return Poll::Pending };
+        self.over = true;
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

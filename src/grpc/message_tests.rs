@@ -1,0 +1,107 @@
+//! Against prost's encoding of the published messages.
+
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+fn event() -> impl Strategy<Value = v1::Event> {
+    let key = ("[a-z]{0,9}", "[a-z]{1,9}", "[a-z]{0,9}", "[0-9]{0,9}")
+        .prop_map(|(namespace, name, uid, resource_version)| v1::Key { namespace, name, uid, resource_version });
+    let object = prop_oneof![0..40_usize, Just(SHARED - 1), Just(SHARED), Just(3 * SHARED)];
+    (0..4, key, object, any::<bool>()).prop_map(|(kind, key, object, partial)| v1::Event {
+        r#type: kind,
+        key: Some(key),
+        object: vec![b'x'; object].into(),
+        partial,
+    })
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        proptest::collection::vec(event(), 0..5).prop_map(|events| Frame::Events(v1::Events { events })),
+        Just(Frame::Bookmark(v1::Bookmark { upstream_silence: None })),
+        any::<bool>().prop_map(|resumed| Frame::Started(v1::Started { resumed, encoding: 1 })),
+        any::<u64>().prop_map(|count| Frame::SnapshotEnd(v1::SnapshotEnd { count, gone_uids: vec!["u".to_owned()] })),
+    ]
+}
+
+fn response() -> impl Strategy<Value = v1::WatchResponse> {
+    (proptest::collection::vec(any::<u8>(), 0..20), "[0-9]{0,9}", frame()).prop_map(|(token, rv, frame)| {
+        v1::WatchResponse { resume_token: token.into(), resource_version: rv, frame: Some(frame) }
+    })
+}
+
+fn message(response: v1::WatchResponse) -> WatchMessage {
+    let content = match response.frame.unwrap() {
+        Frame::Events(events) => Content::Events(
+            events
+                .events
+                .into_iter()
+                .map(|event| EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object))
+                .collect(),
+        ),
+        frame => Content::Frame(frame),
+    };
+    WatchMessage::new(response.resume_token, response.resource_version, content)
+}
+
+/// The messages of a stream, decompressed.
+fn messages(pieces: Pieces) -> Vec<Vec<u8>> {
+    let len = pieces.len();
+    let bytes = pieces.finish().into_iter().flatten().collect::<Vec<u8>>();
+    assert_eq!(bytes.len(), len);
+    let (mut rest, mut messages) = (bytes.as_slice(), Vec::new());
+    while let Some((head, tail)) = rest.split_first_chunk::<PREFIX>() {
+        let len = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
+        let (message, tail) = tail.split_at(len);
+        messages.push(match head[0] {
+            0 => message.to_vec(),
+            _ => std::io::read_to_string(flate2::read::GzDecoder::new(message)).map_or_else(
+                |_| {
+                    let mut whole = Vec::new();
+                    std::io::copy(&mut flate2::read::GzDecoder::new(message), &mut whole).unwrap();
+                    whole
+                },
+                String::into_bytes,
+            ),
+        });
+        rest = tail;
+    }
+    assert!(rest.is_empty());
+    messages
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn is_what_the_published_messages_are(responses in proptest::collection::vec(response(), 0..4), id: u64, gzip: bool) {
+        let (mut watch, mut sync) = (Pieces::default(), Pieces::default());
+        for response in &responses {
+            let pushed = message(response.clone());
+            prop_assert_eq!(pushed.len(), response.encoded_len());
+            for (pieces, message) in [
+                (&mut watch, Message::Watch(pushed)),
+                (&mut sync, Message::Sync(id, message(response.clone()))),
+            ] {
+                if gzip { pieces.push_gzip(message).unwrap() } else { pieces.push(message) }
+            }
+        }
+        let decoded: Vec<_> = messages(watch).iter().map(|it| v1::WatchResponse::decode(&it[..]).unwrap()).collect();
+        prop_assert_eq!(&decoded, &responses);
+        let decoded: Vec<_> = messages(sync).iter().map(|it| v1::SyncResponse::decode(&it[..]).unwrap()).collect();
+        let expected: Vec<_> =
+            responses.into_iter().map(|it| v1::SyncResponse { watch_id: id, response: Some(it) }).collect();
+        prop_assert_eq!(decoded, expected);
+    }
+}
+
+#[test]
+fn a_large_object_is_not_copied() {
+    let object = Bytes::from(vec![b'x'; SHARED]);
+    let event = EncodedEvent::new(v1::event::Type::Added, v1::Key::default(), false, object.clone());
+    let mut pieces = Pieces::default();
+    pieces.push(Message::Watch(WatchMessage::new(Bytes::new(), String::new(), Content::Events(vec![event]))));
+    assert_eq!(pieces.finish()[1].as_ptr(), object.as_ptr());
+}

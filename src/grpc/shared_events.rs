@@ -1,0 +1,199 @@
+//! The newest events as they were encoded, for the watches that are told of the same objects in the same way: the first one
+//! encodes an event, the others share it.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::message::EncodedEvent;
+use super::pb::v1;
+use super::render::{self, Rendering};
+use crate::codec::Form;
+use crate::meta::{Encoding, Gvr, Object, ResourceVersion};
+
+/// What has to be the same.
+type Key = (Gvr, Encoding, Rendering);
+
+/// Of the whole process. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedEvents(Arc<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    groups: Mutex<HashMap<Key, Weak<SharedGroup>>>,
+    /// Bytes of all events that are kept.
+    bytes: AtomicUsize,
+}
+
+/// Watches that share events. They hold it; it ends with the last of them.
+pub(super) struct SharedGroup {
+    key: Key,
+    registry: Arc<Registry>,
+    recent: Mutex<VecDeque<Recent>>,
+}
+
+struct Recent {
+    /// Its memory is not used anew while this is here, so a pointer tells it from all others.
+    object: Weak<Object>,
+    kind: v1::event::Type,
+    rv: ResourceVersion,
+    event: EncodedEvent,
+}
+
+/// Events that one group keeps: watches that are further behind encode for themselves.
+const KEPT: usize = 16;
+/// The largest that is kept, and the most bytes of all groups. Beyond that, each watch encodes for itself.
+const LARGEST: usize = 64 << 10;
+const MOST: usize = 8 << 20;
+
+// === impl SharedEvents ===
+
+impl SharedEvents {
+    /// The group of a watch.
+    pub(super) fn group(&self, gvr: &Gvr, encoding: Encoding, rendering: &Rendering) -> Arc<SharedGroup> {
+        let key = (gvr.clone(), encoding, rendering.clone());
+        let mut groups = self.0.groups.lock();
+        if let Some(group) = groups.get(&key).and_then(Weak::upgrade) {
+            return group;
+        }
+        let group = Arc::new(SharedGroup { key: key.clone(), registry: self.0.clone(), recent: Mutex::default() });
+        groups.insert(key, Arc::downgrade(&group));
+        group
+    }
+}
+
+// === impl SharedGroup ===
+
+impl SharedGroup {
+    /// The event of an object; `rv` is the event's revision where it is not the object's.
+    pub(super) fn event(
+        self: &Arc<Self>,
+        form: &Form,
+        kind: v1::event::Type,
+        object: &Arc<Object>,
+        rv: Option<ResourceVersion>,
+    ) -> EncodedEvent {
+        // One that is alone has nobody to share with.
+        if Arc::strong_count(self) < 2 {
+            return self.encode(form, kind, object, rv);
+        }
+        let at = rv.unwrap_or(object.rv);
+        let is_it =
+            |it: &&Recent| it.rv == at && it.kind == kind && std::ptr::eq(it.object.as_ptr(), Arc::as_ptr(object));
+        if let Some(recent) = self.recent.lock().iter().rev().find(is_it) {
+            return recent.event.clone();
+        }
+        let event = self.encode(form, kind, object, rv);
+        self.keep(Recent { object: Arc::downgrade(object), kind, rv: at, event: event.clone() });
+        event
+    }
+
+    /// The same, of an object that others are not told of now.
+    pub(super) fn encode(
+        &self,
+        form: &Form,
+        kind: v1::event::Type,
+        object: &Object,
+        rv: Option<ResourceVersion>,
+    ) -> EncodedEvent {
+        let (_, _, rendering) = &self.key;
+        let key = render::key(object, rv.unwrap_or(object.rv));
+        EncodedEvent::new(kind, key, rendering.is_partial(), rendering.bytes(form, object, rv))
+    }
+
+    /// Keeps the newest, in the order of their revisions.
+    fn keep(&self, recent: Recent) {
+        let mut kept = self.recent.lock();
+        if recent.event.len() > LARGEST || kept.back().is_some_and(|last| recent.rv < last.rv) {
+            return;
+        }
+        if kept.len() >= KEPT
+            && let Some(oldest) = kept.pop_front()
+        {
+            self.registry.bytes.fetch_sub(oldest.event.len(), Ordering::Relaxed);
+        }
+        if self.registry.bytes.fetch_add(recent.event.len(), Ordering::Relaxed) + recent.event.len() > MOST {
+            self.registry.bytes.fetch_sub(recent.event.len(), Ordering::Relaxed);
+            return;
+        }
+        kept.push_back(recent);
+    }
+}
+
+impl Drop for SharedGroup {
+    fn drop(&mut self) {
+        let bytes = self.recent.get_mut().iter().map(|recent| recent.event.len()).sum();
+        self.registry.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let mut groups = self.registry.groups.lock();
+        // Another may have begun meanwhile.
+        if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
+            groups.remove(&self.key);
+        }
+    }
+}
+
+impl fmt::Debug for SharedGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedGroup").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::codec::json::Style;
+    use crate::meta::{AttributesBuilder, ObjectKey, Raw};
+
+    fn object(rv: u64, bytes: usize) -> Arc<Object> {
+        let json = format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x","resourceVersion":"{rv}"}},"data":"{}"}}"#,
+            "x".repeat(bytes)
+        );
+        let raw = Raw::new(Bytes::from(json), 0..0, 0..0);
+        Arc::new(Object::new(ObjectKey::new("a", "x"), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw))
+    }
+
+    fn group(shared: &SharedEvents) -> Arc<SharedGroup> {
+        let rendering = Rendering::new(0, None, &[]).unwrap();
+        shared.group(&Gvr::new("", "v1", "configmaps"), Encoding::Json, &rendering)
+    }
+
+    /// Whether both are told of an object by the same bytes.
+    fn share(groups: [&Arc<SharedGroup>; 2], object: &Arc<Object>) -> bool {
+        let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
+        let [one, other] = groups.map(|group| group.event(&form, v1::event::Type::Modified, object, None));
+        assert_eq!(one, other);
+        one.is_shared_with(&other)
+    }
+
+    #[test]
+    fn an_event_is_encoded_once_for_all() {
+        let shared = SharedEvents::default();
+        let (one, other) = (group(&shared), group(&shared));
+        let objects: Vec<_> = (1..=2 * KEPT as u64).map(|rv| object(rv, 100)).collect();
+        for object in &objects {
+            assert!(share([&one, &other], object));
+        }
+        assert!(!share([&one, &other], &objects[0]), "one that is far behind encodes for itself");
+        assert!(share([&one, &other], &objects[2 * KEPT - 1]), "and takes nobody's place");
+        assert!(shared.0.bytes.load(Ordering::Relaxed) >= KEPT * 100);
+        drop((one, other));
+        assert_eq!(shared.0.bytes.load(Ordering::Relaxed), 0);
+        assert!(shared.0.groups.lock().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let shared = SharedEvents::default();
+        let (one, other) = (group(&shared), group(&shared));
+        assert!(!share([&one, &other], &object(1, LARGEST)));
+        drop(other);
+        assert!(!share([&one, &one], &object(2, 100)), "one that is alone keeps nothing");
+        assert_eq!(shared.0.bytes.load(Ordering::Relaxed), 0);
+    }
+}
