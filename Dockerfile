@@ -17,7 +17,7 @@ WORKDIR /informerd
 # Only this changes when the toolchain does.
 COPY rust-toolchain.toml ./
 RUN rustup target add "$(uname -m)-unknown-linux-musl"
-COPY Cargo.toml Cargo.lock build.rs ./
+COPY Cargo.toml Cargo.lock ./
 COPY build build
 COPY benches benches
 COPY proto proto

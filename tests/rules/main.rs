@@ -3,5 +3,6 @@
 mod deps;
 mod docs;
 mod fuzz;
+mod generated;
 mod layering;
 mod proto;
