@@ -31,7 +31,6 @@ mod request_record;
 pub mod server;
 pub mod service;
 mod spans;
-mod target;
 #[cfg(test)]
 mod testing;
 pub mod tls;

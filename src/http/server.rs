@@ -30,7 +30,6 @@ use super::metrics::HttpMetrics;
 use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, TooMuch};
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
-use super::target::Encoded;
 use super::tls::Certificates;
 use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
@@ -293,7 +292,7 @@ impl Shared {
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
-                self.run(self.protocols.http1(Encoded::new(stream), service), &connection).await;
+                self.run(self.protocols.http1(stream, service), &connection).await;
             }
             Ok(Some(Protocol::Http2)) => {
                 let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));

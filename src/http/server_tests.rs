@@ -295,10 +295,14 @@ async fn ambiguous_requests_are_refused() {
         "GET / HTTP/1.1\r\nhost : a\r\n\r\n",
         "GET / HTTP/1.1\r\nhost: a\r\n folded: x\r\n\r\n",
         "GET / HTTP/1.1\r\nhost: a\x00b\r\n\r\n",
+        "GET /a?b>1 HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET /<a> HTTP/1.1\r\nhost: a\r\n\r\n",
     ] {
         let answer = raw(&server, request).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request:?}: {answer:?}");
     }
+    let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(1 << 16));
+    assert!(raw(&server, &long).await.starts_with("HTTP/1.1 414 "));
 }
 
 #[tokio::test]

@@ -314,5 +314,5 @@ pub(super) const ROWS: &[Row] = &[
     ("H71", "/api/v1/configmaps?fieldSelector=metadata.name%3D&{exact}", 200, &["\"items\":[]"]),
     ("H71", "/api/v1/configmaps?fieldSelector=metadata.name%3Done,metadata.name%3Dtwo&{exact}", 200, &["\"items\":[]"]),
     ("H71", "/api/v1/configmaps?fieldSelector=metadata.namespace%3D&{exact}", 200, &["\"items\":[]"]),
-    ("H72", "/api/v1/configmaps?labelSelector=x>-1", 400, &["a valid label must be an empty string or consist of"]),
+    ("H72", "/api/v1/configmaps?labelSelector=x%3E-1", 400, &["a valid label must be an empty string or consist of"]),
 ];

@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
     ("odd", "/api/v1/namespaces/diff-a/pods/x%FF?resourceVersion=0", 404, &[]),
     ("odd", "/api/v1/namespaces/diff-a/pods/.?resourceVersion=0", 400, &["may not be '.'"]),
     ("odd", "/api/v1/namespaces/diff-a/pods/..?resourceVersion=0", 400, &["may not be '..'"]),
-    ("odd", "/api/v1/namespaces/diff-a/pods/<one>?resourceVersion=0", 404, &[]),
+    ("odd", "/api/v1/namespaces/diff-a/pods/%3Cone%3E?resourceVersion=0", 404, &[]),
     ("odd", "/api/v1/pods/one?resourceVersion=0", 404, &[]),
     ("odd", "/api/v1/watch/namespaces/diff-a/pods/a%25b?resourceVersion=0&{second}", 200, &[]),
     ("odd", "http://{authority}/api/v1/pods?{exact}", 200, &["PodList"]),
