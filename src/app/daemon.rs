@@ -30,6 +30,7 @@ use crate::http::service::{Service, ServiceParts};
 use crate::http::{AccessLog, HttpMetrics, ListenAddr, Server};
 use crate::informer::{Factory, Informer};
 use crate::lifecycle;
+use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Latch;
 use crate::memory::StallGuards;
@@ -220,15 +221,14 @@ async fn become_ready(
 ) {
     let Latches { apiserver, pinned } = &mut latches;
     let ready = async {
-        let mut pause = Duration::from_secs(1);
+        let mut backoff = Backoff::between(Duration::from_secs(1), Duration::from_secs(5));
         while let Err(error) = discovery.resources().await {
             tracing::warn!(%error, "discovery is not available yet, trying again");
             recoveries.mark_unchanged();
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(backoff.next(None)) => {}
                 _ = recoveries.changed() => {}
             }
-            pause = (pause * 2).min(Duration::from_secs(5));
         }
         release(apiserver);
         for (name, latch) in pinned {

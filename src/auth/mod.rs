@@ -27,7 +27,6 @@ mod shares;
 mod sight;
 mod term;
 mod user;
-mod watching;
 
 pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};
 pub use attributes::Attributes;

@@ -20,9 +20,9 @@ use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Raised, Taken, count};
 use super::user::UserInfo;
-use super::watching::METADATA;
 use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
+use crate::upstream::metadata::ACCEPT_OBJECT;
 use crate::upstream::{RequestVerb, UpstreamError};
 
 const TOKENS: &str = "tokenreviews.authentication.k8s.io";
@@ -201,7 +201,7 @@ impl Reviews {
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let mut request = Request::new(empty());
         *request.uri_mut() = target.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
-        request.headers_mut().insert(ACCEPT, METADATA);
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
         count(&self.metrics.pod_checks);
         let (status, body) = self.in_time("pods", request).await?;
         match status {

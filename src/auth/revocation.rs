@@ -17,13 +17,15 @@ use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
 use super::sight::Sight;
 use super::user::{POD_UID, UserInfo};
-use super::watching::{Collection, Seen, watch};
 use crate::lifecycle::{Fatal, spawn_supervised};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
+use crate::upstream::metadata::{Collection, Seen, follow};
 
 /// An apiserver may take the token of what is deleted for good for this long (its own caches live for 10 s).
 const REVOKED_FOR: Duration = Duration::from_secs(300);
+/// How often a collection that may not be watched is tried again.
+const REFUSED: Duration = Duration::from_secs(60);
 const MAX_REVOKED: usize = 65_536;
 
 const RIGHTS: [(&str, &str); 4] = [
@@ -56,26 +58,24 @@ pub(super) fn start(
         let (settling, sight) = (Arc::clone(&settling), Arc::clone(&sight));
         let mut open = false;
         let told = move |seen: Seen<'_>| {
-            match seen {
+            match &seen {
                 Seen::Change { object, .. } => settling.change(&object.namespace),
-                Seen::Restarted => settling.change(""),
-                Seen::Live | Seen::Lost => {}
+                Seen::Restarted(_) => settling.change(""),
+                Seen::Live | Seen::Lost | Seen::Refused => {}
             }
-            let now = !matches!(seen, Seen::Lost);
+            let now = !matches!(seen, Seen::Lost | Seen::Refused);
             if now != std::mem::replace(&mut open, now) {
                 if now { sight.opened() } else { sight.lost() }
             }
         };
-        let collection = Collection { path, resource, field_selector: String::new() };
-        spawn_supervised("watching-rights", watch(upstream.clone(), collection, told), fatal);
+        let collection = collection(path, resource, String::new());
+        spawn_supervised("watching-rights", follow(upstream.clone(), collection, told), fatal);
     }
-    let accounts =
-        Collection { path: "/api/v1/serviceaccounts", resource: "serviceaccounts", field_selector: String::new() };
-    let mut bound = vec![accounts];
+    let mut bound = vec![collection("/api/v1/serviceaccounts", "serviceaccounts", String::new())];
     // Only of our own node: the pods of all nodes, watched by every node, are what this program is there to spare.
     if let Some(node) = &config.node {
         let field_selector = format!("spec.nodeName%3D{}", utf8_percent_encode(node, NON_ALPHANUMERIC));
-        bound.push(Collection { path: "/api/v1/pods", resource: "pods", field_selector });
+        bound.push(collection("/api/v1/pods", "pods", field_selector));
     }
     for collection in bound {
         let (revoked, generations) = (revoked.clone(), generations.clone());
@@ -85,20 +85,21 @@ pub(super) fn start(
                 generations.nudge();
             }
         };
-        spawn_supervised("watching-accounts", watch(upstream.clone(), collection, told), fatal);
+        spawn_supervised("watching-accounts", follow(upstream.clone(), collection, told), fatal);
     }
+}
+
+fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
+    Collection { path, resource, field_selector, listed: false, refused: REFUSED }
 }
 
 /// Follows the CA that the cluster publishes for aggregated API servers.
 pub(super) fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, fatal: &Fatal) {
     let changed = Arc::new(Notify::new());
     let (told, wake) = (Arc::clone(&changed), Arc::clone(&changed));
-    let collection = Collection {
-        path: "/api/v1/namespaces/kube-system/configmaps",
-        resource: "configmaps",
-        field_selector: "metadata.name%3Dextension-apiserver-authentication".into(),
-    };
-    let watching = watch(upstream.clone(), collection, move |_| told.notify_one());
+    let selector = "metadata.name%3Dextension-apiserver-authentication".to_owned();
+    let collection = collection("/api/v1/namespaces/kube-system/configmaps", "configmaps", selector);
+    let watching = follow(upstream.clone(), collection, move |_| told.notify_one());
     spawn_supervised("watching-client-ca", watching, fatal);
     let (upstream, client_ca) = (upstream.clone(), Arc::clone(client_ca));
     let reading = async move {

@@ -13,6 +13,7 @@ use super::bundle::Bundle;
 use super::ca::Ca;
 use super::signer::{Signer, SignerMetrics};
 use super::{AuthorityConfig, AuthorityError, Give, ObjectName, objects};
+use crate::lifecycle::backoff::{Backoff, jittered};
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::{ConfigSource, Upstream};
 
@@ -56,7 +57,7 @@ const RETRY_MOST: Duration = Duration::from_secs(120);
 /// A ConfigMap that is not there may be about to be made, by whoever sets up a client. It may also never be, and every
 /// replica asks.
 const MISSING: Duration = Duration::from_secs(1);
-const MISSING_MOST: Duration = Duration::from_secs(300);
+const MISSING_MOST: Duration = Duration::from_secs(240);
 
 // === impl Keeper ===
 
@@ -80,7 +81,8 @@ impl Keeper {
     /// For ever. The latch is released when the CA is there, and the first certificate of it.
     pub(crate) async fn run(mut self, latch: Latch) {
         let mut latch = Some(latch);
-        let (mut retry, mut missing) = (RETRY, MISSING);
+        let mut retry = Backoff::between(RETRY, RETRY_MOST);
+        let mut missing = Backoff::between(MISSING, MISSING_MOST);
         loop {
             let mut result = self.pass().await;
             for _ in 0..CONFLICTS {
@@ -97,22 +99,21 @@ impl Keeper {
             }
             let wait = match result {
                 Ok(Published::Everywhere) => {
-                    (retry, missing) = (RETRY, MISSING);
+                    retry.reset();
+                    missing.reset();
                     // One may be taken away, and made anew empty.
-                    self.config.lifetimes.interval().min(MISSING_MOST)
+                    jittered(self.config.lifetimes.interval().min(MISSING_MOST))
                 }
                 Ok(Published::WhereItCould) => {
-                    retry = RETRY;
-                    missing = (missing * 2).min(MISSING_MOST);
-                    missing.min(self.config.lifetimes.interval())
+                    retry.reset();
+                    missing.next(None).min(self.config.lifetimes.interval())
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the shared CA cannot be looked after, trying again");
-                    retry = (retry * 2).min(RETRY_MOST);
-                    retry.min(self.config.lifetimes.interval())
+                    retry.next(None).min(self.config.lifetimes.interval())
                 }
             };
-            tokio::time::sleep(wait.mul_f64(rand::random_range(0.8..1.2))).await;
+            tokio::time::sleep(wait).await;
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::signer::{KIND, REQUESTS, of};
 use super::{AuthorityError, Give, objects};
+use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::Upstream;
 
@@ -53,21 +54,20 @@ impl Requester {
     /// Runs for ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
     pub(crate) async fn run(self, latch: Latch) {
         let mut latch = Some(latch);
-        let mut retry = RETRY;
+        let mut retry = Backoff::between(RETRY, RETRY_MOST);
         loop {
             match self.obtain().await {
                 Ok(until) => {
                     if let Some(latch) = latch.take() {
                         latch.release();
                     }
-                    retry = RETRY;
+                    retry.reset();
                     tracing::info!(signer = self.config.signer, %until, "serving certificate received");
                     use_up(until).await;
                 }
                 Err(error) => {
                     tracing::warn!(signer = self.config.signer, %error, "no serving certificate, asking again");
-                    tokio::time::sleep(retry.mul_f64(rand::random_range(0.8..1.2))).await;
-                    retry = (retry * 2).min(RETRY_MOST);
+                    tokio::time::sleep(retry.next(None)).await;
                 }
             }
         }
@@ -100,10 +100,9 @@ impl Requester {
 
     /// The chain in PEM, once somebody has signed it.
     async fn answer(&self, name: &str) -> Result<String, AuthorityError> {
-        let (until, mut poll) = (Instant::now() + PATIENCE, POLL);
+        let (until, mut poll) = (Instant::now() + PATIENCE, Backoff::between(POLL, POLL_MOST));
         while Instant::now() < until {
-            tokio::time::sleep(poll).await;
-            poll = (poll * 2).min(POLL_MOST);
+            tokio::time::sleep(poll.next(None)).await;
             let path = format!("{REQUESTS}/{name}");
             let request: Value = objects::at(&self.upstream, Method::GET, KIND, &path, None).await?;
             for kind in ["Denied", "Failed"] {

@@ -20,6 +20,7 @@ use super::ca::Ca;
 use super::decision::{Accepted, Addresses, Denial, Node, decide};
 use super::objects::Pages;
 use super::{AuthorityError, ObjectName, objects};
+use crate::lifecycle::backoff::Backoff;
 use crate::upstream::client::Upstream;
 
 pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -71,26 +72,24 @@ impl Signer {
 
     /// Runs for ever.
     pub(crate) async fn run(mut self) {
-        let mut retry = RETRY;
+        let mut retry = Backoff::between(RETRY, RETRY_MOST);
         loop {
             if self.ca.wait_for(Option::is_some).await.is_err() {
                 return;
             }
-            let pause = retry.mul_f64(rand::random_range(0.8..1.2));
+            let pause = retry.next(None);
             match self.round(pause).await {
                 Ok(None) => {
-                    retry = RETRY;
+                    retry.reset();
                     tokio::time::sleep(GATHER).await;
                 }
                 Ok(Some(error)) => {
                     tracing::warn!(%error, "a request for a certificate cannot be decided, trying again");
                     tokio::time::sleep(GATHER).await;
-                    retry = (retry * 2).min(RETRY_MOST);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "requests for certificates cannot be looked after, trying again");
                     tokio::time::sleep(pause).await;
-                    retry = (retry * 2).min(RETRY_MOST);
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::seen::Seen;
 use super::{Ask, Failure, begin, in_time, selection};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::watch_response::Frame;
+use crate::lifecycle::backoff::Backoff;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -22,8 +23,8 @@ struct Watch<'a> {
     printer: Printer<'a>,
     seen: Seen,
     token: Bytes,
-    /// Until the next attempt; short again once a frame came.
-    pause: Duration,
+    /// Short again once a frame came.
+    backoff: Backoff,
 }
 
 /// How a stream ended, when the watch is to go on.
@@ -37,7 +38,8 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
     let target = ask.server.target().await.map_err(Failure::Said)?;
     let (mut connection, named) = in_time(ask, &target, begin(ask, &target)).await?;
     let printer = Printer::new(ask.output, &named, out);
-    let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), pause: SHORTEST_PAUSE };
+    let backoff = Backoff::between(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), backoff };
     let mut told = false;
     loop {
         match watch.follow(&connection, ask, &named).await? {
@@ -47,8 +49,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
                     // Standard error may be closed, too; the lines on standard output count.
                     writeln!(err, "informerd: connection lost ({why}), trying again").ok();
                 }
-                tokio::time::sleep(watch.pause).await;
-                watch.pause = (watch.pause * 2).min(LONGEST_PAUSE);
+                tokio::time::sleep(watch.backoff.next(None)).await;
             }
         }
         match Connection::open(&target).await {
@@ -79,7 +80,7 @@ impl Watch<'_> {
             match frames.message().await {
                 Ok(None) => return Ok(Again::Lost("it ended".to_owned())),
                 Ok(Some(frame)) => {
-                    self.pause = SHORTEST_PAUSE;
+                    self.backoff.reset();
                     if let Some(again) = self.frame(frame)? {
                         return Ok(again);
                     }

@@ -1,5 +1,6 @@
-//! Birth and death of the process: tasks, readiness, signals and the drain. Imports no other room.
+//! Birth and death of the process: tasks, readiness, signals and the drain; and the delays between attempts. Imports no other room.
 
+pub mod backoff;
 pub mod drain;
 pub mod readiness;
 pub mod signals;

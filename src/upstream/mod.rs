@@ -3,13 +3,12 @@
 
 mod audit;
 pub mod backfill;
-mod backoff;
 pub mod client;
 mod comparison;
 mod digest;
 pub mod discovery;
 mod error;
-mod metadata;
+pub mod metadata;
 pub mod metrics;
 mod odds;
 pub mod progress;
@@ -28,7 +27,6 @@ mod testing;
 
 pub use audit::{Finding, Suspects};
 pub use backfill::Backfiller;
-pub use backoff::BackoffConfig;
 pub use client::{CallOptions, Identity, Upstream};
 pub use comparison::Part;
 pub use discovery::Discovery;

@@ -36,7 +36,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("upstream", &["memory", "meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
     ("informer", &["meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
-    // Of upstream the client only, with its error and the verbs it counts by: never the reflector or the probe.
+    // Of upstream the client only, with its error, the verbs it counts by and its watches of metadata: never the reflector or
+    // the probe.
     // The selectors of a request are part of what is authorized; watches for changed rights are tasks.
     (
         "auth",
@@ -49,6 +50,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "upstream::client",
             "upstream::UpstreamError",
             "upstream::RequestVerb",
+            "upstream::metadata",
         ],
     ),
     // A client of the apiserver's for a few objects, and a latch; the certificates go out by a closure of the wiring.

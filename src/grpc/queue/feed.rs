@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::super::status::Error;
 use super::group::Group;
+use crate::lifecycle::backoff::Backoff;
 use crate::reads::plan::Freshness;
 use crate::reads::{OpenWatch, Reads, Refusal, Selection, WatchFrom, WatchTerms, WatcherEvent};
 use crate::workqueue::Full;
@@ -43,7 +44,7 @@ pub(super) async fn run(group: Arc<Group>, place: usize, reads: Reads, first: Op
 
 async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> Full {
     let mut next = Some(first);
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::between(SHORTEST_PAUSE, LONGEST_PAUSE);
     loop {
         let opened = match next.take() {
             Some(first) => Ok(first),
@@ -56,14 +57,13 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> F
                     return full;
                 }
                 if began.elapsed() > LONGEST_PAUSE {
-                    pause = SHORTEST_PAUSE;
+                    backoff.reset();
                 }
             }
             // The apiserver may be away, or the definition be gone and come back: what was known stays queued.
             Err(refusal) => tracing::debug!(group = group.name, ?refusal, "watch not opened, trying again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next(None)).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::upstream::backoff::BackoffConfig;
+use crate::lifecycle::backoff::BackoffConfig;
 
 /// Settings of a reflector.
 #[derive(Clone, Debug)]

@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ReflectorEnd;
+use crate::lifecycle::backoff::{Backoff, BackoffConfig, jittered};
 use crate::meta::ResourceVersion;
-use crate::upstream::backoff::{Backoff, BackoffConfig, jittered};
 
 /// What the reflector is doing, or is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::cache::{self, CacheConfig, CacheWatcher, Readiness, WatchCache, WatchSpec, WatchStart, WatcherEvent};
+use crate::lifecycle::backoff::BackoffConfig;
 use crate::lifecycle::spawn;
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
 use crate::selector::{FieldSelector, LabelSelector, Predicate};
-use crate::upstream::backoff::BackoffConfig;
 use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);

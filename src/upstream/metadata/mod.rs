@@ -1,4 +1,6 @@
-//! Watches that ask for metadata only: few and small, so they are read the plain way.
+//! Watches that ask for metadata only: few and small, so they are read the plain way. [`follow`] keeps one open for ever.
+
+mod follow;
 
 use bytes::BytesMut;
 use memchr::memchr;
@@ -6,12 +8,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
+pub use follow::{Collection, Seen, follow};
+
 use super::error::{Cause, UpstreamError};
 use super::reader::Chunks;
 use crate::meta::{ResourceVersion, Status};
 
 /// What the apiserver converts objects and lists to, of the metadata alone.
-pub(super) const ACCEPT_OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub const ACCEPT_OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 pub(super) const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// No object's metadata is larger; etcd refuses more.
@@ -32,11 +36,11 @@ pub(super) enum MetadataEvent {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Metadata {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) generation: i64,
+pub struct Metadata {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub generation: i64,
     resource_version: String,
 }
 

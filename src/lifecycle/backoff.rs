@@ -6,7 +6,7 @@ use rand::Rng;
 
 /// Exponential delays of one retried activity. Pure: the caller tells it what happened and does the waiting.
 #[derive(Clone, Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     config: BackoffConfig,
     failures: u32,
 }
@@ -36,33 +36,43 @@ impl Default for BackoffConfig {
 // === impl Backoff ===
 
 impl Backoff {
-    pub(super) fn new(config: BackoffConfig) -> Self {
+    pub fn new(config: BackoffConfig) -> Self {
         Self { config, failures: 0 }
+    }
+
+    /// From `initial`, doubled up to `max`.
+    pub fn between(initial: Duration, max: Duration) -> Self {
+        Self::new(BackoffConfig { initial, max, ..BackoffConfig::default() })
     }
 
     /// The delay before the next attempt: between the whole and one and a half of the doubled step, and never less
     /// than the server asks for.
-    pub(super) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+    pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let step = self.config.initial.saturating_mul(1 << self.failures.min(16)).min(self.config.max);
         self.failures = self.failures.saturating_add(1);
         jittered(step.max(self.asked(retry_after)))
     }
 
     /// The part of a server's Retry-After that is obeyed.
-    pub(super) fn asked(&self, retry_after: Option<Duration>) -> Duration {
+    pub fn asked(&self, retry_after: Option<Duration>) -> Duration {
         retry_after.unwrap_or_default().min(self.config.max_retry_after)
     }
 
     /// Tells how long the activity was healthy before it ended.
-    pub(super) fn healthy_for(&mut self, time: Duration) {
+    pub fn healthy_for(&mut self, time: Duration) {
         if time >= self.config.reset_after {
-            self.failures = 0;
+            self.reset();
         }
+    }
+
+    /// Forgets all failures: the activity has succeeded.
+    pub fn reset(&mut self) {
+        self.failures = 0;
     }
 }
 
 /// Between once and one and a half times the duration, so that many clients of one server do not come in step.
-pub(super) fn jittered(duration: Duration) -> Duration {
+pub fn jittered(duration: Duration) -> Duration {
     duration.mul_f64(rand::rng().random_range(1.0..1.5))
 }
 
