@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use rand::Rng;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -26,6 +26,7 @@ use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, goodbye};
 use super::retiring::Retiring;
 use super::status::{self, Error};
 use super::watch::Watch;
+use crate::lifecycle::ending::Ending;
 
 /// The requests of one stream.
 pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>> + Send>>;
@@ -92,8 +93,7 @@ const MAX_LAST: usize = 256;
 
 impl SyncStream {
     pub(super) fn new(objects: Objects, caller: Caller, inbound: Inbound, retiring: &Retiring) -> Self {
-        let (drain, retired) = (objects.drain.clone(), retiring.wait());
-        let pause = objects.drain_spread.mul_f64(rand::rng().random::<f64>());
+        let (ending, retired) = (Ending::new(&objects.drain, objects.drain_spread, Duration::ZERO), retiring.wait());
         Self {
             caller,
             inbound: Some(inbound),
@@ -104,10 +104,7 @@ impl SyncStream {
             last: VecDeque::new(),
             drain: Box::pin(async move {
                 tokio::select! {
-                    () = drain.draining() => {
-                        tokio::time::sleep(pause).await;
-                        goodbye::Reason::Draining
-                    }
+                    () = ending.come() => goodbye::Reason::Draining,
                     () = retired => goodbye::Reason::ConnectionAge,
                 }
             }),

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rand::Rng;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
 use super::access::{Caller, Grants, Right};
@@ -24,7 +23,7 @@ use super::room::{self, SMALL};
 use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
 use super::terms::{Known, Terms};
-use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::ending::Ending;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -59,7 +58,8 @@ pub(super) struct Watch {
     /// Memory of a large frame. It is held until the next frame is asked for.
     room: Option<Reservation>,
     ledger: Ledger,
-    drain: Draining,
+    /// The end of the process, until the watch was asked to end.
+    ending: Option<Ending>,
     /// The end of the connection, for a watch that is a call of its own.
     retiring: Option<Boxed<()>>,
     metrics: Arc<GrpcMetrics>,
@@ -81,14 +81,6 @@ struct Batch {
     complete: ResourceVersion,
     /// When the oldest of them came from the apiserver, of those that it is known of.
     oldest: Option<Instant>,
-}
-
-/// How far the end of the process has come for this watch.
-enum Draining {
-    Waiting(Boxed<()>, Duration),
-    /// Ends at its own moment, so that the clients do not all come back at once.
-    Until(Pin<Box<Sleep>>),
-    Asked,
 }
 
 /// A frame ends with the event that takes it over this; while memory is not plenty, over [`SMALL`].
@@ -133,7 +125,6 @@ impl Watch {
             _ => ResourceVersion::ZERO,
         };
         objects.metrics.watches.inc();
-        let draining = objects.drain.clone();
         let mut watch = Self {
             reads,
             phase: Phase::Over,
@@ -147,7 +138,7 @@ impl Watch {
             batch: Batch::default(),
             room: None,
             ledger: objects.ledger.clone(),
-            drain: Draining::Waiting(wait(draining), objects.drain_spread),
+            ending: Some(Ending::new(&objects.drain, objects.drain_spread, Duration::ZERO)),
             retiring: None,
             metrics: Arc::clone(&objects.metrics),
             _open: objects.metrics.raise(|metrics| &metrics.watches_open),
@@ -393,16 +384,10 @@ impl Watch {
             let goodbye = self.goodbye(goodbye::Reason::ConnectionAge);
             self.ready = vec![goodbye];
         }
-        if let Draining::Waiting(draining, spread) = &mut self.drain
-            && draining.as_mut().poll(cx).is_ready()
+        if let Some(ending) = &mut self.ending
+            && ending.poll(cx)
         {
-            let moment = Instant::now() + spread.mul_f64(rand::rng().random::<f64>());
-            self.drain = Draining::Until(Box::pin(sleep_until(moment)));
-        }
-        if let Draining::Until(moment) = &mut self.drain
-            && moment.as_mut().poll(cx).is_ready()
-        {
-            self.drain = Draining::Asked;
+            self.ending = None;
             match &mut self.phase {
                 Phase::Open { feed, .. } => feed.end(),
                 Phase::Opening(_) => {
@@ -460,10 +445,6 @@ async fn open(reads: &Reads, terms: &Terms, from: WatchFrom) -> Opened {
         deadline: terms.deadline,
     };
     reads.open_watch(&terms.selection, asked).await
-}
-
-fn wait(drain: DrainWatch) -> Boxed<()> {
-    Box::pin(async move { drain.draining().await })
 }
 
 /// Why a watch cannot go on where it was, if that is the only trouble.

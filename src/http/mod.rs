@@ -8,7 +8,6 @@ pub mod body;
 mod client_certificates;
 pub mod clients;
 pub mod config;
-mod ending;
 pub mod error;
 pub mod explain;
 mod framing;

@@ -10,10 +10,10 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
-use super::ending::Ending;
 use super::metrics::HttpMetrics;
 use crate::auth::Term;
 use crate::codec::{json, protobuf};
+use crate::lifecycle::ending::Ending;
 use crate::meta::Status;
 
 /// A watch on its way through.

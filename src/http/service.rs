@@ -17,7 +17,6 @@ use super::arrival::is_unauthenticated;
 use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
-use super::ending::Ending;
 use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, short};
 use super::explain::Plan;
 use super::framing;
@@ -31,7 +30,7 @@ use super::request_record::RequestRecord;
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
 use super::wanted;
-use super::watch_body::WatchBody;
+use super::watch_body::{SHORTEST, WatchBody};
 use super::websocket;
 use super::written::{Answered, Bodies, Socket, Taken};
 use crate::auth::audit::{self, Audit, Entry};
@@ -39,6 +38,7 @@ use crate::auth::{Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict
 use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::ending::Ending;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::memory::{Ledger, Level, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
@@ -374,7 +374,7 @@ impl Inner {
 
     fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &Taken) -> Answered {
         let (media_type, served) = (answer.form.media_type(true), answer.served);
-        let ending = Ending::new(&self.drain, self.drain_spread);
+        let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
         let body = WatchBody::new(answer, lease, audit_entry, ending, &self.metrics);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages());
@@ -447,7 +447,7 @@ impl Inner {
             return response.map(body::relayed);
         }
         response.map(|body| {
-            let ending = Ending::new(&self.drain, self.drain_spread);
+            let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
             body::relayed(RelayedWatch::new(body, framing, ending, term, &self.metrics))
         })
     }

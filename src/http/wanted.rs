@@ -5,7 +5,7 @@ use http::header::{ACCEPT, HeaderMap, USER_AGENT};
 
 use crate::codec::negotiate::{self, Negotiated, ReadKind, StatusForm};
 use crate::codec::{Format, Shape};
-use crate::meta::{Encoding, Query};
+use crate::meta::{Encoding, Query, is_indented_for};
 
 /// How a read is to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +71,7 @@ fn is_pretty(headers: &HeaderMap, uri: &Uri) -> bool {
     // It looks for the word before it decodes.
     let query = Query::parse(uri.query().filter(|query| query.contains("pretty")).unwrap_or_default());
     match query.text("pretty").as_deref() {
-        None | Some("") => headers.get(USER_AGENT).is_some_and(|agent| {
-            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.as_bytes().starts_with(prefix))
-        }),
+        None | Some("") => headers.get(USER_AGENT).is_some_and(|agent| is_indented_for(agent.as_bytes())),
         Some(value) => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
     }
 }

@@ -3,19 +3,23 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
-use super::ending::Ending;
 use super::metrics::{HttpMetrics, Raised};
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
+use crate::lifecycle::ending::Ending;
 use crate::meta::Encoding;
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
+
+/// Clients take a watch that ends within a second without an event for a failure and start from nothing.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1200);
 
 /// A frame ends with the event that takes it over either of these.
 const FRAME_BYTES: usize = 64 << 10;

@@ -25,7 +25,7 @@ async fn world() -> World {
 
 fn open(answer: WatchAnswer, lease: Lease, drain: &DrainWatch) -> Open {
     let metrics: Arc<HttpMetrics> = Arc::default();
-    let ending = Ending::new(drain, Duration::from_secs(3));
+    let ending = Ending::new(drain, Duration::from_secs(3), crate::http::watch_body::SHORTEST);
     Open { body: WatchBody::new(answer, lease, None, ending, &metrics), metrics }
 }
 

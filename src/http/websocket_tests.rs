@@ -7,10 +7,10 @@ use tokio::io::{DuplexStream, duplex};
 use super::*;
 use crate::auth::Lease;
 use crate::cache::WatchStart;
-use crate::http::ending::Ending;
 use crate::http::metrics::HttpMetrics;
 use crate::http::testing::{FIRST, World, added_text, objects};
 use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
 
 use crate::meta::ResourceVersion;
@@ -85,7 +85,7 @@ fn messages_that_are_too_long_end_it() {
 /// A watch from after the first state, over a socket.
 async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
     let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
-    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO);
+    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, crate::http::watch_body::SHORTEST);
     let answer = world.watch(WatchStart::After(ResourceVersion(FIRST as u64)));
     let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics).into_messages();
     let (client, ours) = duplex(1 << 20);

@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod drain;
+pub mod ending;
 pub mod readiness;
 pub mod signals;
 mod task;

@@ -16,6 +16,7 @@ mod rv;
 mod scope;
 pub mod status;
 pub mod strconv;
+mod user_agent;
 
 pub use continue_token::ContinueToken;
 pub use event::{EventType, WatchCacheEvent};
@@ -31,3 +32,4 @@ pub use row::{Hole, Row};
 pub use rv::ResourceVersion;
 pub use scope::Scope;
 pub use status::{Status, StatusCause, StatusDetails};
+pub use user_agent::is_indented_for;

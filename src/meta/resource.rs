@@ -84,6 +84,13 @@ impl Encoding {
 // === impl Gvr ===
 
 impl Gvr {
+    /// Whether these are events, one kind in two groups. The kube-apiserver keeps no watch cache for them, gives them a time to
+    /// live, and attaches many to one lease of etcd, which deletes them all at one revision; of every other type each change has a
+    /// revision of its own.
+    pub fn is_events(&self) -> bool {
+        &*self.resource == "events" && matches!(&*self.group, "" | "events.k8s.io")
+    }
+
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }

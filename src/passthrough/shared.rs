@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::headers::has_prefixed;
 use super::{BoxError, ForwardBody};
 use crate::memory::{Ledger, Reservation};
-use crate::meta::{RequestInfo, Verb};
+use crate::meta::{RequestInfo, Verb, is_indented_for};
 use crate::upstream::client::Identity;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -95,7 +95,7 @@ impl ReadKey {
             target: request.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
             accept: value(ACCEPT),
             accept_encoding: value(ACCEPT_ENCODING),
-            pretty: [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)),
+            pretty: is_indented_for(agent),
         })
     }
 }

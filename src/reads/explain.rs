@@ -6,7 +6,7 @@ use crate::informer::{Coverage, NoCoverage};
 use crate::meta::{Encoding, ObjectKey, Verb};
 
 use super::floors::Floor;
-use super::list::{is_narrowed, is_uncached};
+use super::list::is_narrowed;
 use super::plan::{At, Freshness, WatchPlan};
 use super::service::Resolved;
 use super::unserved::Unserved;
@@ -110,7 +110,7 @@ impl Reads {
         let need = match verb {
             Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {
-                let plan = plan::list(&options, read.mode(Verb::List), is_uncached(request))?;
+                let plan = plan::list(&options, read.mode(Verb::List), request.gvr.is_events())?;
                 if is_narrowed(&read, request, &plan) {
                     return Err(ForwardReason::Unsupported.into());
                 }

@@ -21,7 +21,7 @@ impl Reads {
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
         let mut read = self.resolve(request).await?;
-        let uncached = is_uncached(request);
+        let uncached = request.gvr.is_events();
         let plan = match plan::list(&request.options, read.mode(Verb::List), uncached) {
             Ok(plan) => plan,
             Err(reason) => {
@@ -96,16 +96,11 @@ pub(super) fn is_narrowed(read: &Resolved, request: &ReadRequest, plan: &ListPla
     narrowed && (matches!(plan.state, At::Exact(_)) || plan.limit.is_some())
 }
 
-/// The resources the kube-apiserver keeps no watch cache for.
-pub(super) fn is_uncached(request: &ReadRequest) -> bool {
-    &*request.gvr.resource == "events" && matches!(&*request.gvr.group, "" | "events.k8s.io")
-}
-
 /// A token in the form of the apiserver's: relative to the request's scope, with a leading slash if it is of the watch
 /// cache, and without if it is of etcd.
 fn token(request: &ReadRequest, rv: ResourceVersion, key: &ObjectKey) -> String {
     let relative = if request.namespace.is_some() { key.name() } else { key.as_str() };
-    let root = if is_uncached(request) { "" } else { "/" };
+    let root = if request.gvr.is_events() { "" } else { "/" };
     ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("{root}{relative}") }.encode()
 }
 

@@ -12,7 +12,6 @@ use crate::codec::{Form, Shape};
 use crate::meta::{Status, Verb, errors};
 
 use super::answer::WatchSource;
-use super::list::is_uncached;
 use super::plan::{Freshness, WatchPlan};
 use super::service::served;
 use super::unserved::Unserved;
@@ -88,7 +87,7 @@ impl Reads {
             predicate: read.predicate,
             start,
             // Types without a watch cache get the marker of the initial events, and never another bookmark.
-            bookmarks: options.allow_watch_bookmarks && !is_uncached(request),
+            bookmarks: options.allow_watch_bookmarks && !request.gvr.is_events(),
             initial_end,
             // From here on: the client's time is not for our waits.
             deadline: Instant::now() + lifetime(options.timeout_seconds),
@@ -102,7 +101,7 @@ impl Reads {
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // A revision that a forwarded list of ours has just shown is not the client's fault: the apiserver's
             // window still has it. And types without a watch cache have the far longer history of etcd.
-            Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || is_uncached(request) => {
+            Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || request.gvr.is_events() => {
                 Err(ForwardReason::OutsideWindow.into())
             }
             // The apiserver's window may reach further back than ours. Not where we had to list anew: what lies before

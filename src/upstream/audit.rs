@@ -93,7 +93,7 @@ impl ProgressProbe {
     async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<Finding>, UpstreamError> {
         let Some((key, rv)) = &suspects.newest else { return Ok(None) };
         // Those that expire may be gone for a while before anybody is told.
-        if self.source.expires() || ours.get(key).is_none_or(|held| held.rv != *rv) {
+        if self.source.resource.gvr.is_events() || ours.get(key).is_none_or(|held| held.rv != *rv) {
             return Ok(None);
         }
         let path = self.source.object_path(key);

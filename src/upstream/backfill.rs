@@ -86,7 +86,7 @@ impl Backfiller {
     /// thought of. Takes 20 seconds at most.
     pub async fn reach(&self, cache: &WatchCache, from: ResourceVersion) {
         // Objects that expire go many at one revision, and there are no bookmarks of them.
-        if self.source.expires() {
+        if self.source.resource.gvr.is_events() {
             return;
         }
         let deadline = Instant::now() + PATIENCE;

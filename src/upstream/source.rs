@@ -124,13 +124,6 @@ impl ListerWatcher {
         self.rows(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds={timeout_seconds}"))
     }
 
-    /// Whether objects expire. The apiserver gives events a time to live and attaches many to one lease of etcd, which
-    /// deletes them all at one revision; of every other type each change has a revision of its own.
-    pub(super) fn expires(&self) -> bool {
-        let gvr = &self.resource.gvr;
-        &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
-    }
-
     pub(super) fn options(&self, verb: RequestVerb) -> CallOptions {
         CallOptions::new(verb, self.resource.gvr.group_resource())
     }

@@ -1,6 +1,6 @@
 use super::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use super::*;
-use crate::upstream::backoff::BackoffConfig;
+use crate::lifecycle::backoff::BackoffConfig;
 
 struct Bench {
     machine: Machine,

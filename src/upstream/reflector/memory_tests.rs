@@ -1,7 +1,7 @@
 use super::tests::{World, client, config, config_map, reflect_into, resource};
 use super::*;
 use crate::cache::{Budget, CacheConfig, EndReason, WatcherEvent};
-use crate::upstream::backoff::BackoffConfig;
+use crate::lifecycle::backoff::BackoffConfig;
 use informerd_sim::{Effect, Fault, Server, Verb};
 
 const MIB: usize = 1 << 20;

@@ -427,7 +427,9 @@ impl Reflector {
             };
             let held = expired.len();
             let (expires, complete) = match &frame {
-                Ok(Some(WatchFrame::Event { kind: EventType::Deleted, object, .. })) if self.lister.expires() => {
+                Ok(Some(WatchFrame::Event { kind: EventType::Deleted, object, .. }))
+                    if self.lister.resource.gvr.is_events() =>
+                {
                     (true, held == EXPIRED || expired.last().is_some_and(|last| last.rv != object.rv))
                 }
                 Ok(Some(WatchFrame::Error(_)) | None) => (false, false),

@@ -1,0 +1,87 @@
+//! When open streams end because the process does.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::drain::DrainWatch;
+
+/// The end of one stream, once a drain has started: at a moment of its own, so that the clients do not all come back at
+/// once.
+pub struct Ending {
+    state: State,
+    not_before: Instant,
+    spread: Duration,
+}
+
+enum State {
+    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Until(Pin<Box<Sleep>>),
+    Come,
+}
+
+// === impl Ending ===
+
+impl Ending {
+    /// `spread`: within how long after the start of a drain the stream ends. It lasts for `shortest` in any case.
+    pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
+        let drain = drain.clone();
+        let state = State::Waiting(Box::pin(async move { drain.draining().await }));
+        Self { state, not_before: Instant::now() + shortest, spread }
+    }
+
+    /// Whether the moment has come. If not, the task is woken when it does.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if let State::Waiting(draining) = &mut self.state
+            && draining.as_mut().poll(cx).is_ready()
+        {
+            let moment = Instant::now() + self.spread.mul_f64(rand::rng().random::<f64>());
+            self.state = State::Until(Box::pin(sleep_until(moment.max(self.not_before))));
+        }
+        if let State::Until(moment) = &mut self.state
+            && let Poll::Ready(()) = moment.as_mut().poll(cx)
+        {
+            self.state = State::Come;
+        }
+        matches!(self.state, State::Come)
+    }
+
+    /// Waits for the moment.
+    pub async fn come(mut self) {
+        std::future::poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("spread", &self.spread).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::drain;
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_end_spread_over_the_time_and_none_sooner_than_it_may() {
+        let (drain, watch) = drain::channel();
+        let (spread, shortest) = (Duration::from_secs(10), Duration::from_secs(2));
+        let endings: Vec<_> = (0..100).map(|_| Ending::new(&watch, spread, shortest)).collect();
+        drain.start(Duration::from_secs(60));
+        let started = Instant::now();
+        let come = endings.into_iter().map(|ending| async move {
+            ending.come().await;
+            started.elapsed()
+        });
+        let ends = futures_util::future::join_all(come).await;
+        let (first, last) = (*ends.iter().min().unwrap(), *ends.iter().max().unwrap());
+        assert!(first >= shortest && last > spread / 2, "{ends:?}");
+        assert!(last <= spread + Duration::from_millis(10), "{ends:?}");
+    }
+}
