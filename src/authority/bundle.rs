@@ -30,8 +30,9 @@ pub(super) struct Previous {
 impl Bundle {
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let bundle: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        bundle.current.check()?;
-        bundle.next.as_ref().map_or(Ok(()), Ca::check)?;
+        for ca in std::iter::once(&bundle.current).chain(&bundle.next) {
+            ca.check().map_err(|error| error.to_string())?;
+        }
         Ok(bundle)
     }
 
@@ -51,7 +52,7 @@ impl Bundle {
         now: Timestamp,
         lifetimes: &Lifetimes,
     ) -> Result<Option<Self>, rcgen::Error> {
-        let make = || Ca::make(now, lifetimes.ca_validity());
+        let make = || Ca::make(now, lifetimes.ca_validity(), None);
         let Some(this) = this else {
             return Ok(Some(Self { current: make()?, next: None, previous: Vec::new() }));
         };

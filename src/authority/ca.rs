@@ -1,4 +1,4 @@
-//! One CA, and what it signs.
+//! One CA of our own making, and what it signs.
 
 use std::time::Duration;
 
@@ -11,49 +11,80 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-/// A CA with its key, as it stands in the Secret.
+/// A CA with its key. In this form the Secret has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Ca {
-    /// Also its name, so that no two are called the same.
+pub(crate) struct Ca {
+    /// Also its name unless it has one, so that no two are called the same.
     pub(super) made: Timestamp,
     /// PEM.
-    pub(super) certificate: String,
+    pub(crate) certificate: String,
     key: String,
+    #[serde(skip)]
+    name: Option<&'static str>,
 }
 
 /// A certificate with its chain, and its key, both PEM.
 #[derive(Clone, Debug)]
-pub(super) struct Leaf {
-    pub(super) chain: String,
-    pub(super) key: String,
+pub(crate) struct Leaf {
+    pub(crate) chain: String,
+    pub(crate) key: String,
+}
+
+/// Why a certificate and a key are no CA.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCa {
+    #[error("{0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error("{0}")]
+    Key(#[from] rcgen::Error),
+    #[error("a certificate does not belong to the key beside it")]
+    Mismatch,
 }
 
 /// For clocks that are behind ours.
-const BACKDATED: Duration = Duration::from_secs(3600);
+pub(crate) const BACKDATED: Duration = Duration::from_secs(3600);
 
 // === impl Ca ===
 
 impl Ca {
-    pub(super) fn make(now: Timestamp, lasts: Duration) -> Result<Self, rcgen::Error> {
+    /// `name`: one that is known beforehand, for a CA of which only the certificate and the key are kept.
+    pub(crate) fn make(now: Timestamp, lasts: Duration, name: Option<&'static str>) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
-        let mut params = Self::params(now);
+        let mut made = Self { made: now, certificate: String::new(), key: key.serialize_pem(), name };
+        let mut params = made.params();
         set_validity(&mut params, now, lasts);
-        let certificate = params.self_signed(&key)?;
-        Ok(Self { made: now, certificate: certificate.pem(), key: key.serialize_pem() })
+        made.certificate = params.self_signed(&key)?.pem();
+        Ok(made)
     }
 
-    /// What a certificate of it needs to be issued: its name and its key.
-    fn params(made: Timestamp) -> CertificateParams {
+    /// One that was made with this name before; both texts are PEM.
+    ///
+    /// # Errors
+    /// They are none, or do not belong together.
+    pub(crate) fn kept(certificate: String, key: String, name: &'static str) -> Result<Self, NoCa> {
+        let kept = Self { made: Timestamp::UNIX_EPOCH, certificate, key, name: Some(name) };
+        kept.check()?;
+        Ok(kept)
+    }
+
+    /// PEM.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The name and the key identifier are all that issuing needs, so the certificate itself is never parsed.
+    fn params(&self) -> CertificateParams {
+        let name = self.name.map_or_else(|| format!("informerd CA {}", self.made), str::to_owned);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, format!("informerd CA {made}"));
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params
     }
 
-    pub(super) fn issue(&self, names: &[String], now: Timestamp, lasts: Duration) -> Result<Leaf, rcgen::Error> {
+    pub(crate) fn issue(&self, names: &[String], now: Timestamp, lasts: Duration) -> Result<Leaf, rcgen::Error> {
         let key = KeyPair::generate()?;
         let names = CertificateParams::new(names.to_vec())?.subject_alt_names;
         Ok(Leaf { chain: self.certify(&key, names, now, lasts)?, key: key.serialize_pem() })
@@ -75,19 +106,16 @@ impl Ca {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let issuer = Issuer::new(Self::params(self.made), KeyPair::from_pem(&self.key)?);
+        let issuer = Issuer::new(self.params(), KeyPair::from_pem(&self.key)?);
         let certificate = params.signed_by(key, &issuer)?;
         Ok(format!("{}{}", certificate.pem(), self.certificate))
     }
 
     /// Whether certificate and key are what they should be.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|e| e.to_string())?;
-        let key = KeyPair::from_pem(&self.key).map_err(|error| error.to_string())?;
-        match memchr::memmem::find(&certificate, key.public_key_raw()) {
-            Some(_) => Ok(()),
-            None => Err("a certificate does not belong to the key beside it".to_owned()),
-        }
+    pub(super) fn check(&self) -> Result<(), NoCa> {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
+        let key = KeyPair::from_pem(&self.key)?;
+        memchr::memmem::find(&certificate, key.public_key_raw()).map(drop).ok_or(NoCa::Mismatch)
     }
 }
 

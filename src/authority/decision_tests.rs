@@ -85,7 +85,7 @@ fn an_agent_gets_a_certificate_for_the_addresses_of_its_node() {
     let now = Timestamp::now();
     let accepted = decided(&good()).unwrap();
     assert_eq!((accepted.node.as_str(), accepted.lasts), ("one", DAY));
-    let ca = Ca::make(now, 10 * DAY).unwrap();
+    let ca = Ca::make(now, 10 * DAY, None).unwrap();
     let chain = ca.certify(&accepted.key, accepted.addresses, now, accepted.lasts).unwrap();
     let verified = |name: &str| verified(&ca, &chain, name, now);
     assert!(verified("10.0.0.1") && verified("fd00::1"));

@@ -20,6 +20,7 @@ mod decision_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ca::{BACKDATED, Ca, NoCa};
 pub(crate) use keeper::{Keeper, Serving};
 pub(crate) use requester::{RequestConfig, Requester};
 pub(crate) use signer::{SignerConfig, SignerMetrics};

@@ -7,36 +7,34 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::tls::{TlsError, provider};
+use super::config::CertificateFiles;
+use super::tls::{TlsError, certified};
+use crate::authority::{BACKDATED, Ca, NoCa};
 
 const CA_CERTIFICATE: &str = "ca.crt";
 pub(super) const CA_KEY: &str = "ca.key";
-const CA_YEARS: i16 = 10;
-/// How many days a serving certificate is valid. It is replaced each day, by the clock that clients judge it by: that goes
+/// Only the certificate and the key are kept, so the name must be known.
+const NAME: &str = "informerd local CA";
+const DAY: Duration = Duration::from_secs(86_400);
+const CA_LASTS: Duration = Duration::from_secs(3650 * DAY.as_secs());
+/// How long a serving certificate is valid. It is replaced each day, by the clock that clients judge it by: that goes
 /// on while a machine sleeps, and may be set.
-const LEAF_DAYS: i64 = 90;
-const LEAF_RENEWAL: Duration = Duration::from_secs(86_400);
-/// A certificate is valid from the day before, so a clock that is set back by more makes it one of the future.
-const SET_BACK: Duration = Duration::from_secs(3600);
+const LEAF_LASTS: Duration = Duration::from_secs(90 * DAY.as_secs());
+const LEAF_RENEWAL: Duration = DAY;
 
 /// Its key never leaves the state directory and this process.
 #[derive(Debug)]
 pub(super) struct Authority {
     directory: PathBuf,
     pub(super) certificate_file: PathBuf,
-    certificate: CertificateDer<'static>,
-    key: String,
+    ca: Ca,
     names: Vec<String>,
-    /// The certificate in PEM, as long as it could not be written, and why.
-    unsaved: Mutex<Option<(String, String)>>,
+    /// As long as it could not be written: why, or empty before the first attempt.
+    unsaved: Mutex<Option<String>>,
     /// When the last serving certificate was issued.
     issued: Mutex<SystemTime>,
 }
@@ -56,27 +54,21 @@ impl Authority {
             return Err(TlsError::Exposed(key_file));
         }
         let key = fs::read_to_string(&key_file).map_err(failed)?;
-        let certificate = CertificateDer::from_pem_file(&certificate_file)
-            .map_err(|error| TlsError::Pem { path: certificate_file.clone(), error })?;
-        let public = KeyPair::from_pem(&key)?.public_key_raw().to_vec();
-        if memchr::memmem::find(&certificate, &public).is_none() {
-            return Err(TlsError::Mismatch(certificate_file));
-        }
-        Ok(Self::new(directory, certificate, key, names, None))
+        let certificate = fs::read_to_string(&certificate_file)
+            .map_err(|error| TlsError::File { path: certificate_file.clone(), error })?;
+        let ca = Ca::kept(certificate, key, NAME).map_err(|error| match error {
+            NoCa::Pem(error) => TlsError::Pem { path: certificate_file, error },
+            NoCa::Key(error) => TlsError::Issue(error),
+            NoCa::Mismatch => TlsError::Mismatch(certificate_file),
+        })?;
+        Ok(Self::new(directory, ca, names, None))
     }
 
-    fn new(
-        directory: &Path,
-        certificate: CertificateDer<'static>,
-        key: String,
-        names: Vec<String>,
-        unsaved: Option<(String, String)>,
-    ) -> Self {
+    fn new(directory: &Path, ca: Ca, names: Vec<String>, unsaved: Option<String>) -> Self {
         Self {
             directory: directory.to_owned(),
             certificate_file: directory.join(CA_CERTIFICATE),
-            certificate,
-            key,
+            ca,
             names,
             unsaved: Mutex::new(unsaved),
             issued: Mutex::new(SystemTime::now()),
@@ -84,12 +76,8 @@ impl Authority {
     }
 
     fn make(directory: &Path, names: Vec<String>) -> Result<Self, TlsError> {
-        let key = KeyPair::generate()?;
-        let mut params = Self::params();
-        set_validity(&mut params, jiff::Span::new().years(CA_YEARS));
-        let certificate = params.self_signed(&key)?;
-        let unsaved = Some((certificate.pem(), String::new()));
-        let made = Self::new(directory, certificate.der().clone(), key.serialize_pem(), names, unsaved);
+        let ca = Ca::make(Timestamp::now(), CA_LASTS, Some(NAME))?;
+        let made = Self::new(directory, ca, names, Some(String::new()));
         made.save_again();
         Ok(made)
     }
@@ -97,9 +85,9 @@ impl Authority {
     /// Writes what is still to be written, if it can be; says once why it cannot.
     pub(super) fn save_again(&self) {
         let mut unsaved = self.unsaved.lock();
-        let Some((pem, said)) = &mut *unsaved else { return };
+        let Some(said) = &mut *unsaved else { return };
         let (directory, first) = (self.directory.display(), said.is_empty());
-        match self.save(pem) {
+        match self.save() {
             Ok(()) => {
                 if !first {
                     tracing::info!(%directory, "the CA of the https listeners is written");
@@ -119,27 +107,16 @@ impl Authority {
     }
 
     /// Both files are complete before either gets its name.
-    fn save(&self, pem: &str) -> io::Result<()> {
+    fn save(&self) -> io::Result<()> {
         let key_file = self.directory.join(CA_KEY);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         if key_file.exists() && self.certificate_file.exists() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is another by now, for the next start"));
         }
-        let key = Temporary::write(&key_file, self.key.as_bytes(), 0o600)?;
-        let certificate = Temporary::write(&self.certificate_file, pem.as_bytes(), 0o644)?;
+        let key = Temporary::write(&key_file, self.ca.key().as_bytes(), 0o600)?;
+        let certificate = Temporary::write(&self.certificate_file, self.ca.certificate.as_bytes(), 0o644)?;
         key.rename(&key_file)?;
         certificate.rename(&self.certificate_file)
-    }
-
-    /// What stands in every CA of ours. The name and the key identifier are all that issuing needs, so the certificate
-    /// on disk is never parsed.
-    fn params() -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "informerd local CA");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params
     }
 
     /// Whether the serving certificate is to be replaced.
@@ -148,26 +125,18 @@ impl Authority {
     }
 
     pub(super) fn issue(&self) -> Result<CertifiedKey, TlsError> {
-        let mut params = CertificateParams::new(self.names.clone())?;
         *self.issued.lock() = SystemTime::now();
-        set_validity(&mut params, jiff::Span::new().days(LEAF_DAYS));
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "informerd");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &Issuer::new(Self::params(), KeyPair::from_pem(&self.key)?))?;
-        let chain = vec![certificate.der().clone(), self.certificate.clone()];
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Ok(CertifiedKey::from_der(chain, key, &provider())?)
+        let leaf = self.ca.issue(&self.names, Timestamp::now(), LEAF_LASTS)?;
+        let files = CertificateFiles { certificate: "the issued certificate".into(), key: "the issued key".into() };
+        certified(&files, leaf.chain.as_bytes(), leaf.key.as_bytes())
     }
 }
 
 fn is_due(issued: SystemTime, now: SystemTime) -> bool {
     match now.duration_since(issued) {
         Ok(age) => age >= LEAF_RENEWAL,
-        Err(set_back) => set_back.duration() >= SET_BACK,
+        // A certificate is valid from a little before, so a clock that is set back by more makes it one of the future.
+        Err(set_back) => set_back.duration() >= BACKDATED,
     }
 }
 
@@ -177,15 +146,6 @@ fn is_there(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
         result => result,
     }
-}
-
-/// From yesterday, for clocks that are behind ours, until `lifetime` from now.
-fn set_validity(params: &mut CertificateParams, lifetime: jiff::Span) {
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let part = |n: i8| u8::try_from(n).unwrap_or(1);
-    let day = |date: jiff::civil::Date| rcgen::date_time_ymd(date.year().into(), part(date.month()), part(date.day()));
-    params.not_before = day(today.saturating_sub(jiff::Span::new().days(1)));
-    params.not_after = day(today.saturating_add(lifetime));
 }
 
 /// A file that is complete and has no name yet. It goes away unless it gets one.
@@ -257,7 +217,8 @@ mod tests {
         assert!(authority.unsaved.lock().is_none());
         // What was issued meanwhile is of the CA that is there now.
         let saved = Authority::open(&obstacle.join("informerd"), vec!["localhost".into()]).unwrap();
-        assert_eq!((saved.certificate, saved.key), (authority.certificate.clone(), authority.key.clone()));
+        assert_eq!(saved.ca.certificate, authority.ca.certificate);
+        assert_eq!(saved.ca.key(), authority.ca.key());
         let left = fs::read_dir(obstacle.join("informerd")).unwrap().count();
         assert_eq!(left, 2, "no temporary files");
     }

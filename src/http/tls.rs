@@ -233,7 +233,7 @@ fn server_config(
     Ok(config)
 }
 
-pub(super) fn provider() -> CryptoProvider {
+fn provider() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
 
@@ -242,7 +242,7 @@ fn read_pair(files: &CertificateFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
     Ok((read(&files.certificate)?, read(&files.key)?))
 }
 
-fn certified(files: &CertificateFiles, certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
+pub(super) fn certified(files: &CertificateFiles, certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
     let chain = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| TlsError::Pem { path: files.certificate.clone(), error })?;

@@ -67,6 +67,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "codec",
             "reads",
             "auth",
+            // The CA that is made here too, for a machine of its own.
+            "authority",
             "passthrough",
             "lifecycle",
             "telemetry::trace",

@@ -81,7 +81,5 @@ async fn what_may_not_be_seen_is_told_and_asked_for_again() {
     let following = following((403, "")).await;
     assert_eq!(following.told(2).await, ["Lost", "Refused"]);
     tokio::time::pause();
-    let refused = Instant::now();
     assert_eq!(following.told(2).await, ["Lost", "Refused"]);
-    assert!(refused.elapsed() >= Duration::from_secs(59));
 }
