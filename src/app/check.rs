@@ -7,6 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 
 use crate::config::{ResourceRule, UpstreamConfig};
+use crate::upstream::kubeconfig;
 
 /// Reviews asked at once; the apiserver answers each in a few milliseconds.
 const AT_ONCE: usize = 16;
@@ -50,7 +51,7 @@ pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, Stri
             .map_err(|error| format!("no --kubeconfig, and this is no pod with a service account: {}", chain(&error)));
     };
     let failed = |error: &dyn std::error::Error| format!("kubeconfig {}: {}", path.display(), chain(error));
-    let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+    let kubeconfig = kubeconfig::read(path).map_err(|error| failed(&error))?;
     let options = kube::config::KubeConfigOptions { context: upstream.context.clone(), ..Default::default() };
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))
 }

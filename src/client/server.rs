@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::Empty;
 use kube::client::ConfigExt as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
@@ -17,6 +17,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use super::connection::Address;
+use crate::upstream::kubeconfig;
 
 /// What the command line says of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Server {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let wrong = |error: &dyn fmt::Display| format!("kubeconfig {}: {error}", path.display());
-                let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+                let file = kubeconfig::read(path).map_err(|error| wrong(&error))?;
                 let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
                 let config = kube::Config::from_custom_kubeconfig(file, &options).await;
                 config.map_err(|error| wrong(&error))?

@@ -134,6 +134,8 @@ impl Loader<'_> {
         };
         let (origin, text, raw) = found?;
         if !self.effective.iter().any(|effective| effective.key == setting.key) {
+            // What cannot be expanded is a mistake, which is told elsewhere.
+            let text = expand(&text, self.source).unwrap_or(text);
             self.effective.push(Effective { key: setting.key, text, origin: origin.clone() });
         }
         Some((origin, raw))

@@ -152,8 +152,12 @@ resources:
 fn resources_as_a_flag_or_a_variable() {
     let yaml = "[{resource: pods, pin: true, fieldSelector: 'spec.nodeName=$(NODE_NAME)'}]";
     let world = MadeUp::default().variable("NODE_NAME", "n").variable("INFORMERD_RESOURCES", yaml);
-    let config = load(&Flags::new(), &world).unwrap().config;
-    assert_eq!(config.informer.rules[0].field_selector, "spec.nodeName=n");
+    let loaded = load(&Flags::new(), &world).unwrap();
+    assert_eq!(loaded.config.informer.rules[0].field_selector, "spec.nodeName=n");
+    assert!(
+        loaded.effective.iter().any(|effective| effective.text.contains("spec.nodeName=n'")),
+        "shown as it is used"
+    );
     let found = mistakes(load(&flags(&[("resources", &["[{resource: pods, pinn: true}]"])]), &world));
     assert_eq!(found, ["--resources: [0].pinn: there is no such setting; did you mean pin?"]);
 }

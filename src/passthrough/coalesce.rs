@@ -3,6 +3,10 @@
 //! One read per key is under way; those that arrive meanwhile form one batch, whose read starts when the first has been
 //! answered. So however many clients ask, the apiserver sees one read at a time of each kind, and every answer is as
 //! fresh as if each had asked alone.
+//!
+//! It is not the single flight of `upstream`: that one paces questions of our own, keeps several under way while the
+//! apiserver holds one, and its answers outlive their readers. Here the key is a client's request, and the read goes with the last
+//! of its readers.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -8,6 +8,7 @@ mod comparison;
 mod digest;
 pub mod discovery;
 mod error;
+pub mod kubeconfig;
 pub mod metadata;
 pub mod metrics;
 mod odds;

@@ -81,8 +81,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         "grpc",
         &["memory", "meta", "selector", "codec", "reads", "workqueue", "auth", "lifecycle", "telemetry::histogram"],
     ),
-    // The command line as a client of a running daemon: the published API and nothing else.
-    ("client", &["grpc::pb", "lifecycle"]),
+    // The command line as a client of a running daemon: the published API, and how kubeconfigs are read.
+    ("client", &["grpc::pb", "lifecycle", "upstream::kubeconfig"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
 ];
 

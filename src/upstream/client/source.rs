@@ -17,6 +17,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::connect::Endpoint;
 use crate::upstream::error::{BoxError, Cause, UpstreamError};
+use crate::upstream::kubeconfig;
 
 /// Answers a request with its own headers, our credentials and impersonation among them.
 pub(super) type AuthService = BoxCloneSyncService<Request<Empty<Bytes>>, Response<HeaderMap>, BoxError>;
@@ -155,7 +156,7 @@ impl ConfigSource {
         let before = hash(paths);
         let mut merged = Kubeconfig::default();
         for path in paths {
-            let next = Kubeconfig::read_from(path).and_then(|next| merged.merge(next));
+            let next = kubeconfig::read(path).and_then(|next| merged.merge(next));
             merged = next.map_err(|error| UpstreamError::Config(Cause::new(error)))?;
         }
         let options = KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
