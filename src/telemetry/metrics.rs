@@ -1,14 +1,16 @@
 //! The metrics registry. The rooms count with plain atomics of their own and register a collector that reads them: a
 //! scrape costs the hot path nothing.
 
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::prometheus_protobuf::{self, prometheus_data_model::MetricFamily};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use super::otel::ExportCollector;
+use super::otel;
 use super::process::ProcessCollector;
 
 /// The content type of the text that [`Metrics::encode`] writes.
@@ -33,7 +35,7 @@ impl Metrics {
         ]);
         registry.register("informerd_build", "Which informerd this is", build);
         registry.register_collector(Box::new(ProcessCollector::new()));
-        registry.register_collector(Box::new(ExportCollector));
+        otel::register(&mut registry);
         Self { registry: Arc::new(RwLock::new(registry)) }
     }
 
@@ -45,14 +47,21 @@ impl Metrics {
     /// All metrics in the OpenMetrics text format, which Prometheus reads.
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.registry.read()) {
-            Ok(()) => text,
-            Err(error) => {
-                tracing::error!(%error, "metrics not encoded");
-                String::new()
-            }
-        }
+        let done = prometheus_client::encoding::text::encode(&mut text, &self.registry.read());
+        encoded(done.map(|()| text))
     }
+
+    /// The same metrics as data, counters named as they are queried.
+    pub(super) fn families(&self) -> Vec<MetricFamily> {
+        encoded(prometheus_protobuf::encode(&self.registry.read()))
+    }
+}
+
+fn encoded<T: Default>(done: Result<T, fmt::Error>) -> T {
+    done.unwrap_or_else(|error| {
+        tracing::error!(%error, "metrics not encoded");
+        T::default()
+    })
 }
 
 impl Default for Metrics {

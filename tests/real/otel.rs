@@ -442,6 +442,34 @@ async fn a_collector_that_does_not_answer_costs_nothing() {
     }
 }
 
+/// The time for all attempts is over while the first one still waits for its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_whose_time_is_over_count_as_failed() {
+    let server = some().await;
+    // Connections are established, and nobody accepts them.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let env = [
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint.as_str()),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "200"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000"),
+        SOON,
+    ];
+    let daemon = Daemon::start(&server, &env).await;
+    assert_eq!(daemon.client().get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+    let mut failed = 0.0;
+    for _ in 0..300 {
+        failed = daemon.metric("informerd_otel_spans_failed_total").await;
+        if failed > 0.0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(failed > 0.0, "no span counts as failed");
+    assert_eq!(daemon.metric("informerd_otel_spans_dropped_total").await, 0.0);
+    assert!(daemon.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_variables_are_told_all_at_once() {
     let output = Command::new(env!("CARGO_BIN_EXE_informerd"))

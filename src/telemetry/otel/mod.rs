@@ -2,47 +2,49 @@
 //! collector, traffic only ever meets a queue with a bound.
 
 mod config;
+mod connection;
 mod counts;
-mod exposition;
-mod queue;
-mod sender;
+mod families;
+mod readings;
+mod spans;
 
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::metrics::v1::{ResourceMetrics, ScopeMetrics};
-use opentelemetry_proto::tonic::resource::v1::Resource as ResourceMessage;
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, SpanData};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tokio::runtime::{self, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 pub use config::{MetricsExport, OtelConfig, OtlpTarget, Protocol, SpansExport, TraceSampler};
-pub(super) use counts::ExportCollector;
+pub(super) use counts::register;
 
-use self::counts::{METRICS, SPANS};
-use self::queue::Queue;
-use self::sender::{Failure, Sender};
+use self::connection::Connection;
+use self::readings::Readings;
+use self::spans::BoundedProcessor;
 use super::Metrics;
+use crate::lifecycle;
 
 /// How long the end of the process waits for what is still to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
-/// Between two attempts to send the same spans: doubled each time.
-const PAUSE: Duration = Duration::from_secs(1);
-const ATTEMPTS: u32 = 5;
 
-/// The running export; what is left is sent, for a bounded time, when it is finished or dropped.
+/// The running export; what is left is sent, for a bounded time, when it is dropped.
 #[derive(Debug)]
 pub struct Otel {
-    tracer: Option<SdkTracer>,
     registry: watch::Sender<Option<Metrics>>,
-    stop: Option<watch::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    running: Option<Running>,
+}
+
+/// The thread that sends, and what it sends.
+#[derive(Debug)]
+struct Running {
+    runtime: Runtime,
+    spans: Option<SdkTracerProvider>,
+    readings: Option<JoinHandle<()>>,
+    /// Dropped to stop the readings.
+    stop: watch::Sender<()>,
 }
 
 /// What of it goes wrong before anything is sent.
@@ -52,21 +54,8 @@ pub enum OtelError {
     Thread(std::io::Error),
     #[error("{0}")]
     Tls(String),
-}
-
-struct Spans {
-    export: SpansExport,
-    sender: Sender,
-    queue: mpsc::Receiver<SpanData>,
-    resource: ResourceAttributesWithSchema,
-}
-
-struct Readings {
-    export: MetricsExport,
-    sender: Sender,
-    registry: watch::Receiver<Option<Metrics>>,
-    resource: ResourceMessage,
-    started: SystemTime,
+    #[error("the export of traces: {0}")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
 // === impl Otel ===
@@ -77,69 +66,38 @@ impl Otel {
     /// # Errors
     /// The certificates of the configuration are of no use, or the system gives no thread.
     pub fn start(config: &OtelConfig) -> Result<Self, OtelError> {
-        let resource = resource(config);
         let (registry, metrics) = watch::channel(None);
-        let (stop, stopped) = watch::channel(());
-        let mut otel = Self { tracer: None, registry, stop: None, thread: None };
-        let spans = match &config.spans {
-            None => None,
-            Some(export) => {
-                let (queue, receiver) = mpsc::channel(export.queue);
-                let provider = SdkTracerProvider::builder()
-                    .with_span_processor(Queue::new(queue))
-                    .with_sampler(export.sampler.sampler())
-                    .with_resource(resource.clone())
-                    .build();
-                otel.tracer = Some(provider.tracer("informerd"));
-                let sender = Sender::new(&export.target, sender::TRACES)?;
-                Some(Spans { export: export.clone(), sender, queue: receiver, resource: (&resource).into() })
-            }
-        };
-        let readings = match &config.metrics {
-            None => None,
-            Some(export) => {
-                let attributes = ResourceAttributesWithSchema::from(&resource).attributes.0;
-                let resource = ResourceMessage { attributes, ..ResourceMessage::default() };
-                let sender = Sender::new(&export.target, sender::METRICS)?;
-                let (export, started) = (export.clone(), SystemTime::now());
-                Some(Readings { export, sender, registry: metrics, resource, started })
-            }
-        };
-        if spans.is_none() && readings.is_none() {
-            return Ok(otel);
+        if config.spans.is_none() && config.metrics.is_none() {
+            return Ok(Self { registry, running: None });
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(OtelError::Thread)?;
-        let body = move || {
-            runtime.block_on(async {
-                let spans = async {
-                    if let Some(spans) = spans {
-                        spans.run(stopped.clone()).await;
-                    }
-                };
-                let readings = async {
-                    if let Some(readings) = readings {
-                        readings.run(stopped.clone()).await;
-                    }
-                };
-                let all = async { tokio::join!(spans, readings) };
-                let bound = async {
-                    ended(stopped.clone()).await;
-                    tokio::time::sleep(FLUSH).await;
-                };
-                tokio::select! { _ = all => {}, () = bound => {} }
-            });
-            // A name that is being looked up is not waited for.
-            runtime.shutdown_background();
-        };
-        otel.stop = Some(stop);
-        let thread = std::thread::Builder::new().name("telemetry".to_owned()).spawn(body);
-        otel.thread = Some(thread.map_err(OtelError::Thread)?);
-        Ok(otel)
+        let resource = resource(config);
+        // A worker of its own, so that whoever waits for the last of it can block.
+        let mut runtime = runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).thread_name("telemetry").enable_all().build();
+        let runtime = runtime.map_err(OtelError::Thread)?;
+        let within = runtime.enter();
+        let (stop, mut stopped) = watch::channel(());
+        let (mut spans, mut readings) = (None, None);
+        if let Some(export) = &config.spans {
+            let exporter = Connection::new(&export.target)?.span_exporter(export.timeout)?;
+            let provider = SdkTracerProvider::builder()
+                .with_span_processor(BoundedProcessor::new(export, exporter))
+                .with_sampler(export.sampler.sampler())
+                .with_resource(resource.clone());
+            spans = Some(provider.build());
+        }
+        if let Some(export) = &config.metrics {
+            let sent = Readings::new(export, Connection::new(&export.target)?, metrics, &resource);
+            let stopped = async move { while stopped.changed().await.is_ok() {} };
+            readings = Some(lifecycle::spawn("telemetry-metrics", sent.run(stopped)));
+        }
+        drop(within);
+        Ok(Self { registry, running: Some(Running { runtime, spans, readings, stop }) })
     }
 
     /// Makes spans, if they are to be exported.
     pub(super) fn tracer(&self) -> Option<SdkTracer> {
-        self.tracer.clone()
+        Some(self.running.as_ref()?.spans.as_ref()?.tracer("informerd"))
     }
 
     /// The registry whose metrics are sent from now on.
@@ -150,15 +108,26 @@ impl Otel {
 
 impl Drop for Otel {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the telemetry thread panicked");
+        let Some(Running { runtime, spans, readings, stop }) = self.running.take() else { return };
+        drop(stop);
+        let (done, all_done) = mpsc::sync_channel(1);
+        let within = runtime.enter();
+        // It blocks until the last spans are sent.
+        let flushed = runtime.spawn_blocking(move || spans.map(|spans| spans.shutdown()));
+        lifecycle::spawn("telemetry-flush", async move {
+            flushed.await.ok();
+            if let Some(readings) = readings {
+                readings.await.ok();
+            }
+            done.send(()).ok();
+        });
+        if all_done.recv_timeout(FLUSH).is_err() {
+            tracing::debug!("the collector has not taken the last of the telemetry in time");
         }
+        drop(within);
+        // Neither a collector nor a name that is being looked up is waited for.
+        runtime.shutdown_background();
     }
-}
-
-async fn ended(mut stopped: watch::Receiver<()>) {
-    while stopped.changed().await.is_ok() {}
 }
 
 fn resource(config: &OtelConfig) -> Resource {
@@ -173,118 +142,4 @@ fn resource(config: &OtelConfig) -> Resource {
     let all = own.chain(config.resource.iter().cloned());
     // The last one of a name counts.
     Resource::builder_empty().with_attributes(all.map(|(key, value)| opentelemetry::KeyValue::new(key, value))).build()
-}
-
-// === impl Spans ===
-
-impl Spans {
-    async fn run(mut self, stopped: watch::Receiver<()>) {
-        let mut batch = Vec::new();
-        let mut going = true;
-        while going {
-            tokio::select! {
-                biased;
-                () = ended(stopped.clone()) => going = false,
-                got = self.queue.recv_many(&mut batch, self.export.batch) => going = got > 0,
-            }
-            let full = async {
-                let until = Instant::now() + self.export.delay;
-                while batch.len() < self.export.batch {
-                    let room = self.export.batch - batch.len();
-                    match timeout_at(until, self.queue.recv_many(&mut batch, room)).await {
-                        Ok(got) if got > 0 => {}
-                        _ => return,
-                    }
-                }
-            };
-            tokio::select! { () = full => {}, () = ended(stopped.clone()) => going = false }
-            self.send(std::mem::take(&mut batch), &stopped).await;
-        }
-        // What has come until now, and nothing that comes while it is sent.
-        for _ in 0..=self.export.queue / self.export.batch {
-            while let (true, Ok(span)) = (batch.len() < self.export.batch, self.queue.try_recv()) {
-                batch.push(span);
-            }
-            self.send(std::mem::take(&mut batch), &stopped).await;
-        }
-    }
-
-    async fn send(&self, batch: Vec<SpanData>, stopped: &watch::Receiver<()>) {
-        let count = batch.len() as u64;
-        if count == 0 {
-            return;
-        }
-        SPANS.taken(count);
-        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-        let message = ExportTraceServiceRequest { resource_spans };
-        let all = timeout(self.export.timeout, self.attempts(&message, stopped)).await;
-        match all.unwrap_or_else(|_| Err(Failure::Final("no answer in time".to_owned()))) {
-            Ok(rejected) => SPANS.sent(count, rejected),
-            Err(failure) => {
-                SPANS.failed(count);
-                tracing::debug!(%failure, spans = count, "spans are lost");
-            }
-        }
-    }
-
-    async fn attempts(
-        &self,
-        message: &ExportTraceServiceRequest,
-        stopped: &watch::Receiver<()>,
-    ) -> Result<u64, Failure> {
-        let mut pause = PAUSE;
-        for _ in 1..ATTEMPTS {
-            match self.sender.send_spans(message).await {
-                Err(Failure::Retry { after, reason }) => {
-                    tracing::debug!(reason, "spans are sent again");
-                    tokio::select! {
-                        () = tokio::time::sleep(after.unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)))) => {}
-                        () = ended(stopped.clone()) => break,
-                    }
-                    pause *= 2;
-                }
-                done => return done,
-            }
-        }
-        self.sender.send_spans(message).await
-    }
-}
-
-// === impl Readings ===
-
-impl Readings {
-    async fn run(self, stopped: watch::Receiver<()>) {
-        let mut ticks = tokio::time::interval(self.export.interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once, when there is little to tell.
-        ticks.tick().await;
-        loop {
-            let going = tokio::select! {
-                _ = ticks.tick() => true,
-                () = ended(stopped.clone()) => false,
-            };
-            self.send().await;
-            if !going {
-                return;
-            }
-        }
-    }
-
-    async fn send(&self) {
-        let Some(registry) = self.registry.borrow().clone() else { return };
-        let metrics = exposition::metrics(&registry.encode(), self.started, SystemTime::now());
-        let scope_metrics = vec![ScopeMetrics { metrics, ..ScopeMetrics::default() }];
-        let resource = Some(self.resource.clone());
-        let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
-        let message = ExportMetricsServiceRequest { resource_metrics };
-        let sent = timeout(self.export.timeout, self.sender.send_metrics(&message)).await;
-        // Not sent again: the next reading tells the same and more.
-        match sent.unwrap_or_else(|_| Err(Failure::Final("no answer in time".to_owned()))) {
-            Ok(_) => METRICS.sent(1, 0),
-            Err(failure) => {
-                METRICS.failed(1);
-                tracing::debug!(%failure, "metrics are not sent");
-            }
-        }
-    }
 }
