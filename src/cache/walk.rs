@@ -28,6 +28,12 @@ impl Walk {
         Self { snapshot, predicate, after, is_over }
     }
 
+    /// The same with the objects of all shards.
+    #[must_use]
+    pub fn in_all_shards(self) -> Self {
+        Self { predicate: self.predicate.in_all_shards(), ..self }
+    }
+
     /// Hands up to `max` more objects to `each`. There may be fewer, even none: one step looks at a bounded number of
     /// objects. False once no object of the scope follows, selected or not.
     pub fn step(&mut self, max: usize, each: impl FnMut(&Arc<Object>)) -> bool {

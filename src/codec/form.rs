@@ -28,6 +28,8 @@ pub struct ListMetaOut {
     pub rv: ResourceVersion,
     pub continue_token: Option<String>,
     pub remaining: Option<i64>,
+    /// The selector of the shard that the list is of.
+    pub shard: Option<String>,
     /// Bytes of all items as [`Form::list_item`] writes them, which protobuf tells in front of them; JSON does not look.
     pub items_len: u64,
 }

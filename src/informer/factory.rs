@@ -19,7 +19,7 @@ use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
-use crate::upstream::{ListerWatcher, Questions, SharedStore, UpstreamError};
+use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
 use super::waits::Proofs;
@@ -55,6 +55,7 @@ struct Inner {
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
     proofs: Arc<Proofs>,
     store: Arc<SharedStore>,
+    sharding: Sharding,
     /// Tables that were forwarded.
     ledger: Mutex<Ledger>,
 }
@@ -72,7 +73,9 @@ impl Factory {
         let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
-        let inner = Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, store, ledger };
+        let sharding = Sharding::new(upstream.clone());
+        let inner =
+            Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, store, sharding, ledger };
         Self { inner: Arc::new(inner) }
     }
 
@@ -84,6 +87,13 @@ impl Factory {
     /// The `Warning` headers with which the apiserver answers reads of a resource.
     pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.inner.upstream.warnings().of(gvr)
+    }
+
+    /// What the apiserver makes of shard selectors for this resource. Takes two seconds at most; with `at_once` only what is
+    /// known is told.
+    pub async fn shard_support(&self, resource: &Resource, at_once: bool) -> ShardSupport {
+        let sharding = &self.inner.sharding;
+        if at_once { sharding.known(resource).await } else { sharding.of(resource).await }
     }
 
     async fn resolve(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {

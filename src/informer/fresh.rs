@@ -384,7 +384,8 @@ impl Extent {
             Self::Everything => None,
             Self::Namespace => need.predicate.scope.namespace.clone().map(Part::namespace),
             Self::Selection => need.selectors.map(|(labels, fields)| Part {
-                predicate: need.predicate.clone(),
+                // The apiserver is asked for what the selectors say.
+                predicate: need.predicate.clone().in_all_shards(),
                 label_selector: labels.into(),
                 field_selector: fields.into(),
             }),

@@ -19,3 +19,5 @@ pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};
 pub use waits::Proofs;
+
+pub use crate::upstream::ShardSupport;

@@ -1,5 +1,5 @@
 //! What would become of a read, without it being done: no informer is started, nothing is waited for, nothing is counted,
-//! and the apiserver is asked for nothing but discovery.
+//! and the apiserver is asked for nothing but discovery, and what it makes of shard selectors where there is one.
 
 use crate::cache::{SnapshotError, WatchCache};
 use crate::informer::{Coverage, NoCoverage};
@@ -9,6 +9,7 @@ use super::floors::Floor;
 use super::list::is_narrowed;
 use super::plan::{At, Freshness, WatchPlan};
 use super::service::Resolved;
+use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
 use super::{ForwardReason, ReadRequest, Reads, plan};
 
@@ -111,7 +112,7 @@ impl Reads {
             Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {
                 let plan = plan::list(&options, read.mode(Verb::List), request.gvr.is_events())?;
-                if is_narrowed(&read, request, &plan) {
+                if is_narrowed(&read, request, &plan) || is_counted_otherwise(&read, request, &plan) {
                     return Err(ForwardReason::Unsupported.into());
                 }
                 Need::List(plan.state)

@@ -8,8 +8,9 @@ use crate::meta::{ContinueToken, ObjectKey, ResourceVersion, Verb};
 
 use super::plan::{At, ListPlan};
 use super::service::{Resolved, served};
+use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
-use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, spans};
+use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, shards, spans};
 
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
@@ -31,7 +32,7 @@ impl Reads {
                 return Err(reason.into());
             }
         };
-        if is_narrowed(&read, request, &plan) {
+        if is_narrowed(&read, request, &plan) || is_counted_otherwise(&read, request, &plan) {
             return Err(ForwardReason::Unsupported.into());
         }
         if let At::Latest(freshness) = plan.state {
@@ -47,18 +48,20 @@ impl Reads {
             after: after.clone(),
             limit: plan.limit,
         };
+        let shard = shards::repeated(&read);
+        let is_counted = read.selectors.is_none() && read.shard.as_ref().is_none_or(|shard| shard.counts == Some(true));
         let walk = Walk::new(snapshot, read.predicate, after);
         let mut answer = ListAnswer {
             form,
             shape: read.shape,
-            meta: ListMetaOut { rv, ..ListMetaOut::default() },
+            meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
             items: ListItems::Page(Vec::new()),
             served: served(&informer, waited.or(waited_fresh), rv),
             identity,
         };
         match plan.limit {
             None => answer.items = ListItems::Matching(walk),
-            Some(limit) => self.page(request, walk, limit, &mut answer).await,
+            Some(limit) => self.page(request, walk, limit, is_counted, &mut answer).await,
         }
         answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await;
         Ok(answer)
@@ -66,8 +69,15 @@ impl Reads {
 
     /// Fills in a page as the apiserver cuts it: it stops after `limit` objects, and goes on iff any object follows,
     /// selected or not.
-    async fn page(&self, request: &ReadRequest, mut walk: Walk, limit: usize, answer: &mut ListAnswer) {
-        let all = walk.clone();
+    async fn page(
+        &self,
+        request: &ReadRequest,
+        mut walk: Walk,
+        limit: usize,
+        is_counted: bool,
+        answer: &mut ListAnswer,
+    ) {
+        let all = walk.clone().in_all_shards();
         let mut page = Vec::with_capacity(limit.min(1024));
         let mut more = true;
         while more && page.len() < limit {
@@ -78,11 +88,15 @@ impl Reads {
         }
         if let (true, Some(last)) = (more, walk.into_after()) {
             answer.meta.continue_token = Some(token(request, answer.meta.rv, &last));
-            if request.options.label_selector.is_empty() && request.options.field_selector.is_empty() {
-                // What is left is counted once, and then handed on from page to page.
-                let whole = ListIdentity { limit: None, ..answer.identity.clone() };
+            if is_counted {
+                let identity = &answer.identity;
+                let predicate = identity.predicate.clone().in_all_shards();
+                let whole = ListIdentity { predicate, limit: None, ..identity.clone() };
                 let rest = self.counts.get_with(whole.clone(), all.count()).await - page.len() as u64;
-                self.counts.insert(ListIdentity { after: Some(last), ..whole }, rest).await;
+                // What is left is counted once, and then handed on from page to page, unless other shards' objects lie between.
+                if whole.predicate == identity.predicate {
+                    self.counts.insert(ListIdentity { after: Some(last), ..whole }, rest).await;
+                }
                 answer.meta.remaining = i64::try_from(rest).ok();
             }
         }

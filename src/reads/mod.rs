@@ -17,6 +17,7 @@ mod request;
 mod selection;
 mod served;
 mod service;
+mod shards;
 mod spans;
 mod typed;
 mod unserved;

@@ -41,9 +41,6 @@ const LONGEST_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
 /// `uncached` resources (events) are always read from etcd by the apiserver, which never ignores the limit.
 pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Result<ListPlan, ForwardReason> {
-    if !options.shard_selector.is_empty() {
-        return Err(ForwardReason::Unsupported);
-    }
     let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
     let newest = |freshness| Ok(ListPlan { state: At::Latest(freshness), limit, after: None });
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
@@ -85,9 +82,6 @@ pub fn get(options: &ListOptions, mode: ConsistentReads) -> Result<Freshness, Fo
 
 /// `options` are defaulted and validated.
 pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, ForwardReason> {
-    if !options.shard_selector.is_empty() {
-        return Err(ForwardReason::Unsupported);
-    }
     // A negative timeout has expired before it began, and one that is too long for Go's durations is as good as
     // negative; what the apiserver then sends is a race of its own.
     if options.timeout_seconds.is_some_and(|seconds| !(0..=LONGEST_SECONDS).contains(&seconds)) {

@@ -72,7 +72,6 @@ fn what_does_not_parse_is_left_to_the_apiserver() {
         assert_eq!(list_of(query, Cache), Err(ForwardReason::Invalid), "{query}");
         assert_eq!(get(&options(query), Cache), Err(ForwardReason::Invalid), "{query}");
     }
-    assert_eq!(list_of("shardSelector=x", Cache), Err(ForwardReason::Unsupported));
     let beyond_etcd = options("watch=true&resourceVersion=9223372036854775808");
     assert_eq!(watch(&beyond_etcd, Cache), Err(ForwardReason::Invalid));
     assert_eq!(get(&beyond_etcd, Cache), Err(ForwardReason::Invalid));

@@ -87,6 +87,7 @@ impl Reads {
             json_fallback: None,
             converted,
             predicate,
+            shard: None,
             selectors: None,
             rows: Use { lasts: true, ..Use::default() },
             floor,

@@ -17,6 +17,7 @@ use super::allowance::Allowance;
 use super::floors::Floor;
 use super::gets::Gets;
 use super::plan::{At, Freshness};
+use super::shards::Shard;
 use super::unserved::Unserved;
 use super::{Floors, ForwardReason, ListIdentity, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
 
@@ -112,6 +113,8 @@ pub(super) struct Resolved {
     /// The metadata of objects that are kept in JSON is to be written in protobuf.
     pub(super) converted: bool,
     pub(super) predicate: Predicate,
+    /// The part of the predicate that is asked for.
+    pub(super) shard: Option<Shard>,
     /// Its label and field selector as they came, if it has any.
     pub(super) selectors: Option<(String, String)>,
     /// What of a table is read.
@@ -246,6 +249,11 @@ impl Reads {
         let modes = self.modes(gvr).of_request(request);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
+        let shard = self.shard(request, &resource).await?;
+        let predicate = match &shard {
+            Some(shard) => predicate.in_shard(shard.selector.clone()),
+            None => predicate,
+        };
         let (labels, fields) = (&request.options.label_selector, &request.options.field_selector);
         Ok(Resolved {
             resource,
@@ -254,6 +262,7 @@ impl Reads {
             json_fallback,
             converted,
             predicate,
+            shard,
             selectors: (!labels.is_empty() || !fields.is_empty()).then(|| (labels.clone(), fields.clone())),
             rows: rows(request),
             floor,

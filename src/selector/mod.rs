@@ -1,7 +1,7 @@
-//! Label and field selectors: parsed once, matched often.
+//! Label, field and shard selectors: parsed once, matched often.
 //!
-//! A request's selectors become a [`Predicate`]: the part of the key space it covers, and what is asked of labels and
-//! fields beyond that. Predicates that mean the same compare equal, as far as that is cheap to tell, so that watchers
+//! A request's selectors become a [`Predicate`]: the part of the key space it covers, and what is asked of labels,
+//! fields and hashes beyond that. Predicates that mean the same compare equal, as far as that is cheap to tell, so that watchers
 //! can share the work of matching.
 
 mod compiled;
@@ -9,6 +9,7 @@ mod field;
 mod label;
 mod label_parser;
 mod predicate;
+mod shard;
 mod tables;
 mod union;
 
@@ -16,6 +17,7 @@ pub use compiled::CompiledFields;
 pub use field::{FieldOperator, FieldSelector, FieldTerm};
 pub use label::LabelSelector;
 pub use predicate::Predicate;
+pub use shard::ShardSelector;
 pub use tables::field_table;
 pub use union::{Clause, ValueSet};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::meta::{Object, Scope};
 
 use super::compiled::Source;
-use super::{Clause, CompiledFields, LabelSelector};
+use super::{Clause, CompiledFields, LabelSelector, ShardSelector};
 
-/// A part of the key space and what is asked of labels and fields beyond it. Equal predicates select the same objects
+/// A part of the key space and what is asked of labels, fields and hashes beyond it. Equal predicates select the same objects
 /// of the same resource (not always the other way round), so their watchers may share one group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
@@ -16,6 +16,7 @@ pub struct Predicate {
     pub fields: Arc<CompiledFields>,
     /// At least one of these must match as well.
     pub(super) any_of: Option<Arc<[Clause]>>,
+    pub(super) shard: Option<Arc<ShardSelector>>,
 }
 
 // === impl Predicate ===
@@ -40,7 +41,7 @@ impl Predicate {
                 fields = Arc::new(narrowed);
             }
         }
-        Self { scope, labels, fields, any_of: None }
+        Self { scope, labels, fields, any_of: None, shard: None }
     }
 
     /// The predicate of a whole resource.
@@ -53,6 +54,18 @@ impl Predicate {
         Self::new(scope, LabelSelector::default(), CompiledFields::default())
     }
 
+    /// What of it is in the shard.
+    #[must_use]
+    pub fn in_shard(self, shard: Arc<ShardSelector>) -> Self {
+        Self { shard: Some(shard), ..self }
+    }
+
+    /// The same in all shards.
+    #[must_use]
+    pub fn in_all_shards(self) -> Self {
+        Self { shard: None, ..self }
+    }
+
     /// Whether the object is selected. Does not allocate.
     pub fn matches(&self, object: &Object) -> bool {
         !self.fields.matches_nothing()
@@ -60,6 +73,7 @@ impl Predicate {
             && self.labels.matches(&object.attributes)
             && self.fields.matches(&object.key, &object.attributes)
             && self.any_of.as_ref().is_none_or(|clauses| clauses.iter().any(|clause| clause.matches(object)))
+            && self.shard.as_ref().is_none_or(|shard| shard.matches(object))
     }
 
     /// Whether every object of the resource is selected.
@@ -69,7 +83,7 @@ impl Predicate {
 
     /// Whether nothing is asked beyond the scope.
     pub fn is_scope_only(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty() && self.any_of.is_none()
+        self.labels.is_empty() && self.fields.is_empty() && self.any_of.is_none() && self.shard.is_none()
     }
 
     /// Whether no object can match: the terms contradict each other, or name what can not be a name. To be asked
@@ -90,6 +104,9 @@ impl Predicate {
             return true;
         }
         if other.any_of.is_some() && self.any_of != other.any_of {
+            return false;
+        }
+        if other.shard.is_some() && self.shard != other.shard {
             return false;
         }
         let common = within(self.scope.name.as_deref(), other.scope.name.as_deref())

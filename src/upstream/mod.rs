@@ -19,6 +19,7 @@ pub mod reflector;
 mod retries;
 #[cfg(test)]
 pub(crate) mod script;
+mod sharding;
 mod shared_store;
 mod single_flight;
 mod source;
@@ -36,6 +37,7 @@ pub use metrics::{RequestVerb, UpstreamMetrics};
 pub use progress::{Progress, ProgressProbe, ProveError};
 pub use questions::{Questions, Word};
 pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
+pub use sharding::{ShardSupport, Sharding};
 pub use shared_store::SharedStore;
 pub use single_flight::Pace;
 pub use source::ListerWatcher;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "\
 cargo test --test differential -- [flags]
-  --phase NAME       curated, generated, scripts, watches, pages, tables or proof; may be repeated; all without it
+  --phase NAME       curated, generated, scripts, watches, pages, shards, tables or proof; may be repeated; all without it
   --seed N           the first seed (1)
   --seeds N          so many seeds, consecutive (1)
   --requests N       generated requests for each seed (2000)
@@ -28,6 +28,7 @@ pub(crate) enum Phase {
     Scripts,
     Watches,
     Pages,
+    Shards,
     Tables,
     Proof,
 }
@@ -65,8 +66,16 @@ pub(crate) struct Args {
 // === impl Phase ===
 
 impl Phase {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Curated, Self::Generated, Self::Scripts, Self::Watches, Self::Pages, Self::Tables, Self::Proof];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Curated,
+        Self::Generated,
+        Self::Scripts,
+        Self::Watches,
+        Self::Pages,
+        Self::Shards,
+        Self::Tables,
+        Self::Proof,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -75,6 +84,7 @@ impl Phase {
             Self::Scripts => "scripts",
             Self::Watches => "watches",
             Self::Pages => "pages",
+            Self::Shards => "shards",
             Self::Tables => "tables",
             Self::Proof => "proof",
         }

@@ -24,6 +24,7 @@ mod rows;
 mod scenarios;
 mod scripts;
 mod served;
+mod shards;
 mod starts;
 mod streams;
 #[path = "../support/mod.rs"]
@@ -49,11 +50,9 @@ use world::World;
 
 /// Nothing of the server's own may be written while answers are compared: not its leases, not its endpoints, not the
 /// key that tells of compactions.
-const STILL: &[&str] = &[
-    "--apiserver-flag=endpoint-reconciler-type=none",
-    "--apiserver-flag=feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false",
-    "--apiserver-flag=etcd-compaction-interval=0",
-];
+const STILL: &[&str] =
+    &["--apiserver-flag=endpoint-reconciler-type=none", "--apiserver-flag=etcd-compaction-interval=0"];
+const GATES: &str = "--apiserver-flag=feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false";
 
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
@@ -117,7 +116,9 @@ async fn run(args: &Args) -> ExitCode {
 
 /// With a cluster and a daemon that are started for it.
 async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
-    let cluster = Cluster::start_with(STILL).await;
+    // In one of the modes shard selectors are evaluated, in the other they are ignored, as they are by default.
+    let gates = format!("{GATES},ShardedListAndWatch={}", mode == Mode::Probe);
+    let cluster = Cluster::start_with(&[STILL, &[gates.as_str()]].concat()).await;
     // Nothing the server starts from is the beginning of all things: there is a past that is too old.
     cluster.kubectl_ok(["create", "namespace", "diff-before"]).await;
     cluster.compact().await;
@@ -176,6 +177,7 @@ async fn phases(
                     pages::run(&world, seed, pages::WALKS, report).await;
                 }
             }
+            Phase::Shards => shards::run(&world, report).await,
             Phase::Tables => tables::run(&world, report).await,
             Phase::Proof => proof::run(&world, report).await,
         }

@@ -227,7 +227,7 @@ proptest! {
             parse_item(object.as_bytes(), &FieldTable::default()).unwrap()
         };
         let items: Vec<_> = objects.iter().map(of).collect();
-        let meta = ListMetaOut { rv: crate::meta::ResourceVersion(rv), continue_token: Some("t".into()), remaining: Some(2), items_len: 0 };
+        let meta = ListMetaOut { rv: crate::meta::ResourceVersion(rv), continue_token: Some("t".into()), remaining: Some(2), ..ListMetaOut::default() };
         let mut body = Slices::from(list_head(&form, Shape::Full, &meta, items.is_empty()));
         let mut stream = Slices::new();
         for (index, (object, _)) in items.iter().enumerate() {

@@ -75,7 +75,12 @@ fn list(body: &'static str) -> (Vec<Object>, ListMeta) {
 
 fn written(form: &Form, objects: &[Object], meta: &ListMeta, shape: Shape) -> String {
     let token = (!meta.continue_token.is_empty()).then(|| meta.continue_token.clone());
-    let meta = ListMetaOut { rv: meta.rv, continue_token: token, remaining: meta.remaining_item_count, items_len: 0 };
+    let meta = ListMetaOut {
+        rv: meta.rv,
+        continue_token: token,
+        remaining: meta.remaining_item_count,
+        ..ListMetaOut::default()
+    };
     let mut out = Slices::from(list_head(form, shape, &meta, objects.is_empty()));
     for (index, object) in objects.iter().enumerate() {
         out.append(list_item(form, object, shape, index + 1 == objects.len()));

@@ -47,6 +47,11 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
         out.push_str(",\"remainingItemCount\":");
         out.push_str(&remaining.to_string());
     }
+    if let Some(selector) = &meta.shard {
+        out.push_str(",\"shardInfo\":{\"selector\":");
+        push_string(out, selector);
+        out.push('}');
+    }
     out.push('}');
 }
 

@@ -169,7 +169,8 @@ fn lists() {
     let rv = ResourceVersion(4711);
     for shape in SHAPES {
         let plain = ListMetaOut { rv, ..Default::default() };
-        let paged = ListMetaOut { rv, continue_token: Some("next".into()), remaining: Some(500), items_len: 0 };
+        let paged =
+            ListMetaOut { rv, continue_token: Some("next".into()), remaining: Some(500), ..ListMetaOut::default() };
         for (meta, token, remaining) in [(plain, "", None), (paged, "next", Some(500))] {
             for pods in [&pods[..], &[]] {
                 let expected = listed(pods, list_meta("4711", token, remaining), shape);
@@ -409,7 +410,7 @@ proptest! {
         let list = listed(&pods, list_meta(&rv_text, "t", Some(3)), Shape::Full);
         let (objects, meta) = decode_list(&list, &sizes, 1 << 20).unwrap();
         prop_assert_eq!((meta.rv.0, meta.remaining_item_count, objects.len()), (rv, Some(3), pods.len()));
-        let out = ListMetaOut { rv: meta.rv, continue_token: Some("t".into()), remaining: Some(3), items_len: 0 };
+        let out = ListMetaOut { rv: meta.rv, continue_token: Some("t".into()), remaining: Some(3), ..ListMetaOut::default() };
         for shape in SHAPES {
             let expected = listed(&pods, list_meta(&rv_text, "t", Some(3)), shape);
             prop_assert_eq!(written_list(&objects, out.clone(), shape), expected);

@@ -214,5 +214,10 @@ fn list_meta(meta: &ListMetaOut) -> Vec<u8> {
     if let Some(remaining) = meta.remaining {
         put_number(&mut out, 4, remaining);
     }
+    if let Some(selector) = &meta.shard {
+        let mut info = Vec::with_capacity(selector.len() + 4);
+        put_bytes(&mut info, 1, selector.as_bytes());
+        put_bytes(&mut out, 5, &info);
+    }
     out
 }

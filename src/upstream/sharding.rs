@@ -1,0 +1,210 @@
+//! Whether the apiserver evaluates shard selectors (KEP-5866, behind the gate ShardedListAndWatch).
+//!
+//! Where the gate is off, and before version 1.36, it ignores the parameter. Which of the two it does shows in its answer to
+//! one small list: lists of a shard repeat their selector.
+
+use std::time::{Duration, Instant};
+
+use moka::Expiry;
+use moka::future::Cache;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+
+use super::client::{CallOptions, RequestVerb, Upstream};
+use super::error::UpstreamError;
+use super::reader::get_json;
+use crate::meta::{Gvr, Origin, Resource};
+
+/// What the apiserver makes of shard selectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardSupport {
+    /// It ignores the parameter.
+    Ignored,
+    Evaluated {
+        /// Whether a page tells how many objects follow, in all shards, where no other selector is given: version 1.36
+        /// does, later ones do not. `None` if there were too few objects to tell.
+        counts: Option<bool>,
+    },
+    /// It did not say.
+    Unknown,
+}
+
+/// The question, asked when somebody wants to know.
+pub struct Sharding {
+    upstream: Upstream,
+    known: Cache<Gvr, ShardSupport>,
+}
+
+/// An answer is believed this long: an apiserver that is started again may have other gates.
+const VALID: Duration = Duration::from_secs(60);
+/// After a question that was not answered.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Readers wait no longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A list of one object.
+const MAX_ANSWER: usize = 8 << 20;
+/// As many as there are built-in resources, with room.
+const MOST: u64 = 1024;
+/// All objects, in the form in which the apiserver repeats it.
+const EVERYTHING: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')";
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    metadata: ListMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    #[serde(default, rename = "continue")]
+    continue_token: String,
+    remaining_item_count: Option<i64>,
+    shard_info: Option<ShardInfo>,
+}
+
+#[derive(Deserialize)]
+struct ShardInfo {
+    selector: String,
+}
+
+/// How long what is known is kept.
+struct Validity;
+
+// === impl Sharding ===
+
+impl Sharding {
+    pub fn new(upstream: Upstream) -> Self {
+        let known = Cache::builder().max_capacity(MOST).expire_after(Validity).build();
+        Self { upstream, known }
+    }
+
+    /// What the apiserver makes of shard selectors for this resource, asked at most once a minute and resource. Takes two
+    /// seconds at most.
+    pub async fn of(&self, resource: &Resource) -> ShardSupport {
+        match shown_by(resource) {
+            Some(gvr) => self.known.get_with_by_ref(&gvr, self.ask(&gvr)).await,
+            None => ShardSupport::Unknown,
+        }
+    }
+
+    /// The same as far as it is known.
+    pub async fn known(&self, resource: &Resource) -> ShardSupport {
+        match shown_by(resource) {
+            Some(gvr) => self.known.get(&gvr).await.unwrap_or(ShardSupport::Unknown),
+            None => ShardSupport::Unknown,
+        }
+    }
+
+    async fn ask(&self, gvr: &Gvr) -> ShardSupport {
+        let answer = tokio::time::timeout(PATIENCE, self.list(gvr)).await;
+        let answer = answer.unwrap_or(Err(UpstreamError::Timeout { what: "a list of one shard", after: PATIENCE }));
+        answer.map_or_else(
+            |error| {
+                tracing::debug!(resource = gvr.group_resource(), %error, "whether shard selectors are evaluated is unknown");
+                ShardSupport::Unknown
+            },
+            |list| list.metadata.support(),
+        )
+    }
+
+    async fn list(&self, gvr: &Gvr) -> Result<List, UpstreamError> {
+        let selector = utf8_percent_encode(EVERYTHING, NON_ALPHANUMERIC);
+        let path = format!("{}?limit=1&shardSelector={selector}", gvr.path(None));
+        let options = CallOptions::new(RequestVerb::Probe, gvr.group_resource()).header_timeout(PATIENCE);
+        get_json(&self.upstream, &path, "application/json", &options, MAX_ANSWER).await.map(|(_, list)| list)
+    }
+}
+
+/// Of what a list shows it. Lists of custom resources do not repeat the selector, but those of their definitions, which the
+/// same server serves, do. What an aggregated server does, nobody knows.
+fn shown_by(resource: &Resource) -> Option<Gvr> {
+    match resource.origin {
+        Origin::BuiltIn => Some(resource.gvr.clone()),
+        Origin::Custom { .. } => Some(Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")),
+        Origin::Unknown => None,
+    }
+}
+
+// === impl ListMetadata ===
+
+impl ListMetadata {
+    fn support(&self) -> ShardSupport {
+        let has_more = !self.continue_token.is_empty();
+        match &self.shard_info {
+            None => ShardSupport::Ignored,
+            Some(info) if info.selector == EVERYTHING => {
+                ShardSupport::Evaluated { counts: has_more.then_some(self.remaining_item_count.is_some()) }
+            }
+            Some(_) => ShardSupport::Unknown,
+        }
+    }
+}
+
+// === impl Validity ===
+
+impl Expiry<Gvr, ShardSupport> for Validity {
+    fn expire_after_create(&self, _: &Gvr, support: &ShardSupport, _: Instant) -> Option<Duration> {
+        Some(if *support == ShardSupport::Unknown { AGAIN } else { VALID })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::Verbs;
+    use crate::upstream::testing::{FakeServer, answer};
+
+    fn resource(origin: Origin) -> Resource {
+        Resource {
+            gvr: Gvr::new("", "v1", "pods"),
+            kind: "Pod".into(),
+            namespaced: true,
+            verbs: Verbs { get: true, list: true, watch: true },
+            origin,
+        }
+    }
+
+    /// What an answer says, and how often two readers after each other ask.
+    async fn asked(code: u16, metadata: &str, origin: Origin) -> (ShardSupport, Vec<String>) {
+        let body = format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{metadata},"items":[]}}"#);
+        let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, body.clone()))).await;
+        let sharding = Sharding::new(Upstream::from_config(server.config()).await.unwrap());
+        let resource = resource(origin);
+        let (first, second) = (sharding.of(&resource).await, sharding.of(&resource).await);
+        assert_eq!(first, second);
+        assert_eq!(sharding.known(&resource).await, first);
+        (first, server.uris().iter().map(|target| target.split("?").next().unwrap_or_default().to_owned()).collect())
+    }
+
+    #[tokio::test]
+    async fn the_answer_tells_and_is_asked_for_once() {
+        let info = format!(r#""shardInfo":{{"selector":"{EVERYTHING}"}}"#);
+        for (metadata, support) in [
+            (r#"{"resourceVersion":"7"}"#.to_owned(), ShardSupport::Ignored),
+            (format!(r#"{{"resourceVersion":"7",{info}}}"#), ShardSupport::Evaluated { counts: None }),
+            (format!(r#"{{"continue":"x",{info}}}"#), ShardSupport::Evaluated { counts: Some(false) }),
+            (
+                format!(r#"{{"continue":"x","remainingItemCount":3,{info}}}"#),
+                ShardSupport::Evaluated { counts: Some(true) },
+            ),
+            (r#"{"shardInfo":{"selector":"something else"}}"#.to_owned(), ShardSupport::Unknown),
+        ] {
+            let (said, paths) = asked(200, &metadata, Origin::BuiltIn).await;
+            assert_eq!((said, paths.len()), (support, 1), "{metadata}");
+            assert_eq!(paths[0], "/api/v1/pods");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_said_is_unknown() {
+        assert_eq!(asked(403, "{}", Origin::BuiltIn).await.0, ShardSupport::Unknown);
+        assert_eq!(asked(200, "{}", Origin::Unknown).await, (ShardSupport::Unknown, Vec::new()));
+        let (said, paths) =
+            asked(200, "{}", Origin::Custom { selectable: [].into(), columns: [].into(), definition: "".into() }).await;
+        assert_eq!(
+            (said, &*paths[0]),
+            (ShardSupport::Ignored, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        );
+    }
+}
