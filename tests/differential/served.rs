@@ -21,7 +21,7 @@ const LEAST: &[(Phase, Mode, u64)] = &[
     (Phase::Pages, Mode::Defaults, 85),
     (Phase::Pages, Mode::Probe, 85),
     (Phase::Shards, Mode::Defaults, 70),
-    (Phase::Shards, Mode::Probe, 85),
+    (Phase::Shards, Mode::Probe, 70),
     (Phase::Tables, Mode::Defaults, 65),
     (Phase::Tables, Mode::Probe, 65),
 ];

@@ -202,7 +202,6 @@ pub(super) const ROWS: &[Row] = &[
     ("odd", "/api/v1/pods?{exact}&limit=9223372036854775807", 200, &[]),
     ("odd", "/api/v1/pods?{exact}&timeoutSeconds=-1", 200, &[]),
     ("odd", "/api/v1/pods?{exact}&allowWatchBookmarks=1", 200, &[]),
-    ("odd", "/api/v1/pods?{exact}&shardSelector=x", 200, &[]),
     ("odd", "/api/v1/pods?{exact};limit=1", 200, &[]),
     ("odd", "/api/v1/pods?{exact}&labelSelector=%zz", 200, &[]),
     ("odd", "/api/v1/pods?{exact}&labelSelector=x%FF", 400, &[]),
