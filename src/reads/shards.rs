@@ -7,7 +7,6 @@ use crate::informer::ShardSupport;
 use crate::meta::{Origin, Resource};
 use crate::selector::ShardSelector;
 
-use super::list::is_uncached;
 use super::plan::ListPlan;
 use super::service::Resolved;
 use super::{ForwardReason, ReadRequest, Reads};
@@ -51,7 +50,7 @@ pub(super) fn is_counted_otherwise(read: &Resolved, request: &ReadRequest, plan:
     let Some(shard) = read.shard.as_ref().filter(|_| plan.limit.is_some() && read.selectors.is_none()) else {
         return false;
     };
-    shard.counts.is_none_or(|counts| counts && is_uncached(request))
+    shard.counts.is_none_or(|counts| counts && request.gvr.is_events())
 }
 
 /// The selector that a list repeats: only lists of built-in types have a place for it.

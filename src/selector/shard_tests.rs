@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::meta::{AttributesBuilder, ObjectKey, Raw, ResourceVersion};
+use crate::selector::Predicate;
 
 const LOWER: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
 
@@ -80,4 +83,14 @@ fn a_range_has_its_start_and_not_its_end() {
     // Objects without a namespace have the hash of nothing.
     assert!(of("namespace", 0xcbf2_9ce4_8422_2325, 0xcbf2_9ce4_8422_2326).matches(&object("", "u-1")));
     assert!(!of("namespace", 0xcbf2_9ce4_8422_2325, 0xcbf2_9ce4_8422_2326).matches(&object("a", "u-1")));
+}
+
+#[test]
+fn a_shard_is_part_of_the_predicate() {
+    let whole = Predicate::everything();
+    let part = whole.clone().in_shard(Arc::new(ShardSelector::parse(LOWER).unwrap()));
+    assert!(part.implies(&whole) && part.implies(&part) && !whole.implies(&part));
+    assert!(!part.is_everything() && !part.is_scope_only());
+    assert_ne!(part, whole);
+    assert_eq!(part.in_all_shards(), whole);
 }

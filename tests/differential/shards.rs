@@ -60,6 +60,7 @@ const ACCEPTS: &[&str] = &[
 
 const QUERIES: &[&str] = &[
     "",
+    "labelSelector=even%3Dtrue",
     "resourceVersion=0",
     "resourceVersion=0&limit=2",
     "resourceVersion={now}",
