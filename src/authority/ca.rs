@@ -42,8 +42,8 @@ pub(crate) enum NoCa {
     Mismatch,
 }
 
-/// For clocks that are behind ours.
-pub(crate) const BACKDATED: Duration = Duration::from_secs(3600);
+/// For clocks that are behind ours, by up to a day.
+pub(crate) const BACKDATED: Duration = Duration::from_secs(86_400);
 
 // === impl Ca ===
 
