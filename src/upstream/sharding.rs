@@ -3,7 +3,7 @@
 //! Where the gate is off, and before version 1.36, it ignores the parameter. Which of the two it does shows in its answer to
 //! one small list: lists of a shard repeat their selector.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use moka::Expiry;
 use moka::future::Cache;
@@ -144,7 +144,8 @@ impl ListMetadata {
 // === impl Validity ===
 
 impl Expiry<Gvr, ShardSupport> for Validity {
-    fn expire_after_create(&self, _: &Gvr, support: &ShardSupport, _: Instant) -> Option<Duration> {
+    #[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
+    fn expire_after_create(&self, _: &Gvr, support: &ShardSupport, _: std::time::Instant) -> Option<Duration> {
         Some(if *support == ShardSupport::Unknown { AGAIN } else { VALID })
     }
 }
