@@ -41,7 +41,7 @@ pub(super) struct Connection {
 #[derive(Debug)]
 enum Wire {
     Grpc(Channel),
-    Http(HyperClient<HttpsConnector<HttpConnector>>),
+    Http(Box<HyperClient<HttpsConnector<HttpConnector>>>),
 }
 
 /// Puts the configured headers on every request as they are; the exporter's own setting would decode them again.
@@ -67,7 +67,8 @@ impl Connection {
                 Wire::Grpc(endpoint.connect_with_connector_lazy(connector.enable_http2().wrap_connector(tcp)))
             }
             Protocol::Http => {
-                Wire::Http(HyperClient::new(connector.enable_all_versions().wrap_connector(tcp), target.timeout, None))
+                let connector = connector.enable_all_versions().wrap_connector(tcp);
+                Wire::Http(Box::new(HyperClient::new(connector, target.timeout, None)))
             }
         };
         let mut headers = target.headers.clone();
@@ -92,7 +93,7 @@ impl Connection {
                 builder.with_retry_policy(patience).with_timeout(timeout).build()
             }
             Wire::Http(client) => {
-                let client = WithHeaders { client, headers: self.headers };
+                let client = WithHeaders { client: *client, headers: self.headers };
                 let builder = SpanExporter::builder().with_http().with_http_client(client);
                 let builder = builder.with_endpoint(self.endpoint.to_string());
                 let builder = builder.with_protocol(opentelemetry_otlp::Protocol::HttpBinary);
@@ -126,7 +127,7 @@ impl Connection {
                     body = encoder.finish()?;
                 }
                 let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(body.into())?;
-                let client = WithHeaders { client: client.clone(), headers: self.headers.clone() };
+                let client = WithHeaders { client: (**client).clone(), headers: self.headers.clone() };
                 client.send_bytes(request).await?.error_for_status()?;
             }
         }
