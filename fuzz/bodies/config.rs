@@ -24,7 +24,7 @@ impl Source for World<'_> {
     }
 }
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let flags = Flags::from([("config", vec![PATH.to_owned()])]);
     match load(&flags, &World(text)) {

@@ -4,7 +4,7 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue};
 use informerd::auth::{bearer_token, certificate_user};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let mut headers = HeaderMap::new();
     for (n, line) in data.split(|byte| *byte == b'\n').take(8).enumerate() {
         if let Ok(value) = HeaderValue::from_bytes(line) {

@@ -11,7 +11,7 @@ use super::pods::{resource, table};
 
 const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Age","type":"string"}]"#;
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let number = |at: usize| data.get(at..at + 8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap_or_default()));
     let (Some(created), Some(age), Some(after)) = (number(0), number(8), number(16)) else { return };
     // Any second of the years 0 to 9999, written by another library.
@@ -100,7 +100,7 @@ fn is_right(said: &str, nanos: i64) {
 }
 
 /// How many seconds a text says at least, and its smallest unit.
-pub(crate) fn length(said: &str) -> Option<(i64, i64)> {
+pub fn length(said: &str) -> Option<(i64, i64)> {
     if said == "<invalid>" {
         return Some((0, 0));
     }

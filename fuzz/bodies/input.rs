@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tikv_jemalloc_ctl::thread::allocatedp;
 
 /// Bytes to decode, and the chunks in which they arrive.
-pub(super) struct Input<'a> {
+pub struct Input<'a> {
     pub bytes: &'a [u8],
     /// The bound on one item that a decoder is given; far above the input's length for most inputs.
     pub limit: usize,
@@ -13,7 +13,7 @@ pub(super) struct Input<'a> {
 }
 
 /// No input reaches this bound.
-pub(super) const NO_LIMIT: usize = 64 << 20;
+pub const NO_LIMIT: usize = 64 << 20;
 
 /// A decoder may allocate this much for any input, in bytes.
 const ALLOCATED_ALWAYS: u64 = 64 << 10;
@@ -22,11 +22,11 @@ const ALLOCATED_ALWAYS: u64 = 64 << 10;
 const ALLOCATED_PER_BYTE: u64 = 64;
 
 /// The last bytes of the data say how the others arrive, so that a recorded answer with four bytes appended is a seed.
-pub(super) const TRAILER: usize = 4;
+pub const TRAILER: usize = 4;
 
 impl<'a> Input<'a> {
     /// `None` where the trailer is not whole.
-    pub(super) fn of(data: &'a [u8]) -> Option<Self> {
+    pub fn of(data: &'a [u8]) -> Option<Self> {
         let (bytes, trailer) = data.split_last_chunk::<TRAILER>()?;
         let [limit, steps @ ..] = trailer;
         // Even numbers, zero among them, leave the decoder without a bound that matters.
@@ -34,7 +34,7 @@ impl<'a> Input<'a> {
         Some(Self { bytes, limit, steps: steps.map(|step| usize::from(step) + 1) })
     }
 
-    pub(super) fn chunks(&self) -> Vec<Bytes> {
+    pub fn chunks(&self) -> Vec<Bytes> {
         let mut rest = self.bytes;
         let mut chunks = Vec::new();
         for step in self.steps.iter().cycle() {
@@ -48,17 +48,17 @@ impl<'a> Input<'a> {
         chunks
     }
 
-    pub(super) fn whole(&self) -> Vec<Bytes> {
+    pub fn whole(&self) -> Vec<Bytes> {
         vec![Bytes::copy_from_slice(self.bytes)]
     }
 
-    pub(super) fn is_bounded(&self) -> bool {
+    pub fn is_bounded(&self) -> bool {
         self.limit < NO_LIMIT
     }
 }
 
 /// Runs a decoder of `len` bytes. All that it allocates, whether it keeps it or not, must be bounded by a multiple of them.
-pub(super) fn measured<T>(len: usize, decode: impl FnOnce() -> T) -> T {
+pub fn measured<T>(len: usize, decode: impl FnOnce() -> T) -> T {
     let counter = allocatedp::read().expect("jemalloc counts what it allocates");
     let before = counter.get();
     let result = decode();

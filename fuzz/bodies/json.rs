@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Json {
+pub enum Json {
     Null,
     Bool(bool),
     /// As it is written.
@@ -24,13 +24,13 @@ pub(crate) enum Json {
 const DEEPEST: usize = 64;
 
 /// Whether these bytes are one JSON value in UTF-8, at any depth.
-pub(super) fn is_valid(bytes: &[u8]) -> bool {
+pub fn is_valid(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(bytes).is_ok()
 }
 
 impl Json {
     /// `None` for what is no JSON in UTF-8, and for what is nested too deep to be compared.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         Self::of(serde_json::from_slice::<&RawValue>(bytes).ok()?.get(), 0)
     }
 
@@ -59,7 +59,7 @@ impl Json {
         })
     }
 
-    pub(crate) fn members(&self) -> Option<&[(String, Json)]> {
+    pub fn members(&self) -> Option<&[(String, Json)]> {
         match self {
             Self::Object(members) => Some(members),
             _ => None,
@@ -67,7 +67,7 @@ impl Json {
     }
 
     /// The member of this name; of several the last one counts.
-    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
+    pub fn get(&self, name: &str) -> Option<&Self> {
         self.members()?.iter().rfind(|(key, _)| key == name).map(|(_, value)| value)
     }
 
@@ -75,13 +75,13 @@ impl Json {
     ///
     /// # Errors
     /// When there are several.
-    pub(crate) fn once(&self, name: &str) -> Result<Option<&Self>, ()> {
+    pub fn once(&self, name: &str) -> Result<Option<&Self>, ()> {
         let mut named = self.members().unwrap_or_default().iter().filter(|(key, _)| key == name);
         let first = named.next().map(|(_, value)| value);
         if named.next().is_some() { Err(()) } else { Ok(first) }
     }
 
-    pub(crate) fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text, _) => Some(text),
             _ => None,

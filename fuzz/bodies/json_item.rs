@@ -17,7 +17,7 @@ use super::input::measured;
 use super::json::{Json, is_valid};
 use super::pods::{field, table};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let parsed = measured(data.len(), || parse_item(data, table()));
     if let Err(CodecError::TooDeep { .. }) = parsed {
         return;
@@ -59,7 +59,7 @@ fn indented(object: &Object) {
 
 /// What an object says, by another reader.
 #[derive(Debug)]
-pub(crate) struct Expected<'a> {
+pub struct Expected<'a> {
     json: &'a Json,
     kind: &'a str,
     api_version: &'a str,
@@ -74,7 +74,7 @@ pub(crate) struct Expected<'a> {
 impl<'a> Expected<'a> {
     /// # Errors
     /// Names what must be refused.
-    pub(crate) fn of(json: &'a Json) -> Result<Self, &'static str> {
+    pub fn of(json: &'a Json) -> Result<Self, &'static str> {
         json.members().ok_or("no object")?;
         let of_type = |name| match json.once(name) {
             Ok(None) => Ok(""),
@@ -117,7 +117,7 @@ impl<'a> Expected<'a> {
         Ok(Self { json, kind, api_version, metadata, name, namespace, uid, rv, labels })
     }
 
-    pub(crate) fn compare(&self, object: &Object, type_meta: &TypeMeta) {
+    pub fn compare(&self, object: &Object, type_meta: &TypeMeta) {
         assert_eq!((&*type_meta.kind, &*type_meta.api_version), (self.kind, self.api_version));
         assert_eq!((object.key.namespace(), object.key.name()), (self.namespace, self.name));
         assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, self.uid));

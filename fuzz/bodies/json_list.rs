@@ -12,7 +12,7 @@ use super::json::{Json, is_valid};
 use super::json_item::Expected;
 use super::pods::table;
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     let whole = input.whole();
     let (items, end) = measured(input.bytes.len(), || decode(&whole, input.limit));

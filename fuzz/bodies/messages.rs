@@ -6,7 +6,7 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Unknown {
+pub struct Unknown {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub type_meta: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -18,7 +18,7 @@ pub(super) struct Unknown {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TypeMeta {
+pub struct TypeMeta {
     #[prost(string, tag = "1")]
     pub api_version: String,
     #[prost(string, tag = "2")]
@@ -26,7 +26,7 @@ pub(super) struct TypeMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchEvent {
+pub struct WatchEvent {
     #[prost(string, repeated, tag = "1")]
     pub kind: Vec<String>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -34,13 +34,13 @@ pub(super) struct WatchEvent {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct RawExtension {
+pub struct RawExtension {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub raw: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct List {
+pub struct List {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -48,7 +48,7 @@ pub(super) struct List {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ListMeta {
+pub struct ListMeta {
     #[prost(string, repeated, tag = "2")]
     pub resource_version: Vec<String>,
     #[prost(string, tag = "3")]
@@ -58,14 +58,14 @@ pub(super) struct ListMeta {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Pod {
+pub struct Pod {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
 }
 
 /// What is not looked at before somebody selects by it.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct PodFields {
+pub struct PodFields {
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub spec: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "3")]
@@ -73,7 +73,7 @@ pub(crate) struct PodFields {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct PodSpec {
+pub struct PodSpec {
     #[prost(string, repeated, tag = "3")]
     pub restart_policy: Vec<String>,
     #[prost(string, repeated, tag = "8")]
@@ -89,7 +89,7 @@ pub(crate) struct PodSpec {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct PodStatus {
+pub struct PodStatus {
     #[prost(string, repeated, tag = "1")]
     pub phase: Vec<String>,
     #[prost(string, repeated, tag = "6")]
@@ -101,13 +101,13 @@ pub(crate) struct PodStatus {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct PodIp {
+pub struct PodIp {
     #[prost(string, tag = "1")]
     pub ip: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ObjectMeta {
+pub struct ObjectMeta {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "3")]
@@ -122,7 +122,7 @@ pub(super) struct ObjectMeta {
 
 /// What of ObjectMeta counts in a bookmark.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct BookmarkMeta {
+pub struct BookmarkMeta {
     #[prost(string, repeated, tag = "6")]
     pub resource_version: Vec<String>,
     #[prost(message, repeated, tag = "12")]
@@ -131,7 +131,7 @@ pub(super) struct BookmarkMeta {
 
 /// What of ObjectMeta is looked at where somebody asks for it.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Parts {
+pub struct Parts {
     #[prost(bytes = "vec", repeated, tag = "12")]
     pub annotations: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "13")]
@@ -141,7 +141,7 @@ pub(super) struct Parts {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Entry {
+pub struct Entry {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]
@@ -149,13 +149,13 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Owner {
+pub struct Owner {
     #[prost(string, repeated, tag = "4")]
     pub uid: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Status {
+pub struct Status {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
     #[prost(string, tag = "2")]
@@ -171,13 +171,13 @@ pub(super) struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusMetadata {
+pub struct StatusMetadata {
     #[prost(string, tag = "3")]
     pub continue_token: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusDetails {
+pub struct StatusDetails {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -193,7 +193,7 @@ pub(super) struct StatusDetails {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusCause {
+pub struct StatusCause {
     #[prost(string, tag = "1")]
     pub reason: String,
     #[prost(string, tag = "2")]
@@ -205,7 +205,7 @@ pub(super) struct StatusCause {
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The type and the message of an object in its envelope.
-pub(super) fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
+pub fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
     let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>().ok()?;
     let is_plain = unknown.content_encoding.iter().chain(&unknown.content_type).all(Vec::is_empty);
@@ -216,7 +216,7 @@ pub(super) fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
 }
 
 /// The items of a list in its envelope, and what it says of itself.
-pub(super) fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
+pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
     if unknown.type_meta.is_empty() || unknown.raw.len() != 1 {
         return None;
@@ -230,6 +230,6 @@ pub(super) fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Ve
     Some((type_meta, metadata, list.items))
 }
 
-pub(super) fn decimal(text: &str) -> Option<u64> {
+pub fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

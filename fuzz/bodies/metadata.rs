@@ -51,7 +51,7 @@ const MANAGED: &[(&str, bool)] = &[
 /// An annotation that the metadata of a Deployment does not show.
 const UNSHOWN: &str = "deprecated.deployment.rollback.to";
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Ok((object, type_meta)) = parse_item(data, table()) else { return };
     let Some(json) = Json::read(&object.raw().metadata()) else { return };
     let form = Form::new(Encoding::Json, type_meta.style, "apps/v1", "Deployment", "DeploymentList");

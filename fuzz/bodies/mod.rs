@@ -1,24 +1,24 @@
 //! What each fuzz target checks. `tests/rules/fuzz.rs` runs the same functions on generated input.
 
-pub(super) mod config;
-pub(super) mod continue_tokens;
-pub(super) mod credentials;
-pub(super) mod durations;
-pub(super) mod gather;
-pub(super) mod json_item;
-pub(super) mod json_list;
-pub(super) mod json_watch;
-pub(super) mod kubeconfig;
-pub(super) mod metadata;
-pub(super) mod pages;
-pub(super) mod protobuf_item;
-pub(super) mod protobuf_list;
-pub(super) mod protobuf_watch;
-pub(super) mod prune;
-pub(super) mod requests;
-pub(super) mod resume_tokens;
-pub(super) mod selectors;
-pub(super) mod tables;
+pub mod config;
+pub mod continue_tokens;
+pub mod credentials;
+pub mod durations;
+pub mod gather;
+pub mod json_item;
+pub mod json_list;
+pub mod json_watch;
+pub mod kubeconfig;
+pub mod metadata;
+pub mod pages;
+pub mod protobuf_item;
+pub mod protobuf_list;
+pub mod protobuf_watch;
+pub mod prune;
+pub mod requests;
+pub mod resume_tokens;
+pub mod selectors;
+pub mod tables;
 
 mod input;
 mod json;

@@ -16,7 +16,7 @@ const NAMESPACES: [&str; 4] = ["a", "a-b", "ab", "b"];
 const NAMES: [&str; 8] = ["a", "a-", "a.b", "aa", "b", "b0", "z", "é"];
 const RV: u64 = 1000;
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Some(([limit, scope, labels], data)) = data.split_first_chunk::<3>() else { return };
     let mut objects = BTreeMap::new();
     for byte in data.iter().take(256) {

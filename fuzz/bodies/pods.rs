@@ -15,15 +15,15 @@ static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource {
 
 static TABLE: LazyLock<FieldTable> = LazyLock::new(|| field_table(&RESOURCE));
 
-pub(super) fn resource() -> &'static Resource {
+pub fn resource() -> &'static Resource {
     &RESOURCE
 }
 
-pub(super) fn table() -> &'static FieldTable {
+pub fn table() -> &'static FieldTable {
     &TABLE
 }
 
 /// The value of a selectable field of an object that was read with this table.
-pub(super) fn field<'o>(object: &'o Object, label: &str) -> &'o str {
+pub fn field<'o>(object: &'o Object, label: &str) -> &'o str {
     object.attributes.field(table().index_of(label).expect("a label of pods"))
 }

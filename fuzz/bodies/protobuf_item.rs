@@ -19,7 +19,7 @@ use super::messages::{
 };
 use super::pods::{field, table};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     match (measured(data.len(), || parse_item(data, table())), Expected::of(data)) {
         (Ok(object), Some(expected)) => {
             expected.compare(&object, data);
@@ -36,7 +36,7 @@ pub(crate) fn check(data: &[u8]) {
 }
 
 /// Errors of messages that prost reads.
-pub(crate) fn is_stricter(error: &CodecError) -> bool {
+pub fn is_stricter(error: &CodecError) -> bool {
     matches!(
         error,
         CodecError::Missing("metadata")
@@ -46,7 +46,7 @@ pub(crate) fn is_stricter(error: &CodecError) -> bool {
 
 /// What an object says, by another reader.
 #[derive(Debug)]
-pub(crate) struct Expected {
+pub struct Expected {
     metadata: ObjectMeta,
     rv: u64,
     pod: Pod,
@@ -55,7 +55,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    pub(crate) fn of(message: &[u8]) -> Option<Self> {
+    pub fn of(message: &[u8]) -> Option<Self> {
         let pod = Pod::decode(message).ok()?;
         let [metadata] = &*pod.metadata else { return None };
         let metadata = ObjectMeta::decode(&**metadata).ok()?;
@@ -67,7 +67,7 @@ impl Expected {
         Some(Self { metadata, rv, pod, fields: fields(message) })
     }
 
-    pub(crate) fn compare(&self, object: &Object, message: &[u8]) {
+    pub fn compare(&self, object: &Object, message: &[u8]) {
         let metadata = &self.metadata;
         assert_eq!((object.key.namespace(), object.key.name()), (&*metadata.namespace, &*metadata.name));
         assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, &*metadata.uid));

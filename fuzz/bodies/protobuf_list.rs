@@ -13,7 +13,7 @@ use super::messages::{decimal, unwrapped_list};
 use super::pods::table;
 use super::protobuf_item::{Expected, is_stricter};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     let whole = input.whole();
     let (items, end) = measured(input.bytes.len(), || decode(&whole, input.limit));

@@ -14,7 +14,7 @@ use super::messages::{self, BookmarkMeta, Pod, RawExtension, WatchEvent, decimal
 use super::pods::table;
 use super::protobuf_item::{Expected, is_stricter};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     let whole = input.whole();
     let (frames, end) = measured(input.bytes.len(), || decode(&whole, input.limit));

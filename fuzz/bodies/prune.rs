@@ -7,7 +7,7 @@ use super::json::{Json, is_valid};
 /// The names of one path.
 type Path<'a> = &'a [&'a str];
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (line, object) = data.split_at(at);
     let object = object.trim_ascii_start();

@@ -4,7 +4,7 @@ use informerd::auth::Attributes;
 use informerd::meta::{ListOptions, RequestInfo, Verb};
 use informerd::selector::{FieldSelector, LabelSelector};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.splitn(3, '\n');
     let (method, path, query) =

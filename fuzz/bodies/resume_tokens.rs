@@ -17,7 +17,7 @@ struct Token {
     rv: u64,
 }
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     // As a token that comes from a client.
     let base = TokenBase::new("c", &selection("pods"));
     let own = Token::decode(&*base.at(ResourceVersion(1))).expect("a token is a message");

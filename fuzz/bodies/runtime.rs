@@ -9,6 +9,6 @@ thread_local! {
         const { LazyLock::new(|| Builder::new_current_thread().enable_time().build().expect("a runtime")) };
 }
 
-pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.block_on(future))
 }

@@ -10,7 +10,7 @@ use informerd::selector::{FieldOperator, FieldSelector, LabelSelector, Predicate
 
 use super::pods::{resource, table};
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n');
     let mut line = || lines.next().unwrap_or_default();

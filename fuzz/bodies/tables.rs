@@ -27,7 +27,7 @@ static FORM: LazyLock<Arc<Form>> = LazyLock::new(|| {
 
 static NOW: LazyLock<Moment> = LazyLock::new(|| Moment::parse("2026-01-01T00:00:00Z").expect("a moment"));
 
-pub(crate) fn check(data: &[u8]) {
+pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     let whole = input.whole();
     let (rows, end) = measured(input.bytes.len(), || decode(&whole, input.limit));

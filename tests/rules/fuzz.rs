@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "what a target finds is a panic")]
 
 #[path = "../../fuzz/bodies/mod.rs"]
+#[allow(unreachable_pub, reason = "they are a library of their own")]
 mod bodies;
 mod choices;
 mod json;
