@@ -1,4 +1,4 @@
-//! Hundreds of identities at once: reviews are few at a time, and as many as there are questions.
+//! A thousand identities at once: reviews are few at a time, and as many as there are questions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
 
-const CROWD: usize = 400;
+const CROWD: usize = 1000;
 const TARGET: &str = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
 
 async fn all(clients: &Arc<Vec<Client>>, target: &'static str) -> std::time::Duration {
@@ -35,7 +35,7 @@ async fn all(clients: &Arc<Vec<Client>>, target: &'static str) -> std::time::Dur
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_identities() {
+async fn a_thousand_identities() {
     let cluster = Cluster::start().await;
     let faulty = Faulty::before(&cluster).await;
     let yaml = "consistentReads: {get: cache, list: cache}\nauthentication: {ttl: 10m}\n";
@@ -69,33 +69,35 @@ async fn hundreds_of_identities() {
     one.get("/version").await;
     let clients = Arc::new(tokens.iter().map(|token| one.with_token(token)).collect::<Vec<_>>());
     let metrics = world.daemon.daemon.access.metrics().clone();
-    let (before, served) = (faulty.seen(), world.served());
 
-    let took = all(&clients, TARGET).await;
-    let seen = faulty.seen();
-    let (tokens, accesses) = (seen.0 - before.0, seen.1 - before.1);
-    eprintln!("{CROWD} identities at once: {took:?}, {tokens} + {accesses} reviews, {} at a time", faulty.peak());
-    assert_eq!((tokens, accesses), (CROWD, CROWD), "each is asked about once");
+    // On a slow machine a question may not have its turn in time. Then its read is forwarded, and it is asked with the next one.
+    // Where rights settle meanwhile, each access is asked about once more: the times between grow.
+    let (mut rounds, mut tokens) = (0, 0);
+    loop {
+        let (seen, served) = (faulty.seen(), world.served());
+        let took = all(&clients, TARGET).await;
+        rounds += 1;
+        let asked = (faulty.seen().0 - seen.0, faulty.seen().1 - seen.1);
+        let served = world.served() - served;
+        eprintln!(
+            "{CROWD} identities at once: {took:?}, {asked:?} reviews, {served} served, {} at a time",
+            faulty.peak()
+        );
+        assert!(asked.0 <= CROWD && asked.1 <= CROWD && rounds < 12, "{asked:?} in round {rounds}");
+        assert!(rounds > 1 || served < CROWD as u64 || asked == (CROWD, CROWD), "{asked:?}: each is asked about once");
+        tokens += asked.0;
+        if asked == (0, 0) {
+            assert_eq!(served, CROWD as u64, "all is remembered");
+            break;
+        }
+    }
+    // Those under way when their time was over are asked again.
+    assert!((CROWD..=CROWD + 32 * rounds).contains(&tokens), "{tokens} questions about {CROWD} tokens");
     assert!(faulty.peak() <= 32, "{} at a time", faulty.peak());
     assert_eq!(metrics.reviews_peak.load(Ordering::Relaxed), 32, "the bound was reached, and kept");
     assert_eq!(metrics.review_overflows.load(Ordering::Relaxed), 0);
 
-    // All is remembered. Where rights settle meanwhile, each is asked about once more: the times between grow.
-    let mut rounds = 1;
-    loop {
-        let before = faulty.seen();
-        let took = all(&clients, TARGET).await;
-        rounds += 1;
-        eprintln!("and again: {took:?}");
-        assert_eq!(world.served() - served, rounds * CROWD as u64);
-        let asked = (faulty.seen().0 - before.0, faulty.seen().1 - before.1);
-        if asked == (0, 0) {
-            break;
-        }
-        assert!(asked.0 == 0 && asked.1 <= CROWD && rounds < 6, "{asked:?} in round {rounds}");
-    }
-
-    // One identity that asks the same hundreds of times at once.
+    // One identity that asks a thousand things at once that are one.
     let before = faulty.seen();
     let same = Arc::new(vec![world.through(Some("reader-token")); CROWD]);
     all(&same, TARGET).await;

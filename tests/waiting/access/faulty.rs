@@ -70,6 +70,14 @@ struct State {
     peak: AtomicUsize,
 }
 
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 impl Faulty {
@@ -141,10 +149,10 @@ impl State {
             _ => return Ok(forward(request, server).await),
         };
         counter.fetch_add(1, Ordering::SeqCst);
-        self.peak.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let _running = self.running();
         let is_token = request.uri().path().ends_with("/tokenreviews");
         let fault = *self.fault.lock();
-        let answer = match fault {
+        match fault {
             Fault::None => Ok(forward(request, server).await),
             Fault::Slow(pause) => {
                 tokio::time::sleep(pause).await;
@@ -157,9 +165,14 @@ impl State {
                 Ok(say(StatusCode::CREATED, r#"{"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding"}}"#))
             }
             Fault::Down => Err(io::Error::other("down")),
-        };
-        self.now.fetch_sub(1, Ordering::SeqCst);
-        answer
+        }
+    }
+
+    /// One more is running, until what this returns is dropped: a review that its client gave up does not run any more.
+    fn running(&self) -> Running<'_> {
+        let running = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(running, Ordering::SeqCst);
+        Running(&self.now)
     }
 
     async fn rights(&self, request: Request<Incoming>, server: &Client) -> Answer {
