@@ -9,7 +9,6 @@ mod convert;
 pub mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
-mod distributions;
 mod drop_in;
 mod explain;
 mod introspect;
@@ -18,7 +17,6 @@ pub mod kubeconfig;
 mod live;
 mod memory;
 pub mod process;
-mod queues;
 mod revisions;
 pub mod status;
 mod typed;

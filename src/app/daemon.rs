@@ -9,15 +9,13 @@ use tokio::sync::watch;
 
 use super::certificates::Validity;
 use super::clock;
-use super::collect::Rooms;
+use super::collect::{Rooms, Traffic};
 use super::convert;
-use super::distributions::Distributions;
 use super::drop_in::DropIn;
 use super::explain::Explainer;
 use super::introspect::Everything;
 use super::memory::Memory;
 use super::process::Context;
-use super::queues::Queues;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
@@ -115,21 +113,16 @@ impl Daemon {
             apiserver: Some(readiness.latch("apiserver")),
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
         };
-        metrics.register(Rooms {
+        let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
+        let traffic = Traffic {
             factory: factory.clone(),
             reads: reads.metrics().clone(),
-            http: http_metrics.clone(),
-            grpc: grpc_metrics.clone(),
             upstream: upstream.clone(),
-            forward: forward.clone(),
-            access: access.clone(),
-            signer: signer_metrics,
-        });
-        metrics.register(Distributions {
-            factory: factory.clone(),
             http: http_metrics.clone(),
             grpc: grpc_metrics.clone(),
-        });
+        };
+        let rooms = Rooms { access: &access, signer: &signer_metrics, forward: &forward, groups: &groups, traffic };
+        metrics.register_with(|registry| rooms.register(registry));
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory.clone());
         let everything = Arc::new(Everything {
@@ -145,8 +138,6 @@ impl Daemon {
             tracing::info!(%address, "probes");
         }
 
-        let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
-        metrics.register(Queues(groups.clone()));
         let stall_guards = StallGuards::default();
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::request::Parts;
 use tokio::time::Instant;
@@ -39,7 +38,6 @@ impl Introspect for Everything {
     fn totals(&self) -> Totals {
         let upstream = self.upstream.metrics();
         let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
             server: self.upstream.authority().to_string(),
             spared: spared(&self.factory, self.reads.metrics(), upstream, &self.http, &self.grpc),
@@ -49,9 +47,9 @@ impl Introspect for Everything {
             refused: self.http.requests_refused.get(),
             connections: now(self.http.connections_open.get()),
             watches: now(self.http.watches_open.get()) + now(self.grpc.watches_open.get()),
-            upstream_connections: load(&upstream.connections),
-            upstream_in_flight: load(&upstream.in_flight),
-            upstream_connect_errors: load(&upstream.connect_errors),
+            upstream_connections: now(upstream.connections.get()),
+            upstream_in_flight: now(upstream.in_flight.get()),
+            upstream_connect_errors: upstream.connect_errors.get(),
         }
     }
 
@@ -123,14 +121,13 @@ pub(super) fn spared(
     http: &HttpMetrics,
     grpc: &GrpcMetrics,
 ) -> Spared {
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Spared::from(Traffic {
         answered: served(factory) + reads.not_found() + http.requests_forwarded.get(),
         asked: upstream.own() + upstream.forwarded(),
         sent_bytes: http.clients.sent_bytes(),
-        received_bytes: load(&upstream.received_bytes),
+        received_bytes: upstream.received_bytes.get(),
         sent_events: http.watch_events.get() + grpc.events.get(),
-        received_events: load(&upstream.received_events),
+        received_events: upstream.received_events.get(),
     })
 }
 

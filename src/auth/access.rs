@@ -17,7 +17,7 @@ use super::config::{Anonymous, AuthConfig, ClientCaSource};
 use super::cover::{Answer, Cover};
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
-use super::metrics::{AuthMetrics, count};
+use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
@@ -186,12 +186,13 @@ impl Access {
             (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wanted, Memory::Good, lasts).await,
             (Mode::Delegated, None) => (refused(errors::unauthorized()), 0),
         };
-        match &verdict {
-            Verdict::Allowed(_) => count(&self.metrics.allowed),
-            Verdict::Refused { status, .. } if status.code == 403 => count(&self.metrics.denied),
-            Verdict::Refused { status, .. } if status.code == 401 => count(&self.metrics.unauthenticated),
-            Verdict::Refused { .. } | Verdict::Forward(_) => count(&self.metrics.undecided),
-        }
+        let counter = match &verdict {
+            Verdict::Allowed(_) => &self.metrics.allowed,
+            Verdict::Refused { status, .. } if status.code == 403 => &self.metrics.denied,
+            Verdict::Refused { status, .. } if status.code == 401 => &self.metrics.unauthenticated,
+            Verdict::Refused { .. } | Verdict::Forward(_) => &self.metrics.undecided,
+        };
+        counter.inc();
         (verdict, at)
     }
 
@@ -203,7 +204,9 @@ impl Access {
     pub async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         let entered = self.recognize(caller).await;
         if let Err(status) = &entered {
-            count(if status.code == 401 { &self.metrics.unauthenticated } else { &self.metrics.undecided });
+            let metrics = &self.metrics;
+            let counter = if status.code == 401 { &metrics.unauthenticated } else { &metrics.undecided };
+            counter.inc();
         }
         entered
     }

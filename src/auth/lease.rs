@@ -17,7 +17,6 @@ use super::attributes::Attributes;
 use super::authenticator::{Known, Source};
 use super::authorizer::{Asking, Decision, Memory};
 use super::cover::{Answer, Cover};
-use super::metrics::count;
 use super::review::Unavailable;
 use super::shares::RightsShare;
 use super::user::UserInfo;
@@ -151,7 +150,7 @@ impl Held {
                     not_before = Instant::now() + SHORTEST;
                 }
                 Ok(Asked::Gone(status)) => {
-                    count(&self.access.metrics.streams_revoked);
+                    self.access.metrics.streams_revoked.inc();
                     tracing::info!(
                         user = self.user.username,
                         code = status.code,
@@ -164,7 +163,7 @@ impl Held {
                         known_until = known_until.min(Instant::now() + DOUBT);
                     }
                     if Instant::now() >= known_until {
-                        count(&self.access.metrics.streams_revoked);
+                        self.access.metrics.streams_revoked.inc();
                         return Box::new(unavailable(&error));
                     }
                     sleep(RETRY).await;

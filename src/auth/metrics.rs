@@ -1,89 +1,152 @@
 //! What the room counts.
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use super::Access;
 use crate::telemetry::lines::LineCounts;
 
 /// Counters since start and gauges of now.
 #[derive(Debug, Default)]
 pub struct AuthMetrics {
     /// `TokenReviews` sent.
-    pub token_reviews: AtomicU64,
+    pub token_reviews: Counter,
     /// `SubjectAccessReviews` sent.
-    pub access_reviews: AtomicU64,
+    pub access_reviews: Counter,
     /// Questions whether the pod that a token is bound to is still there.
-    pub pod_checks: AtomicU64,
+    pub pod_checks: Counter,
     /// Reviews that brought no verdict.
-    pub review_failures: AtomicU64,
+    pub review_failures: Counter,
     /// Reviews refused because too many waited already.
-    pub review_overflows: AtomicU64,
+    pub review_overflows: Counter,
     /// Requests refused because their user had its share of reviews or of rights.
-    pub user_overflows: AtomicU64,
+    pub user_overflows: Counter,
     /// Rights that open streams rest on.
-    pub rights_held: AtomicU64,
-    /// Time that reviews took once it was their turn, in nanoseconds.
-    pub review_nanos: AtomicU64,
+    pub rights_held: Gauge,
+    /// Time that reviews took once it was their turn.
+    pub review_seconds: Counter<f64>,
     /// Reviews under way.
-    pub reviews_running: AtomicU64,
+    pub reviews_running: Gauge,
     /// The most reviews there ever were under way.
-    pub reviews_peak: AtomicU64,
+    pub reviews_peak: Gauge,
     /// Requests waiting for their review's turn.
-    pub reviews_waiting: AtomicU64,
+    pub reviews_waiting: Gauge,
     /// Reads allowed.
-    pub allowed: AtomicU64,
+    pub allowed: Counter,
     /// Reads refused with 403.
-    pub denied: AtomicU64,
+    pub denied: Counter,
     /// Requests refused with 401.
-    pub unauthenticated: AtomicU64,
+    pub unauthenticated: Counter,
     /// Requests that could not be decided: refused, or forwarded with the client's own credentials.
-    pub undecided: AtomicU64,
+    pub undecided: Counter,
     /// Times decisions were forgotten because rights have changed.
-    pub flushes: AtomicU64,
+    pub flushes: Counter,
     /// Open streams ended because the right to them was gone.
-    pub streams_revoked: AtomicU64,
+    pub streams_revoked: Counter,
     /// Audit events.
     pub audit: Arc<LineCounts>,
     /// Watches for changed rights that are open and up to date.
-    pub watches_live: AtomicU64,
+    pub watches_live: Gauge,
 }
 
-pub(super) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Raises a gauge while it lives.
-pub(super) struct Raised<'a>(&'a AtomicU64);
+/// What is known at a scrape.
+struct Remembered(Access);
 
 /// Adds the time it lived, also that of a review nobody waited for any longer.
 pub(super) struct Taken<'a> {
     pub(super) since: Instant,
-    pub(super) nanos: &'a AtomicU64,
+    pub(super) seconds: &'a Counter<f64>,
+}
+
+// === impl AuthMetrics ===
+
+impl AuthMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("apiserver_audit_event", "Audit events written", self.audit.written.clone());
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, gauge) in [
+            ("auth_reviews_running", "Reviews under way", &self.reviews_running),
+            ("auth_reviews_peak", "The most reviews that ever were under way", &self.reviews_peak),
+            ("auth_reviews_waiting", "Requests that wait for their review's turn", &self.reviews_waiting),
+            (
+                "auth_rights_held",
+                "Rights that open streams rest on, each of which is asked for again",
+                &self.rights_held,
+            ),
+            ("auth_watches_live", "Watches for changed rights that are up to date", &self.watches_live),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
+            ("auth_token_reviews", "TokenReviews sent", &self.token_reviews),
+            ("auth_access_reviews", "SubjectAccessReviews sent", &self.access_reviews),
+            ("auth_pod_checks", "Questions whether the pod of a token is still there", &self.pod_checks),
+            ("auth_review_failures", "Reviews that brought no answer", &self.review_failures),
+            ("auth_review_overflows", "Reviews not sent because too many waited", &self.review_overflows),
+            (
+                "auth_user_overflows",
+                "Requests refused because their user had its share of reviews or rights",
+                &self.user_overflows,
+            ),
+            ("auth_allowed", "Reads allowed", &self.allowed),
+            ("auth_denied", "Reads refused with 403", &self.denied),
+            ("auth_unauthenticated", "Reads refused with 401", &self.unauthenticated),
+            ("auth_undecided", "Reads left to the apiserver because nothing could be decided", &self.undecided),
+            ("auth_flushes", "Changes of rights that ended decisions", &self.flushes),
+            ("auth_streams_revoked", "Open streams ended because the right was gone", &self.streams_revoked),
+            ("audit_dropped", "Audit events that found no room or could not be written", &self.audit.dropped),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        let help = "Time that reviews took once it was their turn";
+        registry.register("auth_review_seconds", help, self.review_seconds.clone());
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Registers what this room counts and remembers.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metrics().register(registry);
+        registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Remembered(self.clone())));
+    }
+}
+
+// === impl Remembered ===
+
+impl Collector for Remembered {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (credentials, decisions) = self.0.remembered();
+        for (name, help, count) in [
+            ("auth_credentials", "Credentials remembered, as hashes", credentials),
+            ("auth_decisions", "Decisions remembered", decisions),
+        ] {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(count as f64).encode(gauge)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remembered")
+    }
 }
 
 // === impl Taken ===
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-}
-
-// === impl Raised ===
-
-impl<'a> Raised<'a> {
-    /// Also tells the gauge's value with this one.
-    pub(super) fn new(gauge: &'a AtomicU64) -> (Self, u64) {
-        let now = gauge.fetch_add(1, Ordering::Relaxed) + 1;
-        (Self(gauge), now)
-    }
-}
-
-impl Drop for Raised<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.seconds.inc_by(self.since.elapsed().as_secs_f64());
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -18,8 +19,9 @@ use tracing::field::Empty;
 
 use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
-use super::metrics::{AuthMetrics, Raised, Taken, count};
+use super::metrics::{AuthMetrics, Taken};
 use super::user::UserInfo;
+use crate::telemetry::gauge::Raised;
 use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
 use crate::upstream::metadata::ACCEPT_OBJECT;
@@ -50,8 +52,8 @@ pub(super) struct Reviews {
     /// Reviews of unknown tokens wait here first. So a part of the turns is always left for known users, however many
     /// tokens are made up.
     strangers: Semaphore,
-    waiting_strangers: AtomicU64,
-    max_waiting: u64,
+    waiting_strangers: Gauge,
+    max_waiting: i64,
     limit: std::time::Duration,
     metrics: Arc<AuthMetrics>,
 }
@@ -148,8 +150,8 @@ impl Reviews {
             upstream,
             turns: Semaphore::new(config.max_reviews),
             strangers: Semaphore::new(config.max_reviews - config.max_reviews / 4),
-            waiting_strangers: AtomicU64::new(0),
-            max_waiting: config.max_waiting as u64,
+            waiting_strangers: Gauge::default(),
+            max_waiting: i64::try_from(config.max_waiting).unwrap_or(i64::MAX),
             limit: config.review_timeout,
             metrics,
         }
@@ -162,7 +164,7 @@ impl Reviews {
     pub(super) async fn token(&self, token: &str, audiences: &[String]) -> Result<TokenStatus, Unavailable> {
         let spec = TokenSpec { token, audiences };
         let question = Question { kind: "TokenReview", api_version: "authentication.k8s.io/v1", spec };
-        count(&self.metrics.token_reviews);
+        self.metrics.token_reviews.inc();
         self.ask("/apis/authentication.k8s.io/v1/tokenreviews", TOKENS, &question).await
     }
 
@@ -178,7 +180,7 @@ impl Reviews {
         let spec = AccessSpec { resource_attributes, non_resource_attributes, user: username, groups, extra, uid };
         let question = Question { kind: "SubjectAccessReview", api_version: "authorization.k8s.io/v1", spec };
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        count(&self.metrics.access_reviews);
+        self.metrics.access_reviews.inc();
         self.ask(path, "subjectaccessreviews.authorization.k8s.io", &question).await
     }
 
@@ -202,7 +204,7 @@ impl Reviews {
         let mut request = Request::new(empty());
         *request.uri_mut() = target.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
-        count(&self.metrics.pod_checks);
+        self.metrics.pod_checks.inc();
         let (status, body) = self.in_time("pods", request).await?;
         match status {
             StatusCode::NOT_FOUND => Ok(Some(false)),
@@ -235,7 +237,7 @@ impl Reviews {
             Ok(answer.status)
         });
         if let Err(error) = &answer {
-            count(&self.metrics.review_failures);
+            self.metrics.review_failures.inc();
             tracing::warn!(%error, review = resource, "a review brought no answer");
         }
         answer
@@ -256,12 +258,12 @@ impl Reviews {
     }
 
     async fn as_stranger(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
-        let (_waiting, waiting) = Raised::new(&self.waiting_strangers);
-        if waiting > self.max_waiting {
-            count(&self.metrics.review_overflows);
+        let waiting = Raised::new(&self.waiting_strangers);
+        if waiting.level() > self.max_waiting {
+            self.metrics.review_overflows.inc();
             return Err(Unavailable::Busy);
         }
-        let (_shown, _) = Raised::new(&self.metrics.reviews_waiting);
+        let _shown = Raised::new(&self.metrics.reviews_waiting);
         self.strangers.acquire().await.map_err(|_| Unavailable::Busy)
     }
 
@@ -274,17 +276,17 @@ impl Reviews {
         let _turn = match self.turns.try_acquire() {
             Ok(turn) => turn,
             Err(_) => {
-                let (_waiting, waiting) = Raised::new(&self.metrics.reviews_waiting);
-                if waiting.saturating_sub(self.waiting_strangers.load(Ordering::Relaxed)) > self.max_waiting {
-                    count(&self.metrics.review_overflows);
+                let waiting = Raised::new(&self.metrics.reviews_waiting);
+                if waiting.level() - self.waiting_strangers.get() > self.max_waiting {
+                    self.metrics.review_overflows.inc();
                     return Err(Unavailable::Busy);
                 }
                 self.turns.acquire().await.map_err(|_| Unavailable::Busy)?
             }
         };
-        let _taken = Taken { since: Instant::now(), nanos: &self.metrics.review_nanos };
-        let (_running, running) = Raised::new(&self.metrics.reviews_running);
-        self.metrics.reviews_peak.fetch_max(running, Ordering::Relaxed);
+        let _taken = Taken { since: Instant::now(), seconds: &self.metrics.review_seconds };
+        let running = Raised::new(&self.metrics.reviews_running);
+        self.metrics.reviews_peak.inner().fetch_max(running.level(), Ordering::Relaxed);
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let options = CallOptions::new(RequestVerb::Review, resource);
         let response = self.upstream.send_with(Identity::Own, request, &options).await;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::metrics::{AuthMetrics, count};
+use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 
 /// The apiserver's authorizer reads roles from a cache of its own, and behind one address may be several apiservers, of which
@@ -45,7 +45,7 @@ impl Settling {
 
     /// Rights in a namespace have changed; with an empty one, rights anywhere.
     pub(super) fn change(&self, namespace: &str) {
-        count(&self.metrics.flushes);
+        self.metrics.flushes.inc();
         self.generations.change(namespace);
         let now = Instant::now();
         let mut pending = self.pending.lock();

@@ -6,12 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use super::attributes::Attributes;
-use super::metrics::{AuthMetrics, count};
+use super::metrics::AuthMetrics;
 use super::review::Unavailable;
 use super::user::{POD_UID, UserInfo};
 
@@ -96,7 +95,7 @@ impl Shares {
         }
         let (taken, now) = (account.rights.len() - before, account.rights.len());
         drop(accounts);
-        self.metrics.rights_held.fetch_add(taken as u64, Ordering::Relaxed);
+        self.metrics.rights_held.inc_by(i64::try_from(taken).unwrap_or(i64::MAX));
         let share = RightsShare { shares: Arc::clone(self), payer, questions };
         if taken > 0 && now > self.max_rights {
             return Err(self.refuse("the open streams of the user rest on as many rights as they may"));
@@ -106,7 +105,7 @@ impl Shares {
 
     /// Refuses what is beyond a bound.
     pub(super) fn refuse(&self, why: &'static str) -> Unavailable {
-        count(&self.metrics.user_overflows);
+        self.metrics.user_overflows.inc();
         Unavailable::Share(why)
     }
 
@@ -140,7 +139,7 @@ impl Drop for RightsShare {
                 }
             }
         });
-        self.shares.metrics.rights_held.fetch_sub(given, Ordering::Relaxed);
+        self.shares.metrics.rights_held.dec_by(given);
     }
 }
 
@@ -178,14 +177,14 @@ mod tests {
         assert!(shares.review(&a).is_ok());
         drop(taken);
         assert!(shares.accounts.lock().is_empty());
-        assert_eq!(shares.metrics.user_overflows.load(Ordering::Relaxed), 1);
+        assert_eq!(shares.metrics.user_overflows.get(), 1);
     }
 
     #[test]
     fn rights_are_counted_once_for_all_streams_that_rest_on_them() {
         let shares = Arc::new(Shares::new(4, Arc::default()));
         let (a, b) = (user("a", "1"), user("b", "1"));
-        let held = || shares.metrics.rights_held.load(Ordering::Relaxed);
+        let held = || shares.metrics.rights_held.get();
         let first = shares.rights(&a, questions(&a, 0..3)).ok().unwrap();
         let same: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..3)).ok().unwrap()).collect();
         assert_eq!(held(), 3);

@@ -1,13 +1,12 @@
 //! Whether changes of rights are seen as they happen. While they are not, nothing that was decided is believed for long.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::metrics::{AuthMetrics, count};
+use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 
 /// How long what was decided with open eyes is believed with closed ones. A watch that is open again within this time where it
@@ -61,7 +60,7 @@ impl Sight {
     }
 
     fn tell(&self, open: usize) {
-        self.metrics.watches_live.store(open as u64, Ordering::Relaxed);
+        self.metrics.watches_live.set(i64::try_from(open).unwrap_or(i64::MAX));
         self.generations.set_watched(open == self.all);
     }
 
@@ -83,7 +82,7 @@ impl Sight {
                 () = forget => {}
             }
             tracing::warn!("roles and bindings cannot be watched: everything that was decided by them is decided anew");
-            count(&self.metrics.flushes);
+            self.metrics.flushes.inc();
             self.generations.change("");
             // What is decided from now on lives for a short time anyway.
             if eyes.wait_for(|eyes| eyes.blind != blind).await.is_err() {

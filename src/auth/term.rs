@@ -14,7 +14,6 @@ use tokio::time::sleep;
 use super::access::{Caller, Delegated, Verdict};
 use super::attributes::Attributes;
 use super::authorizer::Memory;
-use super::metrics::count;
 use super::rbac_generations::Generation;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
@@ -59,7 +58,7 @@ impl Term {
                     tell.send(Some(grant.lease().gone().await)).ok();
                 }
                 Verdict::Refused { status, subject: Some(_) } => {
-                    count(&access.metrics.streams_revoked);
+                    access.metrics.streams_revoked.inc();
                     tell.send(Some(status)).ok();
                 }
                 Verdict::Refused { .. } | Verdict::Forward(_) => {
@@ -68,7 +67,7 @@ impl Term {
                     let longest = access.authenticator.doubt().filter(|_| is_gone);
                     let longest = longest.unwrap_or_else(|| access.authorizer.allow_ttl());
                     access.until_asked_anew(&attributes, generation, changes, longest).await;
-                    count(&access.metrics.streams_revoked);
+                    access.metrics.streams_revoked.inc();
                     tell.send(None).ok();
                 }
             }

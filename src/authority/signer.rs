@@ -4,7 +4,6 @@
 //! same request one is refused by the apiserver, and leaves it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,6 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec as Spec;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -43,8 +44,8 @@ pub struct SignerConfig {
 /// How requests were decided, counted since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SignerMetrics {
-    pub signed: AtomicU64,
-    pub denied: AtomicU64,
+    pub signed: Counter,
+    pub denied: Counter,
 }
 
 pub(crate) struct Signer {
@@ -55,6 +56,21 @@ pub(crate) struct Signer {
     /// `None` until there is one.
     ca: watch::Receiver<Option<Ca>>,
     metrics: Arc<SignerMetrics>,
+}
+
+// === impl SignerMetrics ===
+
+impl SignerMetrics {
+    /// Registers what becomes of requests for certificates.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, counter) in [
+            ("certificates_signed", "Requests of node agents for certificates that were signed", &self.signed),
+            ("certificates_denied", "Requests for certificates that were denied", &self.denied),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+    }
 }
 
 // === impl Signer ===
@@ -150,7 +166,7 @@ impl Signer {
                 }
                 request["status"]["certificate"] = json!(STANDARD.encode(self.certify(&accepted)?));
                 self.put(&name, "status", &request).await?;
-                self.metrics.signed.fetch_add(1, Ordering::Relaxed);
+                self.metrics.signed.inc();
                 tracing::info!(request = name, node = accepted.node, "certificate signed");
             }
             Err(Denial(message)) => {
@@ -158,7 +174,7 @@ impl Signer {
                 let (kind, part) = if approved { ("Failed", "status") } else { ("Denied", "approval") };
                 condition(&mut request, kind, "NotAllowed", &message);
                 self.put(&name, part, &request).await?;
-                self.metrics.denied.fetch_add(1, Ordering::Relaxed);
+                self.metrics.denied.inc();
                 tracing::warn!(request = name, message, "certificate denied");
             }
         }

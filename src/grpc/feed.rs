@@ -186,7 +186,7 @@ impl Shared {
         let mut pending = self.pending.lock();
         let merged = pending.conflator.merged();
         let result = change(&mut pending);
-        self.metrics.conflated.add(pending.conflator.merged().saturating_sub(merged));
+        self.metrics.conflated.inc_by(pending.conflator.merged().saturating_sub(merged));
         self.count(&mut pending);
         let waker = pending.waker.take();
         drop(pending);
@@ -218,8 +218,8 @@ impl Shared {
 
     fn count(&self, pending: &mut Pending) {
         let now = (pending.conflator.len(), pending.conflator.bytes());
-        self.metrics.pending.change(pending.counted.0, now.0);
-        self.metrics.pending_bytes.change(pending.counted.1, now.1);
+        self.metrics.pending.inc_by(change(pending.counted.0, now.0));
+        self.metrics.pending_bytes.inc_by(change(pending.counted.1, now.1));
         pending.counted = now;
     }
 }
@@ -227,9 +227,14 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let pending = self.pending.get_mut();
-        self.metrics.pending.change(pending.counted.0, 0);
-        self.metrics.pending_bytes.change(pending.counted.1, 0);
+        self.metrics.pending.inc_by(change(pending.counted.0, 0));
+        self.metrics.pending_bytes.inc_by(change(pending.counted.1, 0));
     }
+}
+
+/// What a gauge changes by.
+fn change(from: usize, to: usize) -> i64 {
+    i64::try_from(to).unwrap_or(i64::MAX) - i64::try_from(from).unwrap_or(i64::MAX)
 }
 
 // === impl Pending ===

@@ -98,13 +98,13 @@ impl ListStream {
             }
             self.waiting.pop_front();
             size += length;
-            self.metrics.list_bytes.add(rendered.object.len() as u64);
+            self.metrics.list_bytes.inc_by(rendered.object.len() as u64);
             chunk.objects.push(rendered);
             if size >= most {
                 break;
             }
         }
-        self.metrics.list_objects.add(chunk.objects.len() as u64);
+        self.metrics.list_objects.inc_by(chunk.objects.len() as u64);
         Ok((!chunk.objects.is_empty()).then_some(chunk))
     }
 }

@@ -1,7 +1,8 @@
-//! What the gRPC side counts: plain atomics, read by the admin side.
+//! What the gRPC side counts.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 use crate::telemetry::histogram::Histogram;
 
@@ -31,63 +32,33 @@ pub struct GrpcMetrics {
     pub pending_bytes: Gauge,
 }
 
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicI64);
-
-/// Raises a gauge of the metrics while it lives.
-#[derive(Debug)]
-pub(super) struct Raised {
-    metrics: Arc<GrpcMetrics>,
-    gauge: fn(&GrpcMetrics) -> &Gauge,
-}
-
 // === impl GrpcMetrics ===
 
 impl GrpcMetrics {
-    /// Raises the gauge until the returned value is dropped.
-    pub(super) fn raise(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Raised {
-        gauge(self).change(0, 1);
-        Raised { metrics: Arc::clone(self), gauge }
-    }
-}
-
-// === impl Counter ===
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn inc(&self) {
-        self.add(1);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Gauge ===
-
-impl Gauge {
-    /// What was this much is now that much.
-    pub(super) fn change(&self, from: usize, to: usize) {
-        let by = i64::try_from(to).unwrap_or(i64::MAX) - i64::try_from(from).unwrap_or(i64::MAX);
-        self.0.fetch_add(by, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Raised ===
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        (self.gauge)(&self.metrics).change(1, 0);
+    /// Registers what this room counts, but for the work queues.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, gauge) in [
+            ("grpc_watches", "Open gRPC watches", &self.watches_open),
+            ("grpc_syncs", "Open gRPC streams of many watches", &self.syncs_open),
+            ("grpc_pending_changes", "Changes that wait for the consumers of conflated watches", &self.pending),
+            ("grpc_pending_bytes", "Objects that wait for the consumers of conflated watches", &self.pending_bytes),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
+            ("grpc_calls", "gRPC calls", &self.calls),
+            ("grpc_calls_failed", "gRPC calls whose answer began with an error", &self.calls_failed),
+            ("grpc_list_objects", "Objects sent in gRPC lists", &self.list_objects),
+            ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", &self.list_bytes),
+            ("grpc_watches_opened", "gRPC watches opened", &self.watches),
+            ("grpc_watch_frames", "Frames sent to gRPC watches", &self.frames),
+            ("grpc_watch_events", "Events sent to gRPC watches", &self.events),
+            ("grpc_watch_bytes", "Bytes sent to gRPC watches", &self.bytes),
+            ("grpc_watches_reset", "gRPC watches that had to begin anew", &self.resets),
+            ("grpc_conflated_events", "Events that a later one of the same object took the place of", &self.conflated),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
     }
 }

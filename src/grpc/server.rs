@@ -128,7 +128,7 @@ impl Grpc {
         };
         let response = explained(response);
         // With an error and nothing else, the status stands in the headers.
-        self.metrics.calls_failed.add(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
+        self.metrics.calls_failed.inc_by(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
         response
     }
 

@@ -18,7 +18,6 @@ use tonic::Status;
 use super::access::Caller;
 use super::message::{Content, Message, WatchMessage};
 use super::message_body::Messages;
-use super::metrics::Raised;
 use super::objects::Objects;
 use super::pb::v1::sync_request::Action;
 use super::pb::v1::watch_response::Frame;
@@ -27,6 +26,7 @@ use super::retiring::Retiring;
 use super::status::{self, Error};
 use super::watch::Watch;
 use crate::lifecycle::ending::Ending;
+use crate::telemetry::gauge::Raised;
 
 /// The requests of one stream.
 pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>> + Send>>;
@@ -109,7 +109,7 @@ impl SyncStream {
                 }
             }),
             over: false,
-            _open: objects.metrics.raise(|metrics| &metrics.syncs_open),
+            _open: Raised::new(&objects.metrics.syncs_open),
             objects,
         }
     }

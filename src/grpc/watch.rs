@@ -13,7 +13,7 @@ use super::access::{Caller, Grants, Right};
 use super::feed::{Feed, Item};
 use super::message::{Content, EncodedEvent, Message, WatchMessage};
 use super::message_body::Messages;
-use super::metrics::{GrpcMetrics, Raised};
+use super::metrics::GrpcMetrics;
 use super::objects::{Objects, refused};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, goodbye, reset};
@@ -30,6 +30,7 @@ use crate::reads::plan::Freshness;
 use crate::reads::{
     EndReason, ForwardReason, OpenWatch, Reads, Refusal, Source, Wanted, WatchFrom, WatchTerms, WatcherEvent,
 };
+use crate::telemetry::gauge::Raised;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Opened = Result<OpenWatch, Refusal>;
@@ -141,7 +142,7 @@ impl Watch {
             ending: Some(Ending::new(&objects.drain, objects.drain_spread, Duration::ZERO)),
             retiring: None,
             metrics: Arc::clone(&objects.metrics),
-            _open: objects.metrics.raise(|metrics| &metrics.watches_open),
+            _open: Raised::new(&objects.metrics.watches_open),
             right: grants.open(),
             shared,
             terms,
@@ -305,7 +306,7 @@ impl Watch {
         self.delay = None;
         let batch = std::mem::take(&mut self.batch);
         self.complete = self.complete.max(batch.complete);
-        self.metrics.events.add(batch.events.len() as u64);
+        self.metrics.events.inc_by(batch.events.len() as u64);
         if let Some(received) = batch.oldest {
             self.metrics.event_lag.observe(received.elapsed());
         }
@@ -355,7 +356,7 @@ impl Watch {
         let resource_version = if self.complete.is_zero() { String::new() } else { self.complete.to_string() };
         let message = WatchMessage::new(self.terms.tokens.at(self.complete), resource_version, content);
         self.metrics.frames.inc();
-        self.metrics.bytes.add(message.len() as u64);
+        self.metrics.bytes.inc_by(message.len() as u64);
         message
     }
 

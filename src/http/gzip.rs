@@ -311,7 +311,7 @@ impl Compressed {
 
 impl Drop for Compressed {
     fn drop(&mut self) {
-        self.metrics.gzip_memory.add(-(self.inner.get_mut().len as i64));
+        self.metrics.gzip_memory.inc_by(-(self.inner.get_mut().len as i64));
     }
 }
 
@@ -336,7 +336,7 @@ impl Inner {
             source.pending.advance(taken);
             budget -= taken;
         }
-        metrics.gzip_bytes_in.add((STEP - budget) as u64);
+        metrics.gzip_bytes_in.inc_by((STEP - budget) as u64);
         let mut chunk = Vec::new();
         if ended {
             self.objects = source.writer.objects();
@@ -354,8 +354,8 @@ impl Inner {
                 is_lean.store(true, Ordering::Relaxed);
                 self.shelf = None;
             }
-            metrics.gzip_bytes_out.add(chunk.len() as u64);
-            metrics.gzip_memory.add(chunk.len() as i64);
+            metrics.gzip_bytes_out.inc_by(chunk.len() as u64);
+            metrics.gzip_memory.inc_by(chunk.len() as i64);
             self.len += chunk.len();
             self.chunks.push(chunk.into());
         }
@@ -372,7 +372,7 @@ impl Inner {
         let counted = self.len + if self.source.is_some() { COMPRESSOR } else { 0 };
         self.len -= gone;
         self.place.shrink(gone.saturating_sub(counted.saturating_sub(self.place.bytes())));
-        metrics.gzip_memory.add(-(gone as i64));
+        metrics.gzip_memory.inc_by(-(gone as i64));
     }
 }
 

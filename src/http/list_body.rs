@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
+use prometheus_client::metrics::counter::Counter;
 
 use super::body::BoxError;
 use super::gzip::{Compressed, Piece};
-use super::metrics::{Counter, HttpMetrics};
+use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::memory::{StallGuard, StallGuards};
@@ -161,7 +162,7 @@ impl Body for ListBody {
             Err(given_up) => Poll::Ready(Some(Err(given_up.into()))),
             Ok(Err(error)) => Poll::Ready(Some(Err(error))),
             Ok(Ok(Step::Frame(frame))) => {
-                sent(metrics).add(frame.len() as u64);
+                sent(metrics).inc_by(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Others get their turn between the parts of a long search.
@@ -182,7 +183,7 @@ impl Rest {
             Self::Plain(writer) => {
                 let before = writer.objects();
                 let step = writer.step();
-                metrics.list_objects.add(writer.objects() - before);
+                metrics.list_objects.inc_by(writer.objects() - before);
                 Ok(step)
             }
             Self::Compressed(compressed, next) => match compressed.piece(*next) {
@@ -193,7 +194,7 @@ impl Rest {
                 Piece::Later => Ok(Step::Again),
                 Piece::Failed => Err("an answer could not be compressed".into()),
                 Piece::End => {
-                    metrics.list_objects.add(compressed.objects());
+                    metrics.list_objects.inc_by(compressed.objects());
                     Ok(Step::End)
                 }
             },

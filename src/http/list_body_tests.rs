@@ -52,7 +52,7 @@ async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 async fn watch(stall_guards: StallGuards, pressure: Pressure, metrics: Arc<HttpMetrics>) {
-    stall_guards.watch(TIMEOUT, pressure, move |stalled| metrics.lists_stalled.add(stalled)).await;
+    stall_guards.watch(TIMEOUT, pressure, move |stalled| _ = metrics.lists_stalled.inc_by(stalled)).await;
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
-//! What the HTTP side counts: plain atomics, read by the admin side.
+//! What the HTTP side counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
 use super::clients::Clients;
-use crate::telemetry::histogram::Histogram;
+use crate::telemetry::histogram::{self, Histogram};
 use crate::telemetry::lines::LineCounts;
 
-/// Counters since start and gauges of now. Shared; every field is updated with relaxed order.
+/// Counters since start and gauges of now. Shared.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     pub connections_open: Gauge,
@@ -73,26 +76,78 @@ pub struct Latencies([Histogram; PLANS.len()]);
 
 const PLANS: [&str; 5] = ["serve", "wait", "old", "forward", "refuse"];
 
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicI64);
-
-/// Raises a gauge of the metrics while it lives.
-#[derive(Debug)]
-pub struct Raised {
-    metrics: Arc<HttpMetrics>,
-    gauge: fn(&HttpMetrics) -> &Gauge,
-}
-
 // === impl HttpMetrics ===
 
 impl HttpMetrics {
-    /// Raises the gauge until the returned value is dropped.
-    pub fn raise(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Raised {
-        gauge(self).0.fetch_add(1, Ordering::Relaxed);
-        Raised { metrics: Arc::clone(self), gauge }
+    /// Registers what this room counts.
+    pub fn register(&self, registry: &mut Registry) {
+        let (name, help) = ("request_duration_seconds", "From a request to the beginning of its answer");
+        histogram::register(registry, name, help, "plan", self.latencies.by_plan());
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, gauge) in [
+            ("http_connections", "Open client connections", &self.connections_open),
+            (
+                "http_newcomers",
+                "Connections of delegated listeners whose clients are not authenticated yet",
+                &self.newcomers_open,
+            ),
+            ("http_watches", "Open watches that are served from a cache", &self.watches_open),
+            ("http_gzip_memory_bytes", "Compressed answers in memory, kept or being sent", &self.gzip_memory),
+            ("http_upgrades", "Open upgraded connections", &self.upgrades_open),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
+            ("http_connections_accepted", "Connections accepted", &self.connections_total),
+            ("http_connections_refused", "Connections closed because of a bound", &self.connections_refused),
+            (
+                "http_newcomers_evicted",
+                "Connections closed for newer ones before their clients were authenticated",
+                &self.newcomers_evicted,
+            ),
+            (
+                "http_newcomers_refused",
+                "Requests refused because they were too much for a client that is not authenticated",
+                &self.newcomers_refused,
+            ),
+            ("http_connection_errors", "Connections that ended with an error", &self.connection_errors),
+            ("http2_writes", "Writes to the sockets of HTTP/2 connections", &self.http2_writes),
+            ("http2_pieces", "Pieces that were gathered into writes of HTTP/2 connections", &self.http2_pieces),
+            ("http_accept_errors", "Failed accepts", &self.accept_errors),
+            ("http_tls_handshake_errors", "Failed TLS handshakes", &self.tls_handshake_errors),
+            ("http_requests_served", "Requests answered from a cache", &self.requests_served),
+            ("http_requests_forwarded", "Requests handed to the apiserver", &self.requests_forwarded),
+            ("http_requests_refused", "Requests answered with an error of informerd's own", &self.requests_refused),
+            ("http_watches_opened", "Watches opened from a cache", &self.watches_total),
+            ("http_watch_events", "Events sent to watches", &self.watch_events),
+            ("http_watch_bytes", "Bytes sent to watches", &self.watch_bytes),
+            ("http_watches_drained", "Watches ended by the drain", &self.watches_drained),
+            ("http_watches_failed", "Watches ended with an error event", &self.watches_failed),
+            ("http_list_objects", "Objects sent in lists", &self.list_objects),
+            ("http_list_bytes", "Bytes sent in lists", &self.list_bytes),
+            ("http_get_bytes", "Bytes sent in gets", &self.get_bytes),
+            ("http_gzip_responses", "Gets and lists sent compressed", &self.gzip_responses),
+            (
+                "http_gzip_compressions",
+                "Answers compressed; other compressed responses shared one",
+                &self.gzip_compressions,
+            ),
+            ("http_gzip_bytes_in", "Bytes that were compressed", &self.gzip_bytes_in),
+            ("http_gzip_bytes_out", "Bytes they were compressed to", &self.gzip_bytes_out),
+            ("access_log_lines", "Lines of the access log written", &self.access_log.written),
+            (
+                "access_log_dropped",
+                "Lines of the access log that found no room or could not be written",
+                &self.access_log.dropped,
+            ),
+            (
+                "http_lists_stalled",
+                "Lists, and gets over gRPC, given up because the client took no bytes",
+                &self.lists_stalled,
+            ),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
     }
 }
 
@@ -105,43 +160,7 @@ impl Latencies {
         }
     }
 
-    pub fn by_plan(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
-        PLANS.into_iter().zip(&self.0)
-    }
-}
-
-// === impl Counter ===
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn inc(&self) {
-        self.add(1);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Gauge ===
-
-impl Gauge {
-    pub fn add(&self, n: i64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Raised ===
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        (self.gauge)(&self.metrics).0.fetch_sub(1, Ordering::Relaxed);
+    fn by_plan(&self) -> impl Iterator<Item = (&'static str, Histogram)> {
+        PLANS.into_iter().zip(self.0.iter().cloned())
     }
 }

@@ -17,7 +17,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::{HttpMetrics, Raised};
+use super::metrics::HttpMetrics;
+use crate::telemetry::gauge::Raised;
 
 /// Newcomers at once. For one more, another one has to leave.
 pub(super) const MOST: usize = 128;
@@ -159,7 +160,7 @@ impl Newcomers {
     fn enter(self: &Arc<Self>, present: &mut Present, address: IpAddr) -> Arc<Newcomer> {
         let (id, since, leave) = (present.next, Instant::now(), CancellationToken::new());
         present.next += 1;
-        let open = self.metrics.raise(|metrics| &metrics.newcomers_open);
+        let open = Raised::new(&self.metrics.newcomers_open);
         present.by_id.insert(id, Visit { address, since, leave: leave.clone(), _open: open });
         let (unjudged, reader) = (Mutex::default(), Mutex::default());
         let (authenticated, requests, lasting) = Default::default();

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::ListenAddr;
-use super::metrics::{HttpMetrics, Raised};
+use super::metrics::HttpMetrics;
 use crate::auth::Mode;
+use crate::telemetry::gauge::Raised;
 
 /// The places of a process's listeners. Where it has listeners of both kinds, a quarter of all places is kept for clients
 /// of trusted ones: whoever can connect to a delegated listener can take places there. One address may take half of the
@@ -74,7 +75,7 @@ impl Places {
             }
             _ => None,
         };
-        let open = self.metrics.raise(|metrics| &metrics.connections_open);
+        let open = Raised::new(&self.metrics.connections_open);
         Some(Place { _all: all, _delegated: delegated, _open: open })
     }
 }

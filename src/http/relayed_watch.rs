@@ -81,7 +81,7 @@ impl<B> RelayedWatch<B> {
                 self.parting = self.framing.as_ref().map(|framing| framing.error(status));
             }
             Some(Over::Gone(None)) => {}
-            Some(Over::Drained) | None => self.metrics.watches_drained.inc(),
+            Some(Over::Drained) | None => _ = self.metrics.watches_drained.inc(),
         }
     }
 }

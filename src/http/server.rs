@@ -212,7 +212,7 @@ impl Shared {
             drop(waits);
             match newcomer {
                 Some(_) => self.start(accepted, Connection { newcomer, ..connection }),
-                None => self.metrics.connections_refused.inc(),
+                None => _ = self.metrics.connections_refused.inc(),
             }
         });
     }

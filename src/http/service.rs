@@ -44,6 +44,7 @@ use crate::memory::{Ledger, Level, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
+use crate::telemetry::gauge::Raised;
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -106,7 +107,7 @@ impl Service {
     /// Must be called inside a runtime: it starts the task that looks after stalled lists.
     pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
         let (stall_guards, metrics) = (parts.stall_guards, Arc::clone(&parts.metrics));
-        let count = move |stalled| metrics.lists_stalled.add(stalled);
+        let count = move |stalled| _ = metrics.lists_stalled.inc_by(stalled);
         let watch = stall_guards.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
         spawn_supervised("stalled-lists", watch, fatal);
         Self {
@@ -471,7 +472,7 @@ impl Inner {
     where
         F: Future<Output = io::Result<()>> + Send + 'static,
     {
-        let (open, guard) = (self.metrics.raise(|metrics| &metrics.upgrades_open), self.drain.guard());
+        let (open, guard) = (Raised::new(&self.metrics.upgrades_open), self.drain.guard());
         let drain = self.drain.clone();
         spawn(name, async move {
             let _kept = (open, guard, connection);

@@ -9,7 +9,7 @@ use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
-use super::metrics::{HttpMetrics, Raised};
+use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
@@ -17,6 +17,7 @@ use crate::lifecycle::ending::Ending;
 use crate::meta::Encoding;
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
+use crate::telemetry::gauge::Raised;
 
 /// Clients take a watch that ends within a second without an event for a failure and start from nothing.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1200);
@@ -67,7 +68,7 @@ impl WatchBody {
             messages: false,
             ends: false,
             metrics: Arc::clone(metrics),
-            _open: metrics.raise(|metrics| &metrics.watches_open),
+            _open: Raised::new(&metrics.watches_open),
         }
     }
 
@@ -153,11 +154,11 @@ impl Body for WatchBody {
         if frame.is_empty() {
             return if over { Poll::Ready(None) } else { Poll::Pending };
         }
-        this.metrics.watch_events.add(count as u64);
+        this.metrics.watch_events.inc_by(count as u64);
         if let Some(received) = oldest {
             this.metrics.event_lag.observe(received.elapsed());
         }
-        this.metrics.watch_bytes.add(frame.len() as u64);
+        this.metrics.watch_bytes.inc_by(frame.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }

@@ -106,9 +106,9 @@ impl Bodies {
                 Err(uncompressed) => (first, writer) = *uncompressed,
             }
         }
-        self.metrics.list_objects.add(writer.objects());
+        self.metrics.list_objects.inc_by(writer.objects());
         if writer.is_done() {
-            sent(&self.metrics).add(first.len() as u64);
+            sent(&self.metrics).inc_by(first.len() as u64);
             return (taken.sized_if_short(first), false);
         }
         (
@@ -119,8 +119,8 @@ impl Bodies {
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {
         if let Some(all) = compressed.if_short(taken.short).await {
-            self.metrics.list_objects.add(compressed.objects());
-            sent(&self.metrics).add(all.len() as u64);
+            self.metrics.list_objects.inc_by(compressed.objects());
+            sent(&self.metrics).inc_by(all.len() as u64);
             return body::full(all);
         }
         let rest = Rest::Compressed(compressed, 0);

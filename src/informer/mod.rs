@@ -5,6 +5,7 @@ mod choice;
 mod coverage;
 mod demand;
 mod factory;
+mod families;
 mod forms;
 mod fresh;
 mod handle;
@@ -18,6 +19,5 @@ pub use factory::{Factory, FactoryConfig};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};
-pub use waits::Proofs;
 
 pub use crate::upstream::ShardSupport;

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
 use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response, wants_upgrade};
 use super::identity::{self, LendIdentity};
+use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
 use super::paced::{Pace, Placed};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
@@ -50,25 +50,6 @@ pub struct ForwardConfig {
 
 /// A client that has taken nothing for this long is not waited for while memory is short.
 const HURRY: Duration = Duration::from_secs(2);
-/// Counters since start.
-#[derive(Debug, Default)]
-pub struct ForwardMetrics {
-    /// Upstream reads that answered more than one client.
-    pub shared_reads: AtomicU64,
-    /// Clients that were answered by another one's read.
-    pub shared_followers: AtomicU64,
-    /// Shared reads whose body was too large to be shared.
-    pub shared_too_large: AtomicU64,
-    /// Documents confirmed unchanged by the apiserver.
-    pub documents_confirmed: AtomicU64,
-    /// Documents read anew.
-    pub documents_read: AtomicU64,
-    /// Documents told as they were last seen.
-    pub documents_old: AtomicU64,
-    pub upgrades: AtomicU64,
-    /// Answers given up for others because their clients had stopped to take them.
-    pub given_up: AtomicU64,
-}
 
 /// Who sends a request, as far as the connection tells.
 #[derive(Clone, Copy, Debug)]
@@ -238,13 +219,13 @@ impl Forward {
                 // The turn ends here: a client that reads slowly does not hold up the others.
                 return Ok(SharedRead::alone(response));
             }
-            inner.metrics.shared_reads.fetch_add(1, Ordering::Relaxed);
+            inner.metrics.shared_reads.inc();
             let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
-            inner.metrics.shared_followers.fetch_add(followers, Ordering::Relaxed);
+            inner.metrics.shared_followers.inc_by(followers);
             match collect(response, inner.config.share_limit, &inner.config.ledger).await {
                 Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
                 Ok(Buffered::TooLarge(response)) => {
-                    inner.metrics.shared_too_large.fetch_add(1, Ordering::Relaxed);
+                    inner.metrics.shared_too_large.inc();
                     Ok(SharedRead::alone(response))
                 }
                 Err(error) => Err(inner.broken(&error)),
@@ -317,7 +298,7 @@ impl Inner {
     }
 
     fn give_up(&self) {
-        self.metrics.given_up.fetch_add(self.pace.give_up(HURRY), Ordering::Relaxed);
+        self.metrics.given_up.inc_by(self.pace.give_up(HURRY));
     }
 
     async fn upgrade(
@@ -341,7 +322,7 @@ impl Inner {
             }
             return Ok(Answer { response: answer(head.status, head.headers, body), tunnel: None });
         }
-        self.metrics.upgrades.fetch_add(1, Ordering::Relaxed);
+        self.metrics.upgrades.inc();
         let upstream = hyper::upgrade::on(&mut response);
         let (head, _) = response.into_parts();
         let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
@@ -374,21 +355,21 @@ impl Inner {
         let response = match (self.fetch(head, client::empty(), identity, info, true).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
-                self.metrics.documents_old.fetch_add(1, Ordering::Relaxed);
+                self.metrics.documents_old.inc();
                 return Ok(Self::say(kept, kept.old(asked.as_ref())));
             }
             (Err(error), _) => return Err(error),
         };
         let document = match (response.status(), kept) {
             (StatusCode::NOT_MODIFIED, Some(kept)) => {
-                self.metrics.documents_confirmed.fetch_add(1, Ordering::Relaxed);
+                self.metrics.documents_confirmed.inc();
                 kept.confirm();
                 return Ok(Self::say(&kept, kept.answer(asked.as_ref(), response.headers())));
             }
             (status, _) => match discovery::tag_of(status, response.headers()) {
                 None if status != StatusCode::OK || !may_be_old => return Ok(response),
                 etag => {
-                    self.metrics.documents_read.fetch_add(1, Ordering::Relaxed);
+                    self.metrics.documents_read.inc();
                     match collect(response, MAX_DOCUMENT, &self.config.ledger).await {
                         Ok(Buffered::Whole(whole)) => Document::new(etag, whole.headers().clone(), whole.bytes()),
                         Ok(Buffered::TooLarge(response)) => return Ok(response),

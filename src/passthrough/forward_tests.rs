@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream;
@@ -269,7 +270,7 @@ async fn equal_reads_share_one_that_started_after_them() {
         assert!(task.await.unwrap().contains(r#""3""#), "all late ones have the second read of theirs");
     }
     assert_eq!(reads.load(Ordering::SeqCst), 3);
-    assert_eq!(forward.metrics().shared_followers.load(Ordering::Relaxed), 4);
+    assert_eq!(forward.metrics().shared_followers.get(), 4);
     assert_eq!(*recorder.0.lock(), ["showed pods 1", "showed pods 2", "showed pods 3"]);
 }
 
@@ -293,7 +294,7 @@ async fn a_body_too_large_to_share_is_read_by_each() {
     bodies.sort();
     bodies.dedup();
     assert_eq!((bodies.len(), reads.load(Ordering::SeqCst)), (3, 4), "{bodies:?}");
-    assert_eq!(forward.metrics().shared_too_large.load(Ordering::Relaxed), 1);
+    assert_eq!(forward.metrics().shared_too_large.get(), 1);
 }
 
 #[tokio::test]
@@ -318,7 +319,7 @@ async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refuse
     };
     assert_eq!(tokio::join!(read(), read(), read()), (5001, 5001, 5001));
     assert_eq!(reads.load(Ordering::SeqCst), 3);
-    assert_eq!(forward.metrics().shared_too_large.load(Ordering::Relaxed), 1);
+    assert_eq!(forward.metrics().shared_too_large.get(), 1);
     let held = ledger.reserve(6001).unwrap();
     let refused = ask(&forward, get("/api/v1/nodes")).await.err().unwrap();
     assert!(matches!(refused, ForwardError::Memory { .. }), "{refused}");
@@ -376,7 +377,7 @@ async fn discovery_is_confirmed_with_every_request() {
     assert_eq!(text(ask(&forward, with_tag("\"v1\"")).await.unwrap()).await, "document \"v2\"");
     let known = [None, Some("\"v1\""), Some("\"v1\""), Some("\"v1\"")].map(|tag| tag.map(str::to_owned));
     assert_eq!(*asked.lock(), known);
-    assert_eq!(forward.metrics().documents_confirmed.load(Ordering::Relaxed), 2);
+    assert_eq!(forward.metrics().documents_confirmed.get(), 2);
 }
 
 /// A front server that forwards everything, upgrades included.

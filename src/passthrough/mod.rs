@@ -8,6 +8,7 @@ mod error;
 mod forward;
 mod headers;
 mod identity;
+mod metrics;
 mod observe;
 mod paced;
 mod protobuf;
@@ -23,7 +24,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub(crate) use away::warn;
 pub(crate) use error::ForwardError;
-pub(crate) use forward::{Forward, ForwardConfig, ForwardMetrics, Sender};
+pub(crate) use forward::{Forward, ForwardConfig, Sender};
 pub(crate) use identity::{LendIdentity, has_own_credentials};
 pub(crate) use observe::RevisionObserver;
 pub(crate) use tunnel::Tunnel;

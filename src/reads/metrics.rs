@@ -1,6 +1,14 @@
 //! Counters of the read path: what was served, and why the rest was not.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
 
 use super::{ForwardReason, Waited};
 
@@ -13,6 +21,10 @@ pub struct ReadMetrics {
     /// Forwarded in vain, and then answered with an old state.
     old: AtomicU64,
 }
+
+/// Reads the counters when scraped.
+#[derive(Debug)]
+struct Series(Arc<ReadMetrics>);
 
 const NOT_FOUND: &str = "not_found";
 
@@ -49,6 +61,11 @@ impl ReadMetrics {
         served.chain(old).chain(refused).chain(forwarded).collect()
     }
 
+    /// Registers the series.
+    pub fn register(self: &Arc<Self>, registry: &mut Registry) {
+        registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Series(Arc::clone(self))));
+    }
+
     /// Reads of objects that a cache knew not to be there.
     pub fn not_found(&self) -> u64 {
         let refused = REFUSALS.iter().zip(&self.refused).filter(|(reason, _)| **reason == NOT_FOUND);
@@ -58,6 +75,19 @@ impl ReadMetrics {
     /// Reads that were served from a cache.
     pub fn local(&self) -> u64 {
         self.served.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+}
+
+// === impl Series ===
+
+impl Collector for Series {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Reads of resources, and how they were answered";
+        let mut reads = encoder.encode_descriptor("reads", help, None, MetricType::Counter)?;
+        for (plan, reason, count) in self.0.series() {
+            ConstCounter::new(count).encode(reads.encode_family(&[("plan", plan), ("reason", reason)])?)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,14 +1,34 @@
 //! How long things take: counts in fixed buckets, by plain atomics.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times from a tenth of a millisecond to a minute. Observing one costs two atomic additions.
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+/// Times from a tenth of a millisecond to a minute. Observing one costs two atomic additions, where the histogram of
+/// `prometheus_client` takes a lock. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram(Arc<Counts>);
+
 #[derive(Debug)]
-pub struct Histogram {
+struct Counts {
     /// The last one has no upper bound.
-    counts: [AtomicU64; BOUNDS.len() + 1],
+    buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
+}
+
+/// Histograms under one name, told apart by one label.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    histograms: Vec<(&'static str, Histogram)>,
 }
 
 /// Upper bounds, in microseconds.
@@ -27,6 +47,18 @@ pub struct Distribution {
     pub buckets: Vec<(f64, u64)>,
 }
 
+/// Registers a family of histograms, one for each value of the label, as `informerd_{name}`.
+pub fn register(
+    registry: &mut Registry,
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    histograms: impl IntoIterator<Item = (&'static str, Histogram)>,
+) {
+    let family = Family { name, help, label, histograms: histograms.into_iter().collect() };
+    registry.sub_registry_with_prefix("informerd").register_collector(Box::new(family));
+}
+
 // === impl Histogram ===
 
 impl Histogram {
@@ -38,24 +70,39 @@ impl Histogram {
     pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);
-        self.counts[bucket].fetch_add(times, Ordering::Relaxed);
-        self.nanos.fetch_add(nanos.saturating_mul(times), Ordering::Relaxed);
+        self.0.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        self.0.nanos.fetch_add(nanos.saturating_mul(times), Ordering::Relaxed);
     }
 
     pub fn read(&self) -> Distribution {
         let bounds = BOUNDS.iter().map(|micros| *micros as f64 / 1e6).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed))).collect();
+        let buckets: Vec<_> = bounds.zip(self.0.buckets.iter().map(|count| count.load(Ordering::Relaxed))).collect();
         Distribution {
-            sum: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64(),
+            sum: Duration::from_nanos(self.0.nanos.load(Ordering::Relaxed)).as_secs_f64(),
             count: buckets.iter().map(|(_, count)| count).sum(),
             buckets,
         }
     }
 }
 
-impl Default for Histogram {
+impl Default for Counts {
     fn default() -> Self {
-        Self { counts: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], nanos: AtomicU64::new(0) }
+        Self { buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], nanos: AtomicU64::new(0) }
+    }
+}
+
+// === impl Family ===
+
+impl Collector for Family {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Histogram)?;
+        for (value, histogram) in &self.histograms {
+            let read = histogram.read();
+            let labels = [(self.label, *value)];
+            let mut series = family.encode_family(&labels)?;
+            series.encode_histogram::<NoLabelSet>(read.sum, read.count, &read.buckets, None)?;
+        }
+        Ok(())
     }
 }
 

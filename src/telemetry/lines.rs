@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
@@ -43,9 +44,9 @@ pub struct LinesError {
 /// What became of the lines of one log.
 #[derive(Debug, Default)]
 pub struct LineCounts {
-    pub written: AtomicU64,
+    pub written: Counter,
     /// Those that found no room, or could not be written.
-    pub dropped: AtomicU64,
+    pub dropped: Counter,
 }
 
 /// One log. A task of its own writes it.
@@ -119,7 +120,7 @@ impl Lines {
     }
 
     fn drop_one(&self) {
-        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        self.counts.dropped.inc();
     }
 }
 
@@ -139,7 +140,7 @@ async fn write(
         let result = writer.write(&joined).await;
         waiting.fetch_sub(joined.len(), Ordering::Relaxed);
         let counter = if result.is_ok() { &counts.written } else { &counts.dropped };
-        counter.fetch_add(count, Ordering::Relaxed);
+        counter.inc_by(count);
         match result {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!(log, "the log is written again"),
             Err(error) if !std::mem::replace(&mut failing, true) => {

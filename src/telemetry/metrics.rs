@@ -1,5 +1,5 @@
-//! The metrics registry. The rooms count with plain atomics of their own and register a collector that reads them: a
-//! scrape costs the hot path nothing.
+//! The metrics registry. The rooms register what they count, and collectors for what is known at a scrape alone. Counters
+//! are atomics: a scrape costs the hot path nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,9 +39,14 @@ impl Metrics {
         Self { registry: Arc::new(RwLock::new(registry)) }
     }
 
-    /// Adds what another room counts. The collector names its metrics in full, `informerd_` included.
+    /// Adds families whose numbers are known at a scrape alone.
     pub fn register(&self, collector: impl Collector) {
         self.registry.write().register_collector(Box::new(collector));
+    }
+
+    /// Has rooms register their own families, with their names in full, `informerd_` included.
+    pub fn register_with(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.write());
     }
 
     /// All metrics in the OpenMetrics text format, which Prometheus reads.

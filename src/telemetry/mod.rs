@@ -1,5 +1,6 @@
 //! Logs, metrics and traces: what the operator sees of the daemon.
 
+pub mod gauge;
 pub mod histogram;
 pub mod lines;
 mod log;

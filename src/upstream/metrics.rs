@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::stamp::Stamp;
@@ -51,31 +54,31 @@ pub struct RequestSeries {
 pub struct UpstreamMetrics {
     requests: RwLock<HashMap<RequestSeries, AtomicU64>>,
     /// Connections opened since the start.
-    pub connects: AtomicU64,
+    pub connects: Counter,
     /// Connection attempts that failed.
-    pub connect_errors: AtomicU64,
+    pub connect_errors: Counter,
     /// Times the store was seen to have another past than an informer.
-    pub contradictions: AtomicU64,
+    pub contradictions: Counter,
     /// Attempts to reach an apiserver that did not answer.
-    pub seeks: AtomicU64,
+    pub seeks: Counter,
     /// Attempts of informers that backed off, before their time.
-    pub early_retries: AtomicU64,
+    pub early_retries: Counter,
     /// Connections open now.
-    pub connections: AtomicU64,
+    pub connections: Gauge,
     /// Requests whose response has not ended.
-    pub in_flight: AtomicU64,
+    pub in_flight: Gauge,
     /// Times the credentials were read anew.
-    pub credential_reloads: AtomicU64,
+    pub credential_reloads: Counter,
     /// Requests put on another connection because the first had not begun them.
-    pub resends: AtomicU64,
+    pub resends: Counter,
     /// Bytes of answers, as they were sent: those to our own requests, and those that went on to clients.
-    pub received_bytes: AtomicU64,
+    pub received_bytes: Counter,
     /// Events and bookmarks of the informers' own watches, and of those that prove what they have.
-    pub received_events: AtomicU64,
+    pub received_events: Counter,
     /// When anything of an answer came last.
     pub(super) heard: Stamp,
     /// Bytes of request bodies that are kept until their answer begins, should they have to be sent again.
-    pub kept_request_bytes: AtomicU64,
+    pub kept_request_bytes: Gauge,
 }
 
 // === impl RequestVerb ===
@@ -98,6 +101,39 @@ impl RequestVerb {
 // === impl UpstreamMetrics ===
 
 impl UpstreamMetrics {
+    /// Registers the counts without labels.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, gauge) in [
+            ("upstream_connections", "Open connections to the apiserver", &self.connections),
+            ("upstream_requests_in_flight", "Requests whose answer has not ended", &self.in_flight),
+            ("upstream_kept_request_bytes", "Request bodies kept until their answer begins", &self.kept_request_bytes),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
+            ("upstream_received_bytes", "Bytes of answers of the apiserver", &self.received_bytes),
+            ("upstream_received_events", "Events and bookmarks received by informers", &self.received_events),
+            ("upstream_connects", "Connections opened to the apiserver", &self.connects),
+            ("upstream_connect_errors", "Failed connections to the apiserver", &self.connect_errors),
+            (
+                "upstream_contradictions",
+                "Times the store contradicted an informer, as after a restore",
+                &self.contradictions,
+            ),
+            ("upstream_seeks", "Attempts to reach an apiserver that did not answer, on a new connection", &self.seeks),
+            (
+                "upstream_early_retries",
+                "Attempts of informers before the time that they back off for",
+                &self.early_retries,
+            ),
+            ("upstream_resends", "Requests sent again because the apiserver had not begun them", &self.resends),
+            ("upstream_credential_reloads", "Times the credentials were read anew", &self.credential_reloads),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+    }
+
     /// All series with their counts, sorted.
     pub fn requests(&self) -> Vec<(RequestSeries, u64)> {
         let requests = self.requests.read();

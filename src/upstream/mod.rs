@@ -8,6 +8,7 @@ mod comparison;
 mod digest;
 pub mod discovery;
 mod error;
+mod families;
 pub mod kubeconfig;
 pub mod metadata;
 pub mod metrics;

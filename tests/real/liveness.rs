@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
@@ -109,12 +108,12 @@ async fn an_apiserver_that_sends_its_clients_away_is_not_noticed() {
     let now = rv(&client.json(maps).await);
     let mut watch = client.watch(&format!("{maps}?watch=1&resourceVersion={now}&timeoutSeconds=300")).await;
     let connects = &daemon.daemon.upstream.metrics().connects;
-    let before = connects.load(Ordering::Relaxed);
+    let before = connects.get();
     let mut written = Vec::new();
     let mut round = 0;
     // Until it has happened often enough; a chance of one in fifty, and of sixteen requests each.
-    while round < 20 || connects.load(Ordering::Relaxed) < before + 5 {
-        assert!(round < 500, "{} connections in {round} rounds", connects.load(Ordering::Relaxed));
+    while round < 20 || connects.get() < before + 5 {
+        assert!(round < 500, "{} connections in {round} rounds", connects.get());
         let names: Vec<_> = (0..8).map(|n| format!("m-{round}-{n}")).collect();
         let writes = names.iter().map(|name| {
             let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);

@@ -84,7 +84,7 @@ async fn a_restored_store_that_has_overtaken_us_is_noticed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         names = cached().await;
     }
-    assert!(through.daemon.upstream.metrics().contradictions.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(through.daemon.upstream.metrics().contradictions.get() > 0);
 }
 
 /// What the apiserver was asked about config maps since the last look: lists (also of one object), gets, and watches.

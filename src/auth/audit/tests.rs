@@ -1,4 +1,3 @@
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
@@ -93,7 +92,7 @@ fn log(policy: Policy, max_size: u64, max_files: usize) -> Log {
 
 impl Log {
     async fn lines(&self, wanted: u64) -> Vec<serde_json::Value> {
-        while self.metrics.audit.written.load(Ordering::Relaxed) < wanted {
+        while self.metrics.audit.written.get() < wanted {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let text = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
@@ -167,7 +166,7 @@ async fn files_are_rotated_and_bounded() {
     for name in names {
         assert!(std::fs::metadata(log.directory.path().join(name)).unwrap().len() <= 2000);
     }
-    assert_eq!(log.metrics.audit.dropped.load(Ordering::Relaxed), 0);
+    assert_eq!(log.metrics.audit.dropped.get(), 0);
 }
 
 /// The writer runs on this one thread, so it has no turn before all of them were offered.
@@ -178,7 +177,7 @@ async fn what_finds_no_room_is_dropped_and_nobody_waits() {
     for _ in 0..10_000 {
         log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
     }
-    assert_eq!(log.metrics.audit.dropped.load(Ordering::Relaxed), 10_000 - 8192);
+    assert_eq!(log.metrics.audit.dropped.get(), 10_000 - 8192);
     assert_eq!(log.lines(8192).await.len(), 8192);
 }
 
@@ -189,8 +188,8 @@ async fn a_file_that_somebody_took_away_is_made_again() {
     for n in 1..=20 {
         std::fs::remove_file(log.directory.path().join("audit.log")).ok();
         log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-        while log.metrics.audit.written.load(Ordering::Relaxed) < n {
-            assert_eq!(log.metrics.audit.dropped.load(Ordering::Relaxed), 0);
+        while log.metrics.audit.written.get() < n {
+            assert_eq!(log.metrics.audit.dropped.get(), 0);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -205,7 +204,7 @@ async fn long_requests_are_bounded() {
     for _ in 0..100 {
         log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);
     }
-    assert_eq!(log.metrics.audit.dropped.load(Ordering::Relaxed), 100 - 31, "32 MiB of them wait, and no more");
+    assert_eq!(log.metrics.audit.dropped.get(), 100 - 31, "32 MiB of them wait, and no more");
     let agent = Request { user_agent: "\u{e9}".repeat(1000), ..request("/api/v1/pods", &pods, &user) };
     log.lines(31).await;
     log.audit.begin(|| agent).unwrap().complete(200);

@@ -1,6 +1,7 @@
 //! `informerd.v1.Queue`: a controller's work queue as a service. The queue itself is the room `workqueue`; here it is fed
 //! from the caches, and its workers are streams.
 
+mod families;
 mod feed;
 mod group;
 mod groups;

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -64,7 +63,7 @@ impl Body for UpstreamBody {
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
-                self.metrics.received_bytes.fetch_add(length as u64, Ordering::Relaxed);
+                self.metrics.received_bytes.inc_by(length as u64);
                 self.metrics.heard.set(Instant::now());
                 if self.inner.is_end_stream() {
                     self.ended();

@@ -1,7 +1,6 @@
 //! Connections: TCP with a bounded patience for silence, TLS, and the protocol that was agreed on.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Uri;
@@ -131,7 +130,7 @@ impl Connector {
             Err(UpstreamError::Timeout { what, after: self.timeout })
         });
         let counter = if result.is_ok() { &self.metrics.connects } else { &self.metrics.connect_errors };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.inc();
         result
     }
 

@@ -151,13 +151,13 @@ impl Pool {
         let metrics = Arc::clone(&self.metrics);
         let authority = Arc::clone(&self.connector.authority);
         let keeper = Arc::clone(&self.keeper);
-        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        metrics.connections.inc();
         lifecycle::spawn(name, async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%authority, error = %Cause::new(error), "connection to the apiserver broke");
                 keeper.doubt();
             }
-            metrics.connections.fetch_sub(1, Ordering::Relaxed);
+            metrics.connections.dec();
         });
     }
 }

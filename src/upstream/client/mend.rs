@@ -1,7 +1,6 @@
 //! Two background tasks of the client: one looks for an apiserver that does not answer, the other for changed configuration
 //! files. So the end of an outage is noticed at once, however long everybody backs off.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
 
 /// Replaces the connections, and asks on the new ones.
 async fn attempt(upstream: Upstream) {
-    upstream.inner.metrics.seeks.fetch_add(1, Ordering::Relaxed);
+    upstream.inner.metrics.seeks.inc();
     upstream.check_files().await;
     let options = CallOptions::new(RequestVerb::Probe, "");
     let generation = upstream.inner.current.load_full();

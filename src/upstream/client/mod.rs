@@ -20,7 +20,6 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -388,7 +387,7 @@ impl Upstream {
         match built {
             Ok(next) => {
                 state.failed = None;
-                inner.metrics.credential_reloads.fetch_add(1, Ordering::Relaxed);
+                inner.metrics.credential_reloads.inc();
                 let changed = next.fingerprint != current.fingerprint;
                 inner.current.store(Arc::new(next));
                 if changed {

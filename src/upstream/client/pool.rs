@@ -155,7 +155,7 @@ impl Pool {
                     // Refused, or closed: nothing more is put on this connection. What it has still to answer, it may.
                     let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
                     self.forget(connection.id);
-                    self.metrics.resends.fetch_add(1, Ordering::Relaxed);
+                    self.metrics.resends.inc();
                     request = unsent;
                     (error, lease)
                 }
@@ -340,7 +340,7 @@ impl Pool {
     }
 
     fn lease(self: &Arc<Self>, held: Held, permit: Option<OwnedSemaphorePermit>) -> Lease {
-        self.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.metrics.in_flight.inc();
         Lease { held, pool: Arc::downgrade(self), metrics: Arc::clone(&self.metrics), _permit: permit }
     }
 
@@ -396,7 +396,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.in_flight.dec();
         if let Held::Http2(connection) = &self.held
             && connection.in_flight.fetch_sub(1, Ordering::Relaxed) == 1
             && let Some(pool) = self.pool.upgrade()

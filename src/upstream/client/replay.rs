@@ -7,7 +7,6 @@
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -24,7 +23,7 @@ use crate::upstream::metrics::UpstreamMetrics;
 /// Kept of one body. The kube-apiserver takes bodies of up to 3 MiB.
 const MAX_KEPT: usize = 3 << 20;
 /// Kept of all bodies together.
-const MAX_KEPT_TOTAL: u64 = 64 << 20;
+const MAX_KEPT_TOTAL: i64 = 64 << 20;
 
 /// What is needed to send a request again.
 pub(super) struct Replay {
@@ -142,7 +141,7 @@ impl Kept {
             (None, None) => return self.forget(),
         };
         let size = frame.data_ref().map_or(0, Bytes::len);
-        let total = self.metrics.kept_request_bytes.fetch_add(weight(size), Ordering::Relaxed) + weight(size);
+        let total = self.metrics.kept_request_bytes.inc_by(weight(size)) + weight(size);
         self.bytes += size;
         self.pieces.push(piece);
         self.next = self.pieces.len();
@@ -166,7 +165,7 @@ impl Kept {
             // What did not fit was not counted.
             place.shrink(place.bytes().saturating_sub(self.bytes));
         }
-        self.metrics.kept_request_bytes.fetch_sub(weight(bytes), Ordering::Relaxed);
+        self.metrics.kept_request_bytes.dec_by(weight(bytes));
     }
 }
 
@@ -176,8 +175,8 @@ impl Drop for Kept {
     }
 }
 
-fn weight(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
+fn weight(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 // === impl Piece ===
@@ -232,7 +231,7 @@ impl Body for Reader {
 
     fn size_hint(&self) -> SizeHint {
         let kept = self.kept.lock();
-        let before: u64 = kept.pieces.iter().skip(kept.next).map(|piece| weight(piece.size())).sum();
+        let before: u64 = kept.pieces.iter().skip(kept.next).map(|piece| piece.size() as u64).sum();
         let rest = kept.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(before + rest.lower());

@@ -1,5 +1,5 @@
 use std::io::Write as _;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
@@ -82,17 +82,17 @@ async fn opens_connections_as_the_servers_limit_asks_and_gives_them_back() {
     }
     // The first connection learns of the limit only with the server's SETTINGS.
     assert!((3..=5).contains(&by_connection.len()), "{by_connection:?}");
-    assert_eq!(client.metrics().in_flight.load(Ordering::Relaxed), 30);
+    assert_eq!(client.metrics().in_flight.get(), 30);
     assert_eq!(client.metrics().total(RequestVerb::Watch, Some("pods")), 30);
     open.clear();
-    assert_eq!(client.metrics().in_flight.load(Ordering::Relaxed), 0);
+    assert_eq!(client.metrics().in_flight.get(), 0);
     for _ in 0..100 {
-        if client.metrics().connections.load(Ordering::Relaxed) == 1 {
+        if client.metrics().connections.get() == 1 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("{} connections are still open", client.metrics().connections.load(Ordering::Relaxed));
+    panic!("{} connections are still open", client.metrics().connections.get());
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_burst_makes_one_connection() {
     for response in futures_util::future::join_all(all).await {
         assert_eq!(text(response.unwrap()).await, "x");
     }
-    assert_eq!(client.metrics().connects.load(Ordering::Relaxed), 1);
+    assert_eq!(client.metrics().connects.get(), 1);
 }
 
 /// The last bytes of a TLS handshake may be lost: the connection looks established and never answers.
@@ -336,7 +336,7 @@ async fn refused_credentials_are_read_anew() {
     assert_eq!(server.requests().len(), 4, "each refusal is tried once more");
     // A bare request's 401 is its client's own affair.
     assert_eq!(client.send(Identity::Bare, get("/")).await.unwrap().status(), 401);
-    assert_eq!(client.metrics().credential_reloads.load(Ordering::Relaxed), 2);
+    assert_eq!(client.metrics().credential_reloads.get(), 2);
 }
 
 #[tokio::test]
@@ -349,7 +349,7 @@ async fn refused_credentials_are_not_read_too_often() {
     for _ in 0..5 {
         assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 401);
     }
-    assert_eq!(client.metrics().credential_reloads.load(Ordering::Relaxed), 1);
+    assert_eq!(client.metrics().credential_reloads.get(), 1);
     assert_eq!(server.requests().len(), 6);
 }
 

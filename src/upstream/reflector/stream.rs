@@ -1,7 +1,6 @@
 //! The two ways objects come: frames of a watch, and items of a list.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -75,7 +74,7 @@ impl EventStream {
     pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
         loop {
             if let Some(mut frame) = self.decoder.next().map_err(decode_error)? {
-                self.metrics.received_events.fetch_add(1, Ordering::Relaxed);
+                self.metrics.received_events.inc();
                 self.resolve(&mut frame).map_err(UpstreamError::Table)?;
                 return Ok(Some(frame));
             }

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng as _;
@@ -48,7 +47,7 @@ impl Reflector {
         let turn = async {
             sleep_until(not_before).await;
             queue.turn().await;
-            upstream.metrics().early_retries.fetch_add(1, Ordering::Relaxed);
+            upstream.metrics().early_retries.inc();
         };
         let (mut called, mut turn) = (pin!(called), pin!(turn));
         let outcome = loop {
@@ -81,7 +80,7 @@ impl Reflector {
 
     /// The store contradicts the cache. The reflector lists again to find out.
     pub(super) fn contradicted(&mut self, why: &str) -> Outcome {
-        self.upstream.metrics().contradictions.fetch_add(1, Ordering::Relaxed);
+        self.upstream.metrics().contradictions.inc();
         let resource = &self.lister.resource.gvr;
         tracing::warn!(%resource, why, "the apiserver's store contradicts the cache: perhaps it was restored from a backup");
         self.note(why, 0);

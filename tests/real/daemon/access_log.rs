@@ -63,7 +63,7 @@ async fn every_request_has_a_line_in_the_access_log() {
     assert_eq!((&first["bytes"], &first["user"]), (&body.into(), &"".into()));
     assert!(first["durationMs"].as_f64().unwrap() > 0.0 && first["time"].as_str().unwrap().ends_with('Z'));
     assert_eq!(lines.iter().find(|line| of_get(line)).unwrap()["code"], 0);
-    assert_eq!(through.daemon.http.access_log.dropped.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(through.daemon.http.access_log.dropped.get(), 0);
     through.stop(Duration::ZERO).await;
 }
 
@@ -77,7 +77,7 @@ async fn lines_that_cannot_be_written_are_counted() {
         assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
     }
     let counts = &through.daemon.http.access_log;
-    let dropped = || counts.dropped.load(std::sync::atomic::Ordering::Relaxed);
+    let dropped = || counts.dropped.get();
     eventually("they are counted", || dropped() >= 20).await;
-    assert_eq!(counts.written.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(counts.written.get(), 0);
 }

@@ -1,7 +1,6 @@
 //! Who read what, as the audit log tells it.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use informerd::grpc::pb::v1;
 use serde_json::{Value, json};
@@ -210,8 +209,8 @@ async fn a_full_disk_holds_nobody_up() {
     for _ in 0..50 {
         assert_eq!(reader.get("/api/v1/configmaps").await.status, 200);
     }
-    let dropped = || world.daemon.daemon.access.metrics().audit.dropped.load(Ordering::Relaxed);
+    let dropped = || world.daemon.daemon.access.metrics().audit.dropped.get();
     eventually("they are counted", || dropped() >= 50).await;
-    assert_eq!(world.daemon.daemon.access.metrics().audit.written.load(Ordering::Relaxed), 0);
+    assert_eq!(world.daemon.daemon.access.metrics().audit.written.get(), 0);
     assert!(world.daemon.context.readiness.is_ready());
 }

@@ -1,6 +1,5 @@
 //! What one user costs the apiserver is bounded, and nobody takes of the share of another.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -43,7 +42,7 @@ async fn what_one_user_costs() {
     let world = World::between(cluster, faulty.source.clone(), "authorization: {maxUserRights: 4}\n").await;
     world.settled().await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
-    let held = || world.daemon.daemon.access.metrics().rights_held.load(Ordering::Relaxed);
+    let held = || world.daemon.daemon.access.metrics().rights_held.get();
     few_questions_for_many_names(&world, &faulty).await;
     eventually("no stream is open", || held() == 0).await;
     open_streams_of_one_user(&world).await;
@@ -137,7 +136,7 @@ async fn open_streams_of_one_user(world: &World) {
     for namespace in ["a", "b", "c", "d", "e"] {
         assert_eq!(nobody.get(&target(namespace)).await.status, 403);
     }
-    let overflows = || world.daemon.daemon.access.metrics().user_overflows.load(Ordering::Relaxed);
+    let overflows = || world.daemon.daemon.access.metrics().user_overflows.get();
     let before = overflows();
     let mut open = Vec::new();
     for namespace in ["a", "b", "c", "d", "a"] {

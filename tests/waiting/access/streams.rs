@@ -1,7 +1,6 @@
 //! Rights that are taken away end every kind of stream that was opened by them: served here or forwarded, over HTTP,
 //! WebSockets and gRPC.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Method;
@@ -290,7 +289,7 @@ async fn a_list_on_its_way_is_cut() {
     let client = world.through(Some(&token));
     let mut stream = send(&client, "List", &list(&["a"])).await.into_body();
     let mut taken = stream.frame().await.unwrap().unwrap().into_data().unwrap().len();
-    let revoked = || world.daemon.daemon.access.metrics().streams_revoked.load(Ordering::Relaxed);
+    let revoked = || world.daemon.daemon.access.metrics().streams_revoked.get();
     let started = Instant::now();
     world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
     eventually("the right is gone", || revoked() > 0).await;

@@ -134,7 +134,7 @@ impl World {
 
     /// Every watch for changed rights is open: what is decided from now on is remembered for long.
     pub(super) async fn settled(&self) {
-        let live = || self.daemon.daemon.access.metrics().watches_live.load(std::sync::atomic::Ordering::Relaxed);
+        let live = || self.daemon.daemon.access.metrics().watches_live.get();
         crate::support::eventually("rights are watched", || live() == 4).await;
     }
 

@@ -7,12 +7,13 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
 
-use crate::grpc::{GroupStats, Groups};
+use super::{GroupStats, Groups};
 use crate::workqueue::{Histogram, QueueStats};
 
 /// Reads the counters of all groups when scraped.
-pub(super) struct Queues(pub(super) Groups);
+struct Queues(Groups);
 
 type Gauge = (&'static str, &'static str, fn(&GroupStats) -> f64);
 type Counter = (&'static str, &'static str, fn(&GroupStats) -> u64);
@@ -45,6 +46,15 @@ const DISTRIBUTIONS: &[Distribution] = &[
     ("workqueue_queue_duration_seconds", "How long keys wait for a worker", |q| &q.queue_duration),
     ("workqueue_work_duration_seconds", "How long keys are in a worker's hands", |q| &q.work_duration),
 ];
+
+// === impl Groups ===
+
+impl Groups {
+    /// Registers what is known of every group.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Queues(self.clone())));
+    }
+}
 
 // === impl Queues ===
 

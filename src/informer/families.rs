@@ -1,0 +1,152 @@
+//! The caches' numbers as metric families.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::{Factory, Informer};
+use crate::cache::CacheStats;
+use crate::telemetry::histogram;
+
+/// What is known at a scrape.
+struct Families(Factory);
+
+/// One family: its name, without the prefix where that is ours, its help, and where its number stands.
+type PerCache = (&'static str, &'static str, fn(&CacheStats) -> u64);
+
+const CACHE_GAUGES: &[PerCache] = &[
+    ("cache_objects", "Objects in the cache", |s| s.objects as u64),
+    ("cache_bytes", "Memory of the objects", |s| s.bytes as u64),
+    ("cache_ready", "Whether the cache answers reads", |s| u64::from(s.state.is_ready())),
+    ("cache_watchers", "Open watches", |s| s.watchers as u64),
+    ("cache_watch_groups", "Distinct selections among the open watches", |s| s.groups as u64),
+    ("cache_window_events", "Events in the sliding window", |s| s.window_events as u64),
+    ("cache_window_bytes", "Memory the window holds beyond the objects", |s| s.window_bytes as u64),
+    ("cache_window_seconds", "Age of the oldest event in the window", |s| s.window_age.as_secs()),
+    ("apiserver_watch_cache_resource_version", "The revision the cache is complete up to", |s| s.rv.get()),
+];
+
+const CACHE_COUNTERS: &[PerCache] = &[
+    ("apiserver_watch_cache_events_received", "Events received from the apiserver", |s| s.events_total),
+    ("cache_dispatched_events", "Events offered to watchers", |s| s.dispatched_total),
+    ("cache_evaluations", "Selections evaluated on events", |s| s.evaluated_total),
+    ("apiserver_watch_cache_initializations", "First lists and relists taken", |s| s.replaced_total),
+    ("cache_writer_waits", "Times the reflector waited for the dispatcher", |s| s.lagged_total),
+    ("ended_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
+    ("apiserver_terminated_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
+    ("bookmarks", "Bookmarks sent", |s| s.bookmarks_total),
+    ("cache_backfills", "Attempts to fill the window backwards, from before the first list", |s| s.backfills_total),
+    ("cache_backfills_failed", "Of these, those that the window was left as it was after", |s| {
+        s.backfills_failed_total
+    }),
+    ("cache_backfilled_events", "Events that windows were filled with backwards", |s| s.backfilled_events_total),
+];
+
+// === impl Factory ===
+
+impl Factory {
+    /// Registers what is known of every cache, and what this room counts.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Families(self.clone())));
+        let help = "How long reads waited for the proof that a cache is fresh enough";
+        let proofs = self.proofs();
+        let results = [("proved", proofs.proved.clone()), ("failed", proofs.failed.clone())];
+        histogram::register(registry, "proof_duration_seconds", help, "result", results);
+    }
+}
+
+// === impl Families ===
+
+impl Families {
+    fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let caches: Vec<_> = self.0.informers().into_iter().map(|i| (labels(&i), i.cache().stats(), i)).collect();
+        for (families, kind) in [(CACHE_GAUGES, MetricType::Gauge), (CACHE_COUNTERS, MetricType::Counter)] {
+            for (name, help, value) in families {
+                let series = caches.iter().map(|(labels, stats, _)| (labels.clone(), value(stats)));
+                family(encoder, name, help, kind, series)?;
+            }
+        }
+        let now = Instant::now();
+        let silent = caches.iter().filter_map(|(labels, _, informer)| {
+            let heard = now.saturating_duration_since(informer.heard()?);
+            Some((labels.clone(), heard.as_secs()))
+        });
+        let help = "Seconds since the apiserver last said anything about the resource";
+        family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
+        let ready = || caches.iter().filter(|(_, stats, _)| stats.state.is_ready());
+        let newest = ready().map(|(_, stats, _)| stats.rv.get()).max().unwrap_or_default();
+        let behind = ready().map(|(labels, stats, _)| (labels.clone(), newest - stats.rv.get()));
+        let help = "Revisions between the newest that any cache has come to and the one this cache is complete up to";
+        family(encoder, "cache_revisions_behind", help, MetricType::Gauge, behind)?;
+        let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache().standing())).collect();
+        let listing = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.listing as u64));
+        let help = "Open watches that still send the state they began with";
+        family(encoder, "cache_watchers_listing", help, MetricType::Gauge, listing)?;
+        let late = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.behind as u64));
+        let help = "Open watches whose client has events to take";
+        family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
+        let refused = caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
+        let help = "Whether the state is not cached because memory has no room for it";
+        family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
+        let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
+        family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
+    }
+}
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.caches(&mut encoder)?;
+        let served = self.0.served().into_iter();
+        let served = served.map(|(resource, count)| (vec![("resource", resource.to_string())], count));
+        family(&mut encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)
+    }
+}
+
+impl fmt::Debug for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Families")
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+fn labels(informer: &Informer) -> Labels {
+    let scope = &informer.key().scope;
+    vec![
+        ("group", informer.key().gvr.group.to_string()),
+        ("version", informer.key().gvr.version.to_string()),
+        ("resource", informer.key().gvr.resource.to_string()),
+        ("namespace", scope.namespace.as_deref().unwrap_or("").to_owned()),
+        ("selector", [&*scope.field_selector, &*scope.label_selector].join("")),
+        ("encoding", informer.key().encoding.as_str().to_owned()),
+    ]
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    series: impl Iterator<Item = (Labels, u64)>,
+) -> fmt::Result {
+    // What means the same as a metric of the apiserver has its name.
+    let name = if name.starts_with("apiserver_") { name.to_owned() } else { format!("informerd_{name}") };
+    let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+    for (labels, value) in series {
+        number(family.encode_family(&labels)?, kind, value)?;
+    }
+    Ok(())
+}
+
+fn number(encoder: MetricEncoder<'_>, kind: MetricType, value: u64) -> fmt::Result {
+    match kind {
+        MetricType::Gauge => ConstGauge::new(value as f64).encode(encoder),
+        _ => ConstCounter::new(value).encode(encoder),
+    }
+}

@@ -1,0 +1,49 @@
+//! What the room counts.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+/// Counters since start.
+#[derive(Debug, Default)]
+pub struct ForwardMetrics {
+    /// Upstream reads that answered more than one client.
+    pub shared_reads: Counter,
+    /// Clients that were answered by another one's read.
+    pub shared_followers: Counter,
+    /// Shared reads whose body was too large to be shared.
+    pub shared_too_large: Counter,
+    /// Documents confirmed unchanged by the apiserver.
+    pub documents_confirmed: Counter,
+    /// Documents read anew.
+    pub documents_read: Counter,
+    /// Documents told as they were last seen.
+    pub documents_old: Counter,
+    pub upgrades: Counter,
+    /// Answers given up for others because their clients had stopped to take them.
+    pub given_up: Counter,
+}
+
+// === impl ForwardMetrics ===
+
+impl ForwardMetrics {
+    /// Registers what this room counts.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("informerd");
+        for (name, help, counter) in [
+            ("forward_shared_reads", "Forwarded reads that answered more than one client", &self.shared_reads),
+            ("forward_shared_followers", "Clients answered by the read of another", &self.shared_followers),
+            (
+                "forward_given_up",
+                "Answers given up for others because their clients had stopped to take them",
+                &self.given_up,
+            ),
+            ("forward_shared_too_large", "Reads whose body was too large to be shared", &self.shared_too_large),
+            ("forward_documents_confirmed", "Discovery documents that were unchanged", &self.documents_confirmed),
+            ("forward_documents_read", "Discovery documents read anew", &self.documents_read),
+            ("forward_documents_old", "Discovery documents told as they were last seen", &self.documents_old),
+            ("forward_upgrades", "Connections upgraded", &self.upgrades),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+    }
+}
