@@ -45,13 +45,13 @@ pub(super) const ROWS: &[Row] = &[
     // Of what a page looked at only one is left; what follows may be nothing.
     (
         "C18",
-        "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}&labelSelector=n>5",
+        "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}&labelSelector=n%3E5",
         200,
         &["\"name\":\"one\"", "\"continue\"", "!remainingItemCount"],
     ),
     (
         "C20",
-        r#"/api/v1/namespaces/diff-a/configmaps?limit=1&labelSelector=n>5&continue=b64:{"v":"meta.k8s.io/v1","rv":{now},"start":"/three\u0000"}"#,
+        r#"/api/v1/namespaces/diff-a/configmaps?limit=1&labelSelector=n%3E5&continue=b64:{"v":"meta.k8s.io/v1","rv":{now},"start":"/three\u0000"}"#,
         200,
         &["\"items\":[]", "!\"continue\""],
     ),
@@ -235,7 +235,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "H63",
-        "/api/v1/namespaces/diff-a/configmaps?labelSelector=n>5&{exact}",
+        "/api/v1/namespaces/diff-a/configmaps?labelSelector=n%3E5&{exact}",
         200,
         &["\"name\":\"one\"", "!\"name\":\"two\"", "!\"name\":\"four\""],
     ),
