@@ -160,12 +160,10 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
     }
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
-    let config = runtime.block_on(check::kube_config(&loaded.config.upstream)).map_err(Failed::usage)?;
-    let namespaces = check::namespaces(&loaded.config.informer.rules);
-    let report = runtime.block_on(check::ask(config, &namespaces))?;
-    let (text, good) = report.render(&loaded.config.informer.rules);
+    let kube = runtime.block_on(check::kube_config(&loaded.config.upstream)).map_err(Failed::usage)?;
+    let (text, wrong) = runtime.block_on(check::ask(&kube, &loaded.config))?;
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
-    if good { Ok(()) } else { Err("what the configuration pins cannot be cached".to_owned().into()) }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }
 
 fn run(loaded: &Loaded) -> Result<(), Failed> {

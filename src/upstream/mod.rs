@@ -15,7 +15,7 @@ pub mod metrics;
 mod odds;
 pub mod progress;
 mod questions;
-mod reader;
+pub mod reader;
 pub mod reflector;
 mod retries;
 #[cfg(test)]

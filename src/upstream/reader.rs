@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use flate2::write::MultiGzDecoder;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::client::{CallOptions, Identity, Upstream, UpstreamBody, empty};
-use super::error::{Cause, UpstreamError};
+use super::client::{CallOptions, Identity, ReqBody, Upstream, UpstreamBody, empty, full};
+use super::error::{BoxError, Cause, UpstreamError};
 use crate::codec::protobuf;
 use crate::meta::Status;
 
 /// The most bytes of an error's body that are read.
 const MAX_STATUS: usize = 64 << 10;
+
+const JSON: &str = "application/json";
 
 /// For the head of an answer that the apiserver can give at once, with time to queue in its fairness queues.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(35);
@@ -61,7 +64,15 @@ pub(super) async fn get(
         Compression::Identity => "identity",
     };
     let request = Request::get(path).header(ACCEPT, accept).header(ACCEPT_ENCODING, encoding).body(empty());
-    let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
+    exchange(upstream, request.map_err(|error| UpstreamError::Request(Cause::new(error)))?, options).await
+}
+
+/// Sends a request of ours and gives the answer if it is a success.
+async fn exchange(
+    upstream: &Upstream,
+    request: Request<ReqBody>,
+    options: &CallOptions,
+) -> Result<(Response<()>, Chunks), UpstreamError> {
     let response = upstream.send_with(Identity::Own, request, options).await?;
     let (head, body) = response.into_parts();
     let chunks = Chunks::new(&head.headers, body);
@@ -82,8 +93,11 @@ pub(super) async fn get_text(
     chunks.whole(limit).await
 }
 
-/// The same of JSON, and the head.
-pub(super) async fn get_json<T: DeserializeOwned>(
+/// A whole answer of JSON of at most `limit` bytes, and its head.
+///
+/// # Errors
+/// The apiserver cannot be reached, refuses, or answers with more bytes or anything but a `T`.
+pub async fn get_json<T: DeserializeOwned>(
     upstream: &Upstream,
     path: &str,
     accept: &'static str,
@@ -94,6 +108,24 @@ pub(super) async fn get_json<T: DeserializeOwned>(
     let text = chunks.whole(limit).await?;
     let value = serde_json::from_slice(&text).map_err(|error| UpstreamError::Decode(Cause::new(error)))?;
     Ok((head, value))
+}
+
+/// Creates something that is answered and not kept, a review, and gives the answer.
+///
+/// # Errors
+/// The apiserver cannot be reached, refuses, or answers with more than `limit` bytes or anything but a `T`.
+pub async fn post_json<Q: Serialize, T: DeserializeOwned>(
+    upstream: &Upstream,
+    path: &str,
+    question: &Q,
+    options: &CallOptions,
+    limit: usize,
+) -> Result<T, UpstreamError> {
+    let failed = |error: BoxError| UpstreamError::Request(Cause::new(error));
+    let body = serde_json::to_vec(question).map_err(|error| failed(error.into()))?;
+    let request = Request::post(path).header(CONTENT_TYPE, JSON).header(ACCEPT, JSON).body(full(body));
+    let (_, chunks) = exchange(upstream, request.map_err(|error| failed(error.into()))?, options).await?;
+    serde_json::from_slice(&chunks.whole(limit).await?).map_err(|error| UpstreamError::Decode(Cause::new(error)))
 }
 
 /// The Status of an error answer; one is made up where the server, or something before it, gave none.

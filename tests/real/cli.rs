@@ -119,8 +119,9 @@ async fn check_tells_what_each_user_may_read() {
         assert!(!out.contains("we may"), "an admin may read everything: {out}");
     }
 
-    let (code, out, _) = check(&cluster.info.kubeconfigs.nobody, "");
-    assert_eq!(code, Some(0), "what may not be read is forwarded: {out}");
+    let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, "");
+    assert_eq!(code, Some(1), "nothing may be read, so nothing would be saved: {out}");
+    assert!(err.contains("may list and watch nothing"), "{err}");
     assert!(out.contains("in all namespaces: 0 of "), "{out}");
     assert!(out.contains("of the others, in the namespace default: 0 of "), "{out}");
     assert!(out.contains("  forwarded, we may neither list nor watch it: ") && out.contains(" more\n"), "{out}");
