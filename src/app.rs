@@ -90,13 +90,11 @@ fn dispatch(
     let done = match &invocation.command {
         Command::Version | Command::Get(_) | Command::Watch(_) => Ok(()),
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
-        Command::Status => status::ask(loaded.config.admin.listen)
-            .and_then(|status| out.write_all(status.render(is_colored()).as_bytes()).map_err(|error| error.to_string()))
-            .map_err(Failed::from),
-        Command::Explain(explained) => explain::ask(loaded.config.admin.listen, explained)
-            .map(|explanation| explain::render(&explanation, &explained.target))
-            .and_then(|text| out.write_all(text.as_bytes()).map_err(|error| error.to_string()))
-            .map_err(Failed::from),
+        Command::Status => {
+            asking(status::ask(loaded.config.admin.listen)).and_then(|status| print(out, &status.render(is_colored())))
+        }
+        Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
+            .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),
         Command::Demo(demo) => run_demo(&loaded, demo),
@@ -108,6 +106,16 @@ fn dispatch(
             failure.code
         }
     }
+}
+
+/// Waits for a daemon's answer.
+fn asking<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Failed> {
+    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
+    Ok(runtime.block_on(answer)?)
+}
+
+fn print(out: &mut dyn io::Write, text: &str) -> Result<(), Failed> {
+    Ok(out.write_all(text.as_bytes()).map_err(|error| error.to_string())?)
 }
 
 /// Colors are for people. Whoever sets `NO_COLOR` wants none.

@@ -48,7 +48,7 @@ impl Connections {
         let connection = Arc::new(Connection::default());
         connection.silent.store(self.blackhole.load(Ordering::Acquire), Ordering::Release);
         let mut open = self.open.lock();
-        // Those whose tasks have ended are held here alone.
+        // Connections whose tasks have ended are held here alone.
         open.retain(|connection| Arc::strong_count(connection) > 1);
         open.push(connection.clone());
         connection

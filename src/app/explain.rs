@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use http::header::{ACCEPT, USER_AGENT};
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::{mpsc, oneshot};
 
 use super::status;
@@ -79,10 +81,15 @@ async fn explain(reads: &Reads, request: &Parts) -> Explanation {
 ///
 /// # Errors
 /// It does not answer, or not as an informerd does.
-pub(super) fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanation, String> {
-    let headers = [("Accept", &asked.accept), ("User-Agent", &asked.user_agent)];
-    let headers: Vec<_> = headers.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
-    status::get(admin, &format!("/explain{}", asked.target), &headers)
+pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanation, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [(ACCEPT, &asked.accept), (USER_AGENT, &asked.user_agent)] {
+        if let Some(value) = value {
+            let wrong = |_invalid| format!("{value:?} is no value of the header {name}");
+            headers.insert(&name, HeaderValue::from_str(value).map_err(wrong)?);
+        }
+    }
+    status::get(admin, &format!("/explain{}", asked.target), headers).await
 }
 
 // === impl Explanation ===

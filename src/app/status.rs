@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::{HeaderMap, Request, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use crate::admin::{Apiserver, Spared};
+use crate::upstream::client::empty;
+use crate::upstream::reader::ask_json;
+use crate::upstream::{CallOptions, Upstream, UpstreamError};
 
 /// The daemon is on this machine: it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// What an answer may be long: thousands of informers.
 const MOST_BYTES: usize = 16 << 20;
-const PART: usize = 64 << 10;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns of the plot.
 const COLUMNS: usize = 60;
@@ -110,48 +112,29 @@ pub struct Point {
 ///
 /// # Errors
 /// It does not answer, or not as an informerd does.
-pub fn ask(admin: SocketAddr) -> Result<Status, String> {
-    get(admin, "/status.json", &[])
+pub async fn ask(admin: SocketAddr) -> Result<Status, String> {
+    get(admin, "/status.json", HeaderMap::new()).await
 }
 
-/// One answer in JSON.
-pub(super) fn get<T: DeserializeOwned>(admin: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Result<T, String> {
-    let url = format!("http://{admin}{target}");
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {admin}\r\n{headers}Connection: close\r\n\r\n");
-    let answer = exchange(admin, &request, TIMEOUT).map_err(|error| match error.kind() {
-        // By the system's name for a socket's timeout nobody would know it.
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => format!("{url}: no answer within {TIMEOUT:?}"),
-        _ => format!("{url}: {error}: does informerd run?"),
-    })?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let line = head.lines().next().unwrap_or_default();
-    if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(format!("{url}: {line:?} is no answer of informerd"));
-    }
-    serde_json::from_str(body).map_err(|error| format!("{url}: {error}"))
-}
-
-/// The whole answer. Connecting, sending and receiving take no longer than the timeout together.
-fn exchange(admin: SocketAddr, request: &str, timeout: Duration) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + timeout;
-    let left = || {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::Error::from(ErrorKind::TimedOut)) } else { Ok(left) }
+/// One answer in JSON. Connecting, sending and receiving take no longer than [`TIMEOUT`] together.
+pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, headers: HeaderMap) -> Result<T, String> {
+    let url = format!("http://{admin}{path}");
+    let parse = |text: &str| text.parse::<Uri>().map_err(|error| format!("{url}: {error}"));
+    let (base, target) = (parse(&format!("http://{admin}"))?, parse(&url)?);
+    let answer = async {
+        let daemon = Upstream::from_config(kube::Config::new(base)).await?;
+        let mut request = Request::new(empty());
+        (*request.uri_mut(), *request.headers_mut()) = (target, headers);
+        // The default: the request is sent as it is, with its own User-Agent.
+        ask_json(&daemon, request, &CallOptions::default(), MOST_BYTES).await
     };
-    let mut stream = TcpStream::connect_timeout(&admin, left()?)?;
-    stream.set_write_timeout(Some(left()?))?;
-    stream.write_all(request.as_bytes())?;
-    let (mut answer, mut part) = (Vec::new(), vec![0; PART]);
-    while answer.len() < MOST_BYTES {
-        stream.set_read_timeout(Some(left()?))?;
-        match stream.read(&mut part)? {
-            0 => break,
-            read => answer.extend_from_slice(&part[..read]),
-        }
+    match timeout(TIMEOUT, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(UpstreamError::Status(status))) => Err(format!("{url}: {} is no answer of informerd", status.code)),
+        Ok(Err(error @ UpstreamError::Decode(_))) => Err(format!("{url}: {error}")),
+        Ok(Err(error)) => Err(format!("{url}: {error}: does informerd run?")),
+        Err(_elapsed) => Err(format!("{url}: no answer within {TIMEOUT:?}")),
     }
-    Ok(answer)
 }
 
 // === impl Status ===
@@ -354,7 +337,10 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+    use crate::lifecycle::spawn;
 
     #[test]
     fn shows_what_the_page_shows() {
@@ -417,28 +403,32 @@ mod tests {
         assert!(status.render(true).starts_with("informerd 1 before https://a: ready\n\n"));
     }
 
-    #[test]
-    fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    #[tokio::test]
+    async fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let trickle = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let (_open, never) = std::sync::mpsc::channel::<()>();
-            while stream.write_all(b"x").is_ok() {
-                never.recv_timeout(Duration::from_millis(5)).ok();
+        let (taken, trickle) = tokio::sync::oneshot::channel();
+        spawn("trickle", async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
+            taken.send(()).unwrap();
+            while stream.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        let error = exchange(address, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(100)).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
-        trickle.join().unwrap();
+        let asking = spawn("asking", ask(address));
+        trickle.await.unwrap();
+        tokio::time::pause();
+        let error = asking.await.unwrap().unwrap_err();
+        assert!(error.ends_with("no answer within 5s"), "{error}");
     }
 
-    #[test]
-    fn tells_when_nobody_answers() {
+    #[tokio::test]
+    async fn tells_when_nobody_answers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let error = ask(address).unwrap_err();
+        let error = ask(address).await.unwrap_err();
         assert!(
             error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?")
         );

@@ -287,7 +287,7 @@ mod tests {
         assert!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5))).unwrap() <= Duration::from_secs(5));
         assert_eq!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now - 5))), Some(Duration::ZERO));
         assert!(expiry(&jwt(r#"{"exp":1e300}"#)).is_some());
-        // Those that are at their end are not asked about all the time, and a shorter `ttl` counts.
+        // Tokens that are at their end are not reviewed all the time, and a shorter `ttl` counts.
         let (ended, ttl) = (jwt(r#"{"exp":1}"#), Duration::from_secs(10));
         assert_eq!((life(&ended, ttl), life("opaque", ttl), life(&ended, ttl / 20)), (LEAST_LIFE, ttl, ttl / 20));
         assert!((LEAST_LIFE..ttl).contains(&life(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5)), ttl)));

@@ -111,7 +111,7 @@ proptest! {
             bundle = next.or(bundle);
             let held: &Bundle = bundle.as_ref().unwrap();
             published.push((now, held.trusted()));
-            // Those that may not have looked for long are those whose certificate has run out.
+            // Agents whose certificate has run out are the ones that may not have looked for long.
             for (i, leaf) in leaves.iter_mut().enumerate() {
                 let due = leaf.as_ref().is_none_or(|(at, ..)| now.duration_since(*at).unsigned_abs() > LIFETIMES.leaf / 2);
                 if i == replica || due {

@@ -134,7 +134,7 @@ async fn a_deletion_in_the_gap_ends_only_those_who_hold_the_object() {
         assert_eq!(take(open), ["MODIFIED b/y@15"]);
     }
     assert_eq!((cache.stats().terminated_total, cache.stats().watchers, cache.stats().groups), (3, 3, 3));
-    // Those who come back share no group with those who were ended.
+    // Watchers that come back share no group with the ended ones.
     let mut again = watch_again(&cache, 20);
     writer.apply(EventType::Modified, object("b", "y", 21, &[], "n2")).await.unwrap();
     dispatch(&mut dispatcher);

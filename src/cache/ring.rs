@@ -156,7 +156,7 @@ impl Ring {
             self.base += 1;
         }
         if self.base > before {
-            // Who is overtaken will end at its next poll, and need not hold an old state until then.
+            // A watcher that is overtaken ends at its next poll, and need not hold an old state until then.
             let base = self.base;
             self.slots.iter_mut().filter(|slot| slot.cursor < base).for_each(|slot| slot.pinned = None);
         }

@@ -6,12 +6,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::Failure;
 use super::connection::Connection;
 use crate::grpc::pb::v1;
+use crate::meta::Gvr;
+use crate::upstream::discovery::{ApiResource, read_aggregated};
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Clusters with thousands of definitions have some MiB.
@@ -26,48 +27,6 @@ pub(super) struct Named {
     /// `pod`; the plural name where there is none.
     pub(super) singular: String,
     pub(super) namespaced: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Groups {
-    #[serde(default)]
-    items: Vec<Group>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Group {
-    #[serde(default)]
-    metadata: Metadata,
-    /// The preferred one first.
-    #[serde(default)]
-    versions: Vec<Version>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Metadata {
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Version {
-    #[serde(default)]
-    version: String,
-    #[serde(default)]
-    resources: Vec<Resource>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Resource {
-    #[serde(default)]
-    resource: String,
-    #[serde(default)]
-    singular_resource: String,
-    #[serde(default)]
-    short_names: Vec<String>,
-    #[serde(default)]
-    scope: String,
 }
 
 /// Asks what a name stands for, and waits for discovery no longer than this.
@@ -85,8 +44,8 @@ pub(super) async fn resolve(connection: &Connection, text: &str, patience: Durat
         }
     };
     let why = match discovered {
-        Ok(groups) => {
-            return find(&groups, &text).ok_or_else(|| {
+        Ok(resources) => {
+            return find(&resources, &text).ok_or_else(|| {
                 Failure::Said(format!("the cluster has no resource {text:?}; a group is named as in deployments.apps"))
             });
         }
@@ -109,8 +68,8 @@ async fn without_discovery(connection: &Connection, text: &str) -> Option<Named>
 }
 
 /// All that the apiserver serves.
-async fn discover(mut connection: Connection) -> Result<Vec<Group>, String> {
-    let mut groups = Vec::new();
+async fn discover(mut connection: Connection) -> Result<Vec<ApiResource>, String> {
+    let mut resources = Vec::new();
     for path in ["/api", "/apis"] {
         let failed = |error: io::Error| format!("discovery failed: {error}");
         let answer = connection.document(path, ACCEPT).await.map_err(failed)?;
@@ -119,10 +78,9 @@ async fn discover(mut connection: Connection) -> Result<Vec<Group>, String> {
         }
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
         let body = body.map_err(|error| failed(io::Error::other(error)))?.to_bytes();
-        let found: Groups = serde_json::from_slice(&body).map_err(|error| failed(error.into()))?;
-        groups.extend(found.items);
+        resources.extend(read_aggregated(&body).map_err(|error| failed(error.into()))?);
     }
-    Ok(groups)
+    Ok(resources)
 }
 
 /// The resource of a running informer. Informers know plural names alone; that of the core group stands before others.
@@ -136,51 +94,41 @@ fn of_informers(informers: &[v1::Informer], text: &str) -> Option<Named> {
 }
 
 /// `resource`, `resource.group` or `resource.version.group`; the core group's name is empty.
-fn find(groups: &[Group], text: &str) -> Option<Named> {
+fn find(resources: &[ApiResource], text: &str) -> Option<Named> {
     let (name, rest) = text.split_once('.').map_or((text, None), |(name, rest)| (name, Some(rest)));
     let versioned = rest.and_then(|rest| rest.split_once('.'));
     // As with kubectl, a version that exists is meant as such.
-    if let Some(found) = versioned.and_then(|(version, group)| search(groups, name, Some(version), Some(group))) {
+    if let Some(found) = versioned.and_then(|(version, group)| search(resources, name, Some(version), Some(group))) {
         return Some(found);
     }
-    search(groups, name, None, rest)
+    search(resources, name, None, rest)
 }
 
 /// The first that fits: plural names, then singular ones, then short ones.
-fn search(groups: &[Group], name: &str, version: Option<&str>, group: Option<&str>) -> Option<Named> {
-    let groups = || groups.iter().filter(|of| group.is_none_or(|group| of.metadata.name == group));
-    let all = || {
-        groups()
-            .flat_map(|group| group.versions.iter().map(move |version| (group, version)))
-            .filter(|(_, of)| version.is_none_or(|version| of.version == version))
+fn search(resources: &[ApiResource], name: &str, version: Option<&str>, group: Option<&str>) -> Option<Named> {
+    let is_asked_for = |Gvr { group: of_group, version: of_version, .. }: &Gvr| {
+        group.is_none_or(|group| &**of_group == group) && version.is_none_or(|version| &**of_version == version)
     };
-    let kinds: [fn(&Resource, &str) -> bool; 3] = [
-        |resource, name| resource.resource == name,
-        |resource, name| resource.singular_resource == name,
+    let kinds: [fn(&ApiResource, &str) -> bool; 3] = [
+        |resource, name| &*resource.gvr.resource == name,
+        |resource, name| resource.singular == name,
         |resource, name| resource.short_names.iter().any(|short| short == name),
     ];
-    kinds.iter().find_map(|is| {
-        all().find_map(|(group, version)| {
-            version.resources.iter().find(|resource| is(resource, name)).map(|found| Named::new(group, version, found))
-        })
-    })
+    let first = |is: &fn(&ApiResource, &str) -> bool| {
+        resources.iter().find(|resource| is_asked_for(&resource.gvr) && is(resource, name))
+    };
+    kinds.iter().find_map(first).map(Named::new)
 }
 
 // === impl Named ===
 
 impl Named {
-    fn new(group: &Group, version: &Version, resource: &Resource) -> Self {
-        let singular =
-            if resource.singular_resource.is_empty() { &resource.resource } else { &resource.singular_resource };
-        Self {
-            resource: v1::Resource {
-                group: group.metadata.name.clone(),
-                version: version.version.clone(),
-                resource: resource.resource.clone(),
-            },
-            singular: singular.clone(),
-            namespaced: resource.scope == "Namespaced",
-        }
+    fn new(found: &ApiResource) -> Self {
+        let Gvr { group, version, resource } = &found.gvr;
+        let singular = if found.singular.is_empty() { resource.to_string() } else { found.singular.clone() };
+        let resource =
+            v1::Resource { group: group.to_string(), version: version.to_string(), resource: resource.to_string() };
+        Self { resource, singular, namespaced: found.namespaced }
     }
 
     /// `pods.v1.`, `deployments.v1.apps`: all that a request has to say, if it is so.
@@ -218,19 +166,19 @@ fn with_group(name: &str, group: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Verbs;
 
-    fn group(name: &str, versions: &[&str], resources: &[(&str, &str, &str)]) -> Group {
-        let resource = |(plural, singular, short): &(&str, &str, &str)| Resource {
-            resource: (*plural).to_owned(),
-            singular_resource: (*singular).to_owned(),
+    fn group(name: &str, versions: &[&str], resources: &[(&str, &str, &str)]) -> Vec<ApiResource> {
+        let resource = |version: &str, (plural, singular, short): &(&str, &str, &str)| ApiResource {
+            gvr: Gvr::new(name, version, plural),
+            kind: String::new(),
+            namespaced: true,
+            verbs: Verbs::default(),
+            singular: (*singular).to_owned(),
             short_names: vec![(*short).to_owned()],
-            scope: "Namespaced".to_owned(),
         };
-        let version = |version: &&str| Version {
-            version: (*version).to_owned(),
-            resources: resources.iter().map(resource).collect(),
-        };
-        Group { metadata: Metadata { name: name.to_owned() }, versions: versions.iter().map(version).collect() }
+        let of_version = |version: &&str| resources.iter().map(|names| resource(version, names)).collect::<Vec<_>>();
+        versions.iter().flat_map(of_version).collect()
     }
 
     #[test]
@@ -276,7 +224,8 @@ mod tests {
             group("", &["v1"], &[("pods", "pod", "po"), ("events", "event", "ev")]),
             group("apps", &["v1", "v1beta1"], &[("deployments", "deployment", "deploy")]),
             group("events.k8s.io", &["v1"], &[("events", "event", "ev")]),
-        ];
+        ]
+        .concat();
         for (text, expected) in [
             ("pods", "/v1/pods"),
             ("pod", "/v1/pods"),

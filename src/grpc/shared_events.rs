@@ -17,7 +17,7 @@ use crate::meta::{Encoding, Gvr, Object, ResourceVersion};
 /// What has to be the same.
 type Key = (Gvr, Encoding, Rendering);
 
-/// Of the whole process. Cloning shares it.
+/// The groups of the whole process. Cloning shares them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedEvents(Arc<Registry>);
 

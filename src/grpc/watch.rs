@@ -37,7 +37,7 @@ type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
-    /// Those who are told of the same events in the same way.
+    /// The streams that send the same events in the same form.
     shared: Arc<SharedGroup>,
     /// The right to all of it.
     right: Right,

@@ -200,7 +200,7 @@ impl Inner {
                 Err(why) => return self.refuse(&why.into(), StatusForm::default(), audit_id),
             };
             let mut request = Request::from_parts(head, body);
-            // Whose it is, only the call finds out.
+            // The call itself finds out which user it belongs to.
             request.extensions_mut().insert(Arc::clone(client));
             let mut response = grpc.handle(request, connection).await;
             if watches {

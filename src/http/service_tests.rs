@@ -48,7 +48,8 @@ impl Cached {
         let verbs = Verbs { get: true, list: true, watch: true };
         let resources = ["configmaps", "endpoints", "pods"].map(|resource| {
             let (gvr, kind) = (Gvr::new("", "v1", resource), "ConfigMap".into());
-            ApiResource { gvr, kind, namespaced: true, verbs }
+            let (singular, short_names) = (String::new(), Vec::new());
+            ApiResource { gvr, kind, namespaced: true, verbs, singular, short_names }
         });
         let config = FactoryConfig {
             rules: Rules::new(Vec::new()),
@@ -59,10 +60,11 @@ impl Cached {
         };
         let discovery = Discovery::knowing(upstream.clone(), resources.to_vec());
         let factory = Factory::new(config, upstream.clone(), discovery, fatal.clone(), drain.clone());
-        let [mut configmaps, mut endpoints, pods] = resources.map(|ApiResource { gvr, kind, namespaced, verbs }| {
-            let origin = Origin::BuiltIn;
-            factory.put(Resource { gvr, kind: kind.into(), namespaced, verbs, origin })
-        });
+        let [mut configmaps, mut endpoints, pods] =
+            resources.map(|ApiResource { gvr, kind, namespaced, verbs, .. }| {
+                let origin = Origin::BuiltIn;
+                factory.put(Resource { gvr, kind: kind.into(), namespaced, verbs, origin })
+            });
         fill(&mut configmaps, objects(OBJECTS, 100)).await;
         fill(&mut endpoints, [("big", 5000), ("huge", 500_000)].map(|(name, size)| named(name, size)).into()).await;
         for resource in ["configmaps", "pods"] {

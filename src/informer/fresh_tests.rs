@@ -73,7 +73,7 @@ impl World {
         Self::of(None).await
     }
 
-    /// Of a resource that is kept in this store.
+    /// A bench for a resource that is kept in this store.
     async fn of(store: Option<&Arc<SharedStore>>) -> Self {
         let script = Script::default();
         let (informer, mut writer) = scripted(&script, None, store.cloned()).await;

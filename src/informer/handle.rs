@@ -54,9 +54,9 @@ pub struct Informer {
     served: Arc<AtomicU64>,
     /// How long proofs took, for all informers.
     pub(super) proofs: Arc<Proofs>,
-    /// Those of the same objects, in another encoding or of another version of the type.
+    /// Informers of the same objects, in another encoding or of another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
-    /// Those that hold some of the same objects: of another scope.
+    /// Informers of another scope that hold some of the same objects.
     neighbours: ArcSwap<Vec<Weak<Self>>>,
     /// What it holds.
     selects: Predicate,

@@ -21,7 +21,7 @@ pub(super) const MAX_DOCUMENT: usize = 16 << 20;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Whose document in which form. Discovery may depend on the user: with own credentials it is kept per credential.
+/// Which user's document, and in which form. Discovery may depend on the user: with own credentials it is kept per credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DocumentKey {
     identity: Identity,

@@ -84,7 +84,7 @@ impl Known {
     }
 }
 
-/// Whose history a request writes or shows. Events are one kind in two groups, and who creates a binding in its own
+/// The resource whose history a request writes or shows. Events are one kind in two groups, and who creates a binding in its own
 /// collection changes a pod.
 fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
     match (group, resource) {

@@ -45,7 +45,7 @@ pub struct LinesError {
 #[derive(Debug, Default)]
 pub struct LineCounts {
     pub written: Counter,
-    /// Those that found no room, or could not be written.
+    /// Lines that found no room, or could not be written.
     pub dropped: Counter,
 }
 

@@ -92,7 +92,7 @@ impl ProgressProbe {
     /// Whether the store does not hold what we hold and the apiserver lists.
     async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<Finding>, UpstreamError> {
         let Some((key, rv)) = &suspects.newest else { return Ok(None) };
-        // Those that expire may be gone for a while before anybody is told.
+        // An object that expires may be gone for a while before the watch reports it.
         if self.source.resource.gvr.is_events() || ours.get(key).is_none_or(|held| held.rv != *rv) {
             return Ok(None);
         }

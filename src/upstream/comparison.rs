@@ -118,7 +118,7 @@ impl Compared {
     /// A digest that was asked for at or after `since`, and when; one is read if there is none.
     ///
     /// # Errors
-    /// Those of the read.
+    /// The errors of the read.
     pub(super) async fn read(
         &self,
         since: Instant,

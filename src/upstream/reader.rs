@@ -124,7 +124,20 @@ pub async fn post_json<Q: Serialize, T: DeserializeOwned>(
     let failed = |error: BoxError| UpstreamError::Request(Cause::new(error));
     let body = serde_json::to_vec(question).map_err(|error| failed(error.into()))?;
     let request = Request::post(path).header(CONTENT_TYPE, JSON).header(ACCEPT, JSON).body(full(body));
-    let (_, chunks) = exchange(upstream, request.map_err(|error| failed(error.into()))?, options).await?;
+    ask_json(upstream, request.map_err(|error| failed(error.into()))?, options, limit).await
+}
+
+/// Sends a request and gives the answer, JSON of at most `limit` bytes.
+///
+/// # Errors
+/// The server cannot be reached, refuses, or answers with more bytes or anything but a `T`.
+pub async fn ask_json<T: DeserializeOwned>(
+    upstream: &Upstream,
+    request: Request<ReqBody>,
+    options: &CallOptions,
+    limit: usize,
+) -> Result<T, UpstreamError> {
+    let (_, chunks) = exchange(upstream, request, options).await?;
     serde_json::from_slice(&chunks.whole(limit).await?).map_err(|error| UpstreamError::Decode(Cause::new(error)))
 }
 

@@ -116,7 +116,7 @@ impl Sharding {
     }
 }
 
-/// Of what a list shows it. Lists of custom resources do not repeat the selector, but those of their definitions, which the
+/// The resource whose list shows it. Lists of custom resources do not repeat the selector, but those of their definitions, which the
 /// same server serves, do. What an aggregated server does, nobody knows.
 fn shown_by(resource: &Resource) -> Option<Gvr> {
     match resource.origin {

@@ -128,7 +128,7 @@ impl SharedStore {
     /// The store's revision, by a question about any resource.
     ///
     /// # Errors
-    /// Those of the question, for all who share it.
+    /// The errors of the question, given to all who share it.
     pub(super) async fn revision(
         &self,
         pace: Pace,

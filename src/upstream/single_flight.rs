@@ -93,7 +93,7 @@ impl<T: Clone> SingleFlight<T> {
     /// begins no sooner than `pace` after the one before it.
     ///
     /// # Errors
-    /// Those of the question, for all who share it.
+    /// The errors of the question, given to all who share it.
     pub(super) async fn ask(
         &self,
         pace: Pace,

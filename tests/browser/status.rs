@@ -104,7 +104,7 @@ async fn a_terminal_shows_the_same() {
     let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
     Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     let admin = through.daemon.admin;
-    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render(false);
+    let text = status::ask(admin).await.unwrap().render(false);
     assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
@@ -113,7 +113,9 @@ async fn a_terminal_shows_the_same() {
     assert!(text.contains(ForwardReason::Encoding.change()), "{text}");
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
-    eventually("the past is remembered", || status::ask(admin).is_ok_and(|status| !status.past.is_empty())).await;
+    while status::ask(admin).await.unwrap().past.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// What the page says while the apiserver answers, does not, and answers again.
@@ -145,7 +147,7 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     if let Some(directory) = std::env::var_os("STATUS_PAGE_PNGS") {
         page.screenshot(&std::path::Path::new(&directory).join("status-unreachable.png")).await;
     }
-    let text = tokio::task::spawn_blocking(move || status::ask(admin)).await.unwrap().unwrap().render(false);
+    let text = status::ask(admin).await.unwrap().render(false);
     assert!(text.contains(": ready, apiserver unreachable\n\napiserver  unreachable for "), "{text}");
     assert!(text.contains("\n           what is served is up to "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("pods: cannot connect to ")), "{text}");

@@ -117,7 +117,10 @@ async fn run(args: &Args) -> ExitCode {
 /// With a cluster and a daemon that are started for it.
 async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     // In one of the modes shard selectors are evaluated, in the other they are ignored, as they are by default.
-    let gates = format!("{GATES},ShardedListAndWatch={}", mode == Mode::Probe);
+    let mut gates = GATES.to_owned();
+    if process::minor_version().await >= 36 {
+        gates.push_str(&format!(",ShardedListAndWatch={}", mode == Mode::Probe));
+    }
     let cluster = Cluster::start_with(&[STILL, &[gates.as_str()]].concat()).await;
     // Nothing the server starts from is the beginning of all things: there is a past that is too old.
     cluster.kubectl_ok(["create", "namespace", "diff-before"]).await;

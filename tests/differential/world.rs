@@ -81,9 +81,22 @@ impl World {
         &self.pair[0]
     }
 
+    /// The apiserver's answer. It is asked again while it says 429, as clients do: each of its caches of custom resources is
+    /// away for a moment after their definition was changed.
+    async fn patient(&self, ask: &Ask) -> Result<Answer, String> {
+        let bound = Instant::now() + BOUND;
+        loop {
+            let answer = self.direct().ask(ask, BOUND).await.map_err(|error| format!("{}: {error}", ask.target))?;
+            if answer.status != 429 || Instant::now() > bound {
+                return Ok(answer);
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// An answer of the apiserver that has to be a success.
     pub(crate) async fn direct_json(&self, ask: &Ask) -> Result<Value, String> {
-        let answer = self.direct().ask(ask, BOUND).await.map_err(|error| format!("{}: {error}", ask.target))?;
+        let answer = self.patient(ask).await?;
         let good = (200..300).contains(&answer.status);
         if good { Ok(answer.json()) } else { Err(format!("{}: {} {}", ask.target, answer.status, answer.text())) }
     }
@@ -91,7 +104,7 @@ impl World {
     /// Creates an object at the apiserver, and its status where it has one; there is no harm in it being there already.
     pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<(), String> {
         let ask = Ask::method("POST", collection).body("application/json", object.to_string());
-        let answer = self.direct().ask(&ask, BOUND).await.map_err(|error| format!("{collection}: {error}"))?;
+        let answer = self.patient(&ask).await?;
         if !matches!(answer.status, 200 | 201 | 409) {
             return Err(format!("{collection}: {} {}", answer.status, answer.text()));
         }

@@ -36,6 +36,16 @@ pub(crate) async fn judge() -> &'static Path {
         .await
 }
 
+/// The minor version of Kubernetes that the judge is of: 36 for 1.36.3.
+pub(crate) async fn minor_version() -> u32 {
+    let mut command = Command::new(judge().await);
+    command.args(["kubectl", "version", "--client", "--output=json"]);
+    let answer: serde_json::Value = parse(&stdout("the judge's version", run(command, "").await));
+    let version =
+        answer["clientVersion"]["gitVersion"].as_str().and_then(|version| version.split('.').nth(1)?.parse().ok());
+    version.unwrap_or_else(|| panic!("no version in {answer}"))
+}
+
 /// A subcommand of the judge that talks to the server of `kubeconfig`.
 pub(crate) async fn command(name: &str, kubeconfig: &Path) -> Command {
     let mut command = Command::new(judge().await);

@@ -94,8 +94,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "telemetry::histogram",
         ],
     ),
-    // The command line as a client of a running daemon: the published API, and how kubeconfigs are read.
-    ("client", &["grpc::pb", "lifecycle", "upstream::kubeconfig"]),
+    // The command line as a client of a running daemon: the published API, and how kubeconfigs and discovery are read.
+    ("client", &["meta", "grpc::pb", "lifecycle", "upstream::kubeconfig", "upstream::discovery"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
 ];
 

@@ -129,7 +129,7 @@ impl Upstream {
         Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
     }
 
-    /// Those in use.
+    /// The certificates in use.
     pub fn certificates(&self) -> UpstreamCertificates {
         self.inner.current.load().certificates.clone()
     }

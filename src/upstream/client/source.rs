@@ -50,7 +50,7 @@ pub(super) struct Loaded {
 /// The files a configuration is read from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
-    /// Those that say where the apiserver is, and with which certificates to connect.
+    /// The files that say where the apiserver is, and with which certificates to connect.
     connection: BTreeSet<PathBuf>,
     /// The file with the bearer token. Tokens belong to requests, not to connections.
     token: Option<PathBuf>,

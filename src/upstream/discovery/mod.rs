@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-pub use parse::ApiResource;
+pub use parse::{ApiResource, read_aggregated};
 
 use self::parse::{Document, LegacyVersion};
 use super::client::{CallOptions, RequestVerb, Upstream, UpstreamError};

@@ -11,6 +11,9 @@ pub struct ApiResource {
     pub kind: String,
     pub namespaced: bool,
     pub verbs: Verbs,
+    /// Other names by which kubectl's users call it: the singular one, which may be empty, and short ones.
+    pub singular: String,
+    pub short_names: Vec<String>,
 }
 
 /// `APIGroupDiscoveryList` of apidiscovery.k8s.io/v2 (KEP-3352), or one of the older `APIVersions` and `APIGroupList`.
@@ -67,6 +70,10 @@ struct VersionResource {
     scope: String,
     #[serde(default)]
     verbs: Vec<String>,
+    #[serde(default)]
+    singular_resource: String,
+    #[serde(default)]
+    short_names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,6 +95,7 @@ struct LegacyGroupVersion {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct LegacyResource {
     name: String,
     #[serde(default)]
@@ -96,6 +104,18 @@ struct LegacyResource {
     kind: String,
     #[serde(default)]
     verbs: Vec<String>,
+    #[serde(default)]
+    singular_name: String,
+    #[serde(default)]
+    short_names: Vec<String>,
+}
+
+/// The resources of an aggregated document, in its order: of each group the preferred version first.
+///
+/// # Errors
+/// It is no such document.
+pub fn read_aggregated(document: &[u8]) -> serde_json::Result<Vec<ApiResource>> {
+    Ok(serde_json::from_slice::<Document>(document)?.resources().collect())
 }
 
 // === impl Document ===
@@ -118,6 +138,8 @@ impl Document {
                         kind,
                         namespaced: resource.scope == "Namespaced",
                         verbs: verbs(&resource.verbs),
+                        singular: resource.singular_resource,
+                        short_names: resource.short_names,
                     })
                 })
             })
@@ -145,6 +167,8 @@ impl LegacyVersion {
             kind: resource.kind,
             namespaced: resource.namespaced,
             verbs: verbs(&resource.verbs),
+            singular: resource.singular_name,
+            short_names: resource.short_names,
         })
     }
 }
