@@ -52,7 +52,7 @@ struct Leased {
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// `told` is dropped when the watch is over.
+    /// `audit_entry` is dropped when the watch ends.
     pub(super) fn new(
         answer: WatchAnswer,
         lease: Lease,
