@@ -234,7 +234,7 @@ impl Status {
         let most = columns.iter().copied().max().filter(|most| *most > 0)?;
         let bars: String =
             columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
-        // The time of a column, in tenths of a second.
+        // The rate in the highest column, in requests per second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
         Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
     }

@@ -95,7 +95,7 @@ pub(super) struct Delegated {
     bound_to_node: bool,
 }
 
-/// An authenticated caller, and the terms of its question.
+/// The input of a decision: an authenticated caller, and how to decide.
 struct Asks {
     known: Known,
     source: Source,

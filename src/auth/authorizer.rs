@@ -59,7 +59,7 @@ pub(super) struct Decision {
     pub generation: Generation,
 }
 
-/// The terms of a question.
+/// How a question is asked: who pays for the review, and whether a cached decision may answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'a> {
     /// The user who pays for the review. `None` for the rights of open streams, which have a limit of their own.

@@ -13,8 +13,8 @@ use super::rbac_generations::RbacGenerations;
 
 /// The apiserver's authorizer reads roles from its own cache. Several apiservers may share one address, and one of them
 /// may be far behind. So a decision may use the rights from before a change for some time after it. Decisions after a
-/// change are repeated at these times after it. If an authorizer was behind for some time, its stale answer is used for
-/// at most twice that time.
+/// change are repeated at these times after it. If an authorizer was behind for some time, its stale answer is used
+/// for at most twice that time again.
 pub(super) const SETTLES: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(4),

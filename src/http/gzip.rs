@@ -58,8 +58,7 @@ type Shelf = moka::future::Cache<Key, Arc<Compressed>>;
 pub(super) struct Gzip {
     enabled: bool,
     kept: Shelf,
-    /// Answers that are being compressed. Their readers own them, so the map has as many live entries as there are such
-    /// answers, plus dead entries since the last look-up.
+    /// Answers that are being compressed. Their readers own them. Dead entries are removed when the next one is added.
     making: Mutex<HashMap<Key, Weak<Compressed>>>,
     ledger: Ledger,
     metrics: Arc<HttpMetrics>,

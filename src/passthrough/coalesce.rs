@@ -132,7 +132,7 @@ where
     F: FnOnce(Turn) -> R,
     R: Future<Output = T>,
 {
-    // The semaphore is never closed. Without a permit, reads would only lose their order.
+    // The semaphore is never closed, so this cannot fail.
     let permit = turn.acquire_owned().await;
     // From here on no client can join: a later client must see a later state.
     let members = guard.start(&members);

@@ -98,7 +98,7 @@ impl Observation {
             return body;
         }
         let finder = Finder::new(headers, self.kind == Kind::Watch);
-        // A list or an object is not newer than its headers, so this can be recorded now. A watch shows newer revisions.
+        // A list or an object is not newer than its headers, so record it now. A watch goes on to show newer revisions.
         if finder.is_blind() && self.kind != Kind::Watch {
             return body;
         }
