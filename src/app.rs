@@ -1,4 +1,4 @@
-//! The one wiring file: builds every room from its configuration and returns the addresses it bound.
+//! Connects all modules: builds each one from its configuration and returns the addresses that it bound.
 
 mod authority;
 mod certificates;
@@ -36,22 +36,22 @@ use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
 
 const EXIT_FAILURE: u8 = 1;
-/// The daemon has not answered in time; it may the next time (`EX_TEMPFAIL`).
+/// The daemon did not answer in time. A later attempt may succeed (`EX_TEMPFAIL`).
 const EXIT_LATE: u8 = 75;
 
-/// Why a command came to nothing.
+/// Why a command failed.
 struct Failed {
     message: String,
     code: u8,
 }
 
-/// Parses the command line, runs the chosen subcommand and returns the process's exit code
-/// (0 done, 1 runtime failure, 64 bad configuration, 75 no answer of the daemon in time).
+/// Parses the command line, runs the chosen subcommand and returns the process's exit code (0 success, 1 runtime
+/// failure, 64 bad configuration, 75 no answer from the daemon in time).
 pub fn main() -> ExitCode {
     ExitCode::from(dispatch(std::env::args_os(), &mut io::stdout(), &mut io::stderr()))
 }
 
-/// The same with everything it touches given to it.
+/// Like [`main`], with all inputs and outputs as parameters.
 fn dispatch(
     arguments: impl IntoIterator<Item = OsString>,
     out: &mut (dyn io::Write + Send),
@@ -60,7 +60,7 @@ fn dispatch(
     let invocation = match args::parse(arguments) {
         Ok(invocation) => invocation,
         Err(exit) => {
-            // Nothing is left to be told to whom, when even this cannot be written.
+            // If even this cannot be written, there is no other way to report it.
             let _ =
                 if exit.code == 0 { out.write_all(exit.text.as_bytes()) } else { err.write_all(exit.text.as_bytes()) };
             return exit.code;
@@ -118,12 +118,12 @@ fn print(out: &mut dyn io::Write, text: &str) -> Result<(), Failed> {
     Ok(out.write_all(text.as_bytes()).map_err(|error| error.to_string())?)
 }
 
-/// Colors are for people. Whoever sets `NO_COLOR` wants none.
+/// Colors are for people. `NO_COLOR` turns them off.
 fn is_colored() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A look at a running daemon's cache.
+/// Queries the cache of a running daemon.
 fn look(
     ask: &Ask,
     watching: bool,
@@ -131,7 +131,7 @@ fn look(
     err: &mut (dyn io::Write + Send),
 ) -> Result<(), Failed> {
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
-    // Not line by line: what belongs together is flushed together.
+    // Not line-buffered: lines that belong together are flushed together.
     let mut out = io::BufWriter::new(out);
     let done = runtime.block_on(async {
         if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out).await }
@@ -143,7 +143,7 @@ fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Wri
     let (https, address) = kubeconfig::listener(&config.http.listen)?;
     let ca = match (https, &config.http.tls.files) {
         (false, _) => None,
-        // Given certificates come from a CA that the clients' systems trust, or that their owner must name.
+        // Certificates from files come from a CA that the clients' systems trust, or that their owner must configure.
         (true, Some(_)) => None,
         (true, None) => {
             let path = config.state_dir.join("ca.crt");
@@ -178,7 +178,7 @@ fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
     let otel = start_telemetry(config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
-    // A kubeconfig that is wrong is a mistake of the configuration; whether the apiserver is there is another matter.
+    // A wrong kubeconfig is a configuration error. An unreachable apiserver is not.
     runtime.block_on(check::kube_config(&config.upstream)).map_err(Failed::usage)?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
@@ -214,7 +214,7 @@ fn run_demo(_: &Loaded, _: &DemoArgs) -> Result<(), Failed> {
 fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
     let mut config = loaded.config.clone();
     if !loaded.effective.iter().any(|effective| effective.key == "log.level") {
-        // The live line is what there is to see.
+        // The live line is the output to watch.
         "warn".clone_into(&mut config.log.filter);
     }
     let otel = start_telemetry(&config, loaded)?;
@@ -222,12 +222,12 @@ fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
     finished(runtime.block_on(demo::run(&config, args, &otel)))
 }
 
-/// A drain that had to be forced is an end all the same; the log says so.
+/// A forced drain is not an error either. The log reports it.
 fn finished(end: Result<End, ProcessError>) -> Result<(), Failed> {
     Ok(end.map(drop).map_err(|error| error.to_string())?)
 }
 
-/// The credentials of a person's kubeconfig, or of the service account of the pod this runs in.
+/// The credentials of a user's kubeconfig, or of the service account of our pod.
 fn source(upstream: &UpstreamConfig) -> ConfigSource {
     match &upstream.kubeconfig {
         Some(path) => ConfigSource::Kubeconfig {
@@ -240,8 +240,8 @@ fn source(upstream: &UpstreamConfig) -> ConfigSource {
     }
 }
 
-/// Log lines and spans from here on, the first line telling what was configured. What is dropped at the end of the
-/// process is what sends the last of them.
+/// Starts logging and tracing. The first line shows the settings. The returned value must be dropped at the end of the
+/// process, because that sends the last lines and spans.
 fn start_telemetry(config: &Config, loaded: &Loaded) -> Result<Otel, Failed> {
     let otel = Otel::start(&config.otel).map_err(|error| Failed::usage(error.to_string()))?;
     config.log.install(&otel)?;

@@ -14,10 +14,10 @@ pub use explain::Explained;
 use crate::client::Ask;
 use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting, parse_duration};
 
-/// Bad configuration, the command line included (`EX_USAGE`).
+/// The exit code for bad configuration, which includes the command line (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
 
-/// What is to be done, and the settings that stand on the command line.
+/// The command, and the settings from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
     pub command: Command,
@@ -28,22 +28,22 @@ pub struct Invocation {
 pub enum Command {
     Run,
     Demo(DemoArgs),
-    /// Print a kubeconfig for the local endpoint, or merge nothing and write it to this file.
+    /// Print a kubeconfig for the local endpoint, or write it to this file without merging.
     Kubeconfig {
         write: Option<PathBuf>,
     },
     Check,
     Status,
-    /// Tell what a running daemon would do with a request.
+    /// Show what a running daemon would do with a request.
     Explain(Explained),
     /// Print objects of a running daemon's cache.
     Get(Ask),
-    /// The same, and then every change.
+    /// Print the objects, and then every change.
     Watch(Ask),
     Version,
 }
 
-/// The size of the demo's world.
+/// The size of the simulated cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoArgs {
     pub nodes: u32,
@@ -52,18 +52,18 @@ pub struct DemoArgs {
     /// Changes a second.
     pub churn: u32,
     pub seed: u64,
-    /// Ends by itself after this time.
+    /// The demo ends by itself after this time.
     pub duration: Option<std::time::Duration>,
 }
 
-/// The process is over before it began: help was asked for, or something is wrong.
+/// The process exits without running: help was requested, or the command line is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     pub code: u8,
     pub text: String,
 }
 
-/// A number of the demo: flag, default, smallest, largest, help.
+/// A numeric flag of the demo: flag, default, smallest, largest, help.
 const DEMO_NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
     ("nodes", 20, 1, 5_000, "simulated nodes"),
     ("pods", 500, 0, 50_000, "simulated pods"),
@@ -72,7 +72,7 @@ const DEMO_NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
     ("seed", 1, 0, u64::MAX, "the same seed makes the same cluster"),
 ];
 
-/// Settings that make no sense for the demo, which brings its own apiserver.
+/// Settings that have no meaning for the demo, which has its own apiserver.
 const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
 
 // === impl DemoArgs ===
@@ -83,10 +83,10 @@ impl Default for DemoArgs {
     }
 }
 
-/// Reads the command line, the program's name first.
+/// Parses the command line. The first argument is the program's name.
 ///
 /// # Errors
-/// Help or a version to print (code 0), or what is wrong (code 64).
+/// Help or version text to print (code 0), or an error (code 64).
 pub fn parse<I, T>(arguments: I) -> Result<Invocation, Exit>
 where
     I: IntoIterator<Item = T>,
@@ -122,7 +122,7 @@ where
     Ok(Invocation { command, flags })
 }
 
-/// The whole command line, for the help and for the test that holds the documentation to it.
+/// The complete command line, for the help, and for the test that compares it with the documentation.
 pub fn clap() -> Clap {
     let flags =
         |but: &'static [&'static str]| SETTINGS.iter().filter(move |setting| !but.contains(&setting.key)).map(flag);
@@ -182,7 +182,7 @@ fn flag(setting: &'static Setting) -> Arg {
     Arg::new(setting.key).long(setting.flag()).value_name(setting.form()).help(help).action(action)
 }
 
-/// Settings of a subcommand stand beside those in front of it; the later of two wins.
+/// Settings may come before or after the subcommand. The later one wins.
 fn collect(matches: &ArgMatches, flags: &mut Flags) {
     for setting in SETTINGS {
         if let Ok(Some(texts)) = matches.try_get_many::<String>(setting.key) {
@@ -215,8 +215,8 @@ fn demo(matches: &ArgMatches) -> Result<DemoArgs, Exit> {
     Ok(DemoArgs { nodes, pods, namespaces, churn, seed, duration })
 }
 
-/// What is wrong with the command line. clap stops at the first flag that it does not know: each is taken out, and the
-/// rest asked for again, so that all of them are told.
+/// The errors of the command line. clap stops at the first unknown flag. So each unknown flag is removed and the rest
+/// is parsed again, until all of them are found.
 fn refused(mut arguments: Vec<OsString>, first: &clap::Error) -> Exit {
     if matches!(first.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Exit { code: 0, text: first.to_string() };
@@ -227,7 +227,7 @@ fn refused(mut arguments: Vec<OsString>, first: &clap::Error) -> Exit {
         let is_it = |argument: &OsString| argument.to_str().and_then(|text| text.split('=').next()) == Some(&*flag);
         let Some(at) = arguments.iter().position(is_it) else { break };
         arguments.remove(at);
-        // What follows may be its value or the next thing on the line; only another unknown flag is a mistake for sure.
+        // The next argument may be the flag's value or something else. Only another unknown flag is certainly an error.
         let Err(error) = clap().try_get_matches_from(&arguments) else { break };
         let is_value = arguments.get(at).and_then(|next| next.to_str()).is_some_and(|next| !next.starts_with('-'));
         let next = match unknown_flag(&error) {

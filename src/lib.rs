@@ -1,11 +1,11 @@
 //! informerd keeps one shared informer per Kubernetes resource and re-serves list and watch from it.
 //!
 //! Data flows one way: `upstream` feeds `cache`, `informer` shares caches between requests, `reads` decides how a
-//! request is answered, `http` says it in the apiserver's words, and `passthrough` forwards everything else.
-//! ARCHITECTURE.md tells the whole; `tests/rules/layering.rs` holds the imports to it.
+//! request is answered, `http` writes the answer in the apiserver's format, and `passthrough` forwards everything else.
+//! ARCHITECTURE.md describes the design; `tests/rules/layering.rs` enforces the import rules.
 //!
-//! The product is the binary. Rooms are public where tests, benchmarks and fuzz targets need them; none of that is promised
-//! to other crates.
+//! The product is the binary. Modules are public only because tests, benchmarks and fuzz targets need them. They are
+//! not a stable API for other crates.
 
 mod admin;
 pub mod app;

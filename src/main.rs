@@ -1,4 +1,4 @@
-//! The binary: hand the command line to the library and exit with what it says.
+//! The binary: passes the command line to the library and exits with the code that it returns.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What can be seen of the daemon: an entry for each informer, and totals.
+//! The visible state of the daemon: an entry for each informer, and totals.
 
 use std::fmt::Debug;
 
@@ -7,47 +7,47 @@ use serde::Serialize;
 
 use super::{Apiserver, Explaining, Totals};
 
-/// Hands out the state of everything, without waiting for any of it.
+/// Provides the state of everything without waiting.
 pub(crate) trait Introspect: Debug + Send + Sync + 'static {
     fn caches(&self) -> Vec<CacheInfo>;
     fn totals(&self) -> Totals;
     fn apiserver(&self) -> Apiserver;
 
-    /// A bounded number of them, those that matter most first.
+    /// A bounded number of clients, the most important first.
     fn clients(&self) -> Vec<ClientInfo>;
 
-    /// A bounded number of them, the most frequent first.
+    /// A bounded number of entries, the most frequent first.
     fn forwards(&self) -> Vec<ForwardInfo>;
 
-    /// What would become of this request, which is not done.
+    /// Predicts how this request would be answered, without executing it.
     fn explain(&self, request: Parts) -> Explaining;
 }
 
-/// One client as the status page shows it. Nothing of its credentials.
+/// One client as the status page shows it. It contains no credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ClientInfo {
     pub address: String,
-    /// Who it last was, where clients are authenticated.
+    /// The last user, if clients are authenticated.
     pub user: String,
     pub program: String,
     pub protocol: &'static str,
     pub requests: u64,
-    /// Open now.
+    /// Watches that are open now.
     pub watches: u64,
     pub bytes: u64,
 }
 
-/// Reads of one client that went to the apiserver for one reason.
+/// Reads of one client that were forwarded to the apiserver for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ForwardInfo {
     pub address: String,
     pub user: String,
     pub program: String,
-    /// In the words of `informerd_reads_total`.
+    /// A label of `informerd_reads_total`.
     pub reason: &'static str,
     pub count: u64,
     pub cause: &'static str,
-    /// What to change so that such reads are served.
+    /// What to change so that such reads are served from a cache.
     pub change: &'static str,
 }
 
@@ -58,27 +58,27 @@ pub(crate) struct CacheInfo {
     /// `deployments.apps`, as in the apiserver's messages.
     pub resource: String,
     pub api_version: String,
-    /// Empty: all of them.
+    /// Empty: all namespaces.
     pub namespace: String,
     pub field_selector: String,
     pub label_selector: String,
     /// `json` or `protobuf`.
     pub encoding: String,
-    /// Whether it answers reads now.
+    /// Whether it can answer reads now.
     pub ready: bool,
     /// The reflector's state, such as `follow` or `wait`.
     pub state: String,
-    /// The same in words, such as `watching` or `waiting to retry`.
+    /// The same state in words, such as `watching` or `waiting to retry`.
     pub step: String,
     /// Seconds until the next attempt, while it waits.
     pub retry_seconds: Option<u64>,
-    /// Whether events are not followed because of the last error.
+    /// Whether events are currently not followed because of the last error.
     pub failing: bool,
-    /// What went wrong last, also if it went well since; empty when nothing did.
+    /// The last error, even if the informer has recovered since. Empty if there was none.
     pub last_error: String,
-    /// Seconds since then.
+    /// Seconds since the last error.
     pub error_seconds: Option<u64>,
-    /// What the apiserver is taken to refuse at present: `resource`, `encoding`, `watchList`.
+    /// What the apiserver is currently assumed to refuse: `resource`, `encoding`, `watchList`.
     pub refuses: Vec<&'static str>,
     pub pinned: bool,
     /// A string, as everywhere in Kubernetes.
@@ -88,7 +88,7 @@ pub(crate) struct CacheInfo {
     pub bytes: u64,
     pub window_events: u64,
     pub window_bytes: u64,
-    /// Oldest revision a watch can start after.
+    /// The oldest revision that a watch can start after.
     pub window_oldest: String,
     /// Age of the oldest event in the window.
     pub window_seconds: u64,
@@ -101,11 +101,11 @@ pub(crate) struct CacheInfo {
     pub relists: u64,
     /// Seconds since the last event.
     pub idle_seconds: u64,
-    /// Seconds since the apiserver last said anything about the resource: an event, a bookmark, or an answer.
+    /// Seconds since the apiserver last reported anything on the resource: an event, a bookmark, or an answer.
     pub silent_seconds: u64,
 }
 
-/// By resource, namespace and encoding.
+/// Sorts by resource, namespace and encoding.
 pub(super) fn sorted(mut caches: Vec<CacheInfo>) -> Vec<CacheInfo> {
     caches.sort_by(|a, b| (&a.resource, &a.namespace, &a.encoding).cmp(&(&b.resource, &b.namespace, &b.encoding)));
     caches

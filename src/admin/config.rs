@@ -1,11 +1,11 @@
-//! What the admin side may be told.
+//! Settings of the admin side.
 
 use std::net::SocketAddr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Port 0 takes a free one.
+    /// Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Health and metrics alone, for whoever the network lets through.
+    /// Serves only health and metrics, for every client that the network admits.
     pub probes: Option<SocketAddr>,
 }

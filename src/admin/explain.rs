@@ -1,4 +1,4 @@
-//! `/explain/PATH`: what would become of a request for PATH with the headers of this one.
+//! `/explain/PATH`: predicts how a request for PATH with the headers of this request would be answered.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,27 +8,27 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Serialize};
 
-/// What would become of a request.
+/// The prediction for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Explanation {
     /// `served`, `waited`, `forwarded` or `refused`, as in `X-Informerd-Plan`.
     pub plan: String,
-    /// As there; empty where there is none.
+    /// The reason, as in that header; empty if there is none.
     pub reason: String,
     pub cause: String,
-    /// What to change; empty where there is nothing to be done.
+    /// What to change; empty if nothing can be done.
     pub change: String,
-    /// The informer whose cache answers; empty where none does.
+    /// The informer whose cache answers; empty if none does.
     pub informer: String,
 }
 
-/// `None` where nobody can tell now.
+/// `None` if there is no answer now.
 pub(crate) type Explaining = Pin<Box<dyn Future<Output = Option<Explanation>> + Send>>;
 
 pub(super) const PREFIX: &str = "/explain";
 
-/// The request that is asked about, as its client would send it; `None` if that is no path.
+/// The request in question, as its client would send it; `None` if the target is not a path.
 pub(super) fn asked(mut head: Parts) -> Option<Parts> {
     let target = head.uri.path_and_query()?.as_str().strip_prefix(PREFIX)?;
     let target: PathAndQuery = target.starts_with('/').then(|| target.parse().ok())??;

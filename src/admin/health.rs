@@ -1,11 +1,11 @@
-//! `/livez` and `/readyz`. With `?verbose` each check has a line, as at the kube-apiserver.
+//! `/livez` and `/readyz`. With `?verbose` each check has its own line, as in the kube-apiserver.
 
 use std::fmt::Write as _;
 
 use super::Apiserver;
 use crate::lifecycle::readiness::{PendingState, Registry};
 
-/// What a page of health says, and whether all is well.
+/// The text of a health page, and whether all checks pass.
 pub(super) struct Verdict {
     pub(super) good: bool,
     pub(super) text: String,
@@ -17,18 +17,18 @@ struct Line<'a> {
     good: bool,
 }
 
-/// Whether the query asks for every check. The apiserver looks for the parameter alone, whatever its value is.
+/// Whether the query asks for every check. As in the apiserver, only the parameter's name counts and not its value.
 pub(super) fn is_verbose(query: &str) -> bool {
     query.split('&').any(|parameter| parameter.split('=').next() == Some("verbose"))
 }
 
-/// The process runs, or nobody would answer.
+/// Always healthy: if the process did not run, nothing would answer.
 pub(super) fn live(verbose: bool) -> Verdict {
     if verbose { lines("livez", true, &[Line { name: "ping", good: true }]) } else { Verdict::ok() }
 }
 
-/// Whether the apiserver answers stands beside the verdict and does not change it: a daemon without its apiserver still
-/// serves what it has, and what it cannot serve nobody else could.
+/// Whether the apiserver answers is shown next to the verdict and does not change it. A daemon without its apiserver
+/// still serves what it has cached, and no other replica could serve the rest.
 pub(super) fn ready(readiness: &Registry, apiserver: &Apiserver, verbose: bool) -> Verdict {
     let checks = readiness.checks();
     let good = checks.iter().all(|check| check.pending.is_none());

@@ -1,5 +1,5 @@
-//! For the operator, on a thread and a port of its own: health, metrics, and a look into the caches. A slow scrape
-//! never holds up traffic, and a busy daemon still answers its probes.
+//! The admin side, for the operator: health, metrics, and the state of the caches. It has its own thread and port, so a
+//! slow scrape never delays traffic, and a busy daemon still answers its probes.
 
 mod apiserver;
 mod caches;

@@ -1,4 +1,4 @@
-//! The admin pages: a pure function of the path and of what the daemon says of itself.
+//! The admin pages: a pure function of the path and of the daemon's state.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ informerd
 /metrics        counters for Prometheus
 ";
 
-/// What the pages show. Cloning shares it.
+/// The data of the pages. Clones share it.
 #[derive(Clone)]
 pub(super) struct Pages {
     pub(super) readiness: Registry,
@@ -82,8 +82,8 @@ impl Pages {
         }
     }
 
-    /// The pages for the network: numbers, and names of types, namespaces and selectors that are cached. No objects; of
-    /// clients only the names of their work queues, and of the users these belong to.
+    /// The pages for the network: numbers, and the names of cached types, namespaces and selectors. They contain no
+    /// objects. Of clients they contain only the names of their work queues, and of the users that own these.
     pub(super) fn answer_network(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         match uri.path() {
             "/livez" | "/readyz" | "/metrics" => self.answer(method, uri),
@@ -107,8 +107,8 @@ impl Pages {
     }
 }
 
-/// A part of the status page. Nothing it shows may run as a script, whatever an object is called, and nothing is loaded
-/// from anywhere else.
+/// A file of the status page. Nothing that it shows may run as a script, whatever the name of an object is, and nothing
+/// is loaded from other origins.
 fn asset(content_type: &'static str, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = page(StatusCode::OK, content_type, text.to_owned());
     let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \

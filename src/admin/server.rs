@@ -24,23 +24,23 @@ use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::{self, Fatal};
 use crate::telemetry::Metrics;
 
-/// Enough for a few scrapers and probes; one more waits for its turn.
+/// Enough for a few scrapers and probes. Further connections wait.
 const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection, idle or not, is ended after this: a scraper connects again.
+/// A connection is closed after this time, idle or not. A scraper connects again.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Who can reach a listener.
+/// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Programs of this machine: they see everything, and a browser's page must not be one of them.
+    /// Programs on this machine. They see everything, so web pages in a browser must be kept out.
     Machine,
-    /// Every client that the network lets through. They see health and metrics only.
+    /// Every client that the network admits. These see only health and metrics.
     Network,
 }
 
-/// The running admin side; it stops when this is dropped.
+/// The running admin side. It stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admin {
     address: SocketAddr,
@@ -60,10 +60,10 @@ pub(crate) enum AdminError {
 // === impl Admin ===
 
 impl Admin {
-    /// Binds the address and starts the thread. Should the thread's server die, `fatal` is told.
+    /// Binds the address and starts the thread. If the thread's server fails, `fatal` is notified.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the system gives no thread.
+    /// The address cannot be bound, or the thread cannot be created.
     pub(crate) fn start(
         config: &Config,
         readiness: Registry,
@@ -87,23 +87,23 @@ impl Admin {
                     servers.push(lifecycle::spawn_critical("probes", served, &fatal));
                 }
                 servers.push(lifecycle::spawn_critical("admin", serve(listener, pages, Access::Machine), &fatal));
-                // Ends when the sender is dropped, too.
+                // Also ends when the sender is dropped.
                 let _ = stopped.await;
                 servers.iter().for_each(tokio::task::JoinHandle::abort);
             });
-            // Requests under way may end; what hangs is left behind.
+            // Requests in flight may complete. Requests that hang are abandoned.
             runtime.shutdown_timeout(Duration::from_secs(1));
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(AdminError::Thread)?;
         Ok(Self { address, probes: probes_address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it really listens: with the port that was taken.
+    /// The address it actually listens on, with the port that was assigned.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the kubelet and Prometheus are served, if anywhere.
+    /// The address for the kubelet and Prometheus, if there is one.
     pub(crate) fn probes(&self) -> Option<SocketAddr> {
         self.probes
     }
@@ -180,8 +180,8 @@ async fn respond(pages: &Pages, request: Request<Incoming>, access: Access) -> R
     pages.answer(request.method(), request.uri())
 }
 
-/// Whether a Host header names localhost or an address. A page of a browser whose own name was made to resolve to this
-/// machine (DNS rebinding) would carry that name.
+/// Whether a `Host` header names localhost or an IP address. A web page whose own DNS name was made to resolve to this
+/// machine (DNS rebinding) would send that name.
 fn is_direct(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,41 +1,41 @@
-//! What the apiserver was spared: the one figure that the status page, the terminal and the metrics show.
+//! The load that the apiserver was spared: the figure that the status page, the terminal and the metrics show.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What clients were given since the start, and what the apiserver was asked for meanwhile, for clients and for
-/// informerd itself: its informers, its probes, its reviews.
+/// What clients received since the start, and what the apiserver was asked for in the same time, both for clients and
+/// for informerd itself: its informers, its probes, its reviews.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests that were answered from caches or forwarded.
     pub answered: u64,
     /// Requests to the apiserver.
     pub asked: u64,
-    /// Bytes of the bodies that clients were sent, and that the apiserver has sent.
+    /// Bytes of the bodies that clients were sent, and bytes that the apiserver sent.
     pub sent_bytes: u64,
     pub received_bytes: u64,
-    /// Events and bookmarks that watches of clients were sent from caches, and that informers received.
+    /// Events and bookmarks that client watches were sent from caches, and those that informers received.
     pub sent_events: u64,
     pub received_events: u64,
 }
 
-/// The difference. A number below zero is what informerd has cost the apiserver: one that was just started has listed
-/// what nobody has asked for yet.
+/// The difference. A negative number is what informerd has cost the apiserver: right after its start, it has listed
+/// objects that no client has asked for yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spared {
     pub requests: i64,
     pub bytes: i64,
     pub events: i64,
-    /// Events sent for each that was received; 0 before any was.
+    /// Events sent per event received; 0 before the first.
     pub deliveries_per_event: f64,
 }
 
 /// A number with a separator between thousands.
 pub(crate) struct Grouped(pub i64);
 
-/// Bytes in the unit that leaves few digits.
+/// Bytes in a unit that needs few digits.
 pub(crate) struct InUnits(pub i64);
 
 // === impl Spared ===

@@ -1,4 +1,4 @@
-//! What the status page and `informerd status` show besides the informers, and how it came about in the last hour.
+//! What the status page and `informerd status` show in addition to the informers, and its history over the last hour.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
-/// How often the totals are remembered.
+/// How often the totals are recorded.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
-/// An hour of them; the oldest go.
+/// One hour of points. The oldest are dropped.
 const POINTS: usize = 720;
 
-/// Counters since the start and gauges of now, over everything the process does.
+/// Counters since the start and gauges of the current state, for the whole process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Totals {
     /// The apiserver's address.
     pub server: String,
-    /// What the apiserver was spared.
+    /// The load that the apiserver was spared.
     pub spared: Spared,
     /// Reads answered from a cache.
     pub served: u64,
-    /// Requests of our own to the apiserver: lists, watches, probes, reviews and what else there is.
+    /// Our own requests to the apiserver: lists, watches, probes, reviews and others.
     pub own: u64,
-    /// Requests handed to the apiserver.
+    /// Requests forwarded to the apiserver.
     pub forwarded: u64,
-    /// Requests answered with a Status of ours.
+    /// Requests that informerd answered with a Status of its own.
     pub refused: u64,
-    /// Connections of clients, open now.
+    /// Client connections that are open now.
     pub connections: u64,
-    /// Watches of clients, open now.
+    /// Client watches that are open now.
     pub watches: u64,
     pub upstream_connections: u64,
     pub upstream_in_flight: u64,
-    /// Connections to the apiserver that could not be made.
+    /// Failed attempts to connect to the apiserver.
     pub upstream_connect_errors: u64,
 }
 
-/// The counters at one moment.
+/// The counters at one point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Point {
     /// Seconds since 1970.
@@ -54,13 +54,13 @@ pub(super) struct Point {
     forwarded: u64,
 }
 
-/// The last hour. Cloning shares it.
+/// The last hour. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past {
     points: Arc<Mutex<VecDeque<Point>>>,
 }
 
-/// All of it, as `/status.json` says it.
+/// The complete content of `/status.json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
@@ -70,12 +70,12 @@ pub(super) struct Status {
     ready: bool,
     /// What readiness waits for.
     pending: Vec<String>,
-    /// Memory of the process in RAM; 0 where the system does not tell.
+    /// Resident memory of the process; 0 if the system does not report it.
     resident_bytes: u64,
     #[serde(flatten)]
     totals: Totals,
     upstream: Apiserver,
-    /// What is served from the caches is at most this old, in seconds.
+    /// Data served from the caches is at most this old, in seconds.
     served_age_seconds: u64,
     caches: Vec<CacheInfo>,
     clients: Vec<ClientInfo>,
@@ -86,7 +86,7 @@ pub(super) struct Status {
 // === impl Past ===
 
 impl Past {
-    /// Remembers the totals again and again, for ever.
+    /// Records the totals periodically. Never returns.
     pub(super) async fn keep(self, daemon: Arc<dyn Introspect>) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -129,7 +129,7 @@ impl Status {
     }
 }
 
-/// The age in seconds of the oldest state that is served: how long the apiserver has said nothing of that cache.
+/// The age in seconds of the oldest state that is served: the time since the apiserver last reported on that cache.
 fn served_age(caches: &[CacheInfo]) -> u64 {
     caches.iter().filter(|cache| cache.ready).map(|cache| cache.silent_seconds).max().unwrap_or(0)
 }

@@ -49,7 +49,7 @@ fn start(readiness: &Registry, fatal: &Fatal) -> Admin {
     Admin::start(&config, readiness.clone(), Metrics::new(), Arc::new(Two), fatal).unwrap()
 }
 
-/// The whole answer as text; the connection is closed after it.
+/// The complete answer as text. The connection is closed after it.
 fn ask(admin: &Admin, method: &str, path: &str, host: &str) -> String {
     ask_at(admin.address(), method, path, host)
 }
@@ -142,7 +142,7 @@ fn the_network_sees_health_and_metrics_only() {
     let admin = start(&readiness, &fatal);
     let probes = admin.probes().unwrap();
     for path in ["/livez", "/readyz", "/metrics"] {
-        // The kubelet names the pod's address, others what they found in DNS.
+        // The kubelet uses the pod's address as host, others use a DNS name.
         for host in ["10.1.2.3:8003", "informerd.informerd.svc:8003"] {
             assert!(ask_at(probes, "GET", path, host).starts_with("HTTP/1.1 200 "), "{path} at {host}");
         }

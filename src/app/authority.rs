@@ -1,4 +1,5 @@
-//! What brings the listeners a certificate that is neither in files nor self-issued, and what signs those of others.
+//! Starts the components that obtain a certificate that is neither in files nor self-issued, and the signer for other
+//! processes.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::lifecycle;
 use crate::upstream::Upstream;
 use crate::upstream::client::ConfigSource;
 
-/// Starts what the configuration asks for. `certificates` is `None` without a listener that speaks TLS. Returns what a
-/// signer counts.
+/// Starts the components that the configuration asks for. `certificates` is `None` if no listener uses TLS. Returns the
+/// metrics of the signer.
 pub(super) fn start(
     config: &Config,
     upstream: &Upstream,

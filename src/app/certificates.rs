@@ -1,4 +1,4 @@
-//! How long the certificates are valid that the process lives by.
+//! The validity of the certificates that the process depends on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::auth::certificate_validity;
 use crate::http::Certificates;
 use crate::upstream::Upstream;
 
-/// Looks when scraped: certificates are replaced while the process runs.
+/// Reads the certificates at every scrape, because they are replaced while the process runs.
 pub(super) struct Validity {
-    /// `None` without a listener that speaks TLS.
+    /// `None` if no listener uses TLS.
     pub(super) serving: Option<Arc<Certificates>>,
     pub(super) upstream: Upstream,
 }
 
-/// What a certificate is for, from when it is valid, and until when, in seconds since 1970.
+/// The use of a certificate, and the start and end of its validity, in seconds since 1970.
 type Known = (&'static str, i64, i64);
 
 // === impl Validity ===
@@ -34,7 +34,7 @@ impl Validity {
             ("client", upstream.client.iter().map(|der| &der[..]).collect()),
             ("apiserver_ca", upstream.authorities.iter().map(|der| &der[..]).collect()),
         ];
-        // A bundle has several during a rotation. The one that is valid for longest counts.
+        // A bundle has several certificates during a rotation. The one that is valid for the longest time counts.
         let of = |(kind, all): (&'static str, Vec<&[u8]>)| {
             let last = all.into_iter().filter_map(certificate_validity).max_by_key(|(_, until)| *until);
             last.map(|(from, until)| (kind, from, until))

@@ -1,4 +1,4 @@
-//! `informerd check`: is the configuration right, is the apiserver there, and what may we read of it?
+//! `informerd check`: checks the configuration, the connection to the apiserver, and what our identity may read.
 
 mod report;
 
@@ -12,7 +12,7 @@ use crate::config::{Config, ResourceRule, UpstreamConfig};
 use crate::upstream::reader::{get_json, post_json};
 use crate::upstream::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
 
-/// Reviews asked at once; the apiserver answers each in a few milliseconds.
+/// Reviews in flight at once. The apiserver answers each in a few milliseconds.
 const AT_ONCE: usize = 16;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// The most bytes of a review or a version that are read.
@@ -24,10 +24,10 @@ struct Version {
     git_version: String,
 }
 
-/// The kubeconfig of the settings, or the pod's service account.
+/// Loads the kubeconfig of the settings, or the pod's service account.
 ///
 /// # Errors
-/// It cannot be read, in one line.
+/// It cannot be read. The message is one line.
 pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, String> {
     let Some(path) = &upstream.kubeconfig else {
         return kube::Config::incluster()
@@ -39,11 +39,11 @@ pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, Stri
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))
 }
 
-/// Asks the apiserver. What may not be read everywhere is asked for in the namespaces of the rules too, or, where there are none,
-/// in the namespace of the kubeconfig's context. Gives what to print, and what is wrong with it.
+/// Queries the apiserver. Resources that may not be read everywhere are also checked in the namespaces of the rules,
+/// or, if there are none, in the namespace of the kubeconfig's context. Returns the text to print, and the problems.
 ///
 /// # Errors
-/// The apiserver cannot be reached, or does not let us ask; in one line.
+/// The apiserver cannot be reached, or refuses the queries. The message is one line.
 pub(super) async fn ask(kube: &kube::Config, config: &Config) -> Result<(String, Vec<&'static str>), String> {
     let report = async { report(&Upstream::from_config(kube.clone()).await?, kube, config).await }.await;
     let failed = |error: UpstreamError| format!("apiserver {}: {}", kube.cluster_url, chain(&error));
@@ -69,7 +69,7 @@ async fn report(upstream: &Upstream, kube: &kube::Config, config: &Config) -> Re
     Ok(Report { server, version: version.git_version, access, needed })
 }
 
-/// Group and plural name of everything that has list and watch, in any version, and whether it is namespaced.
+/// Group and plural name of every resource with list and watch in any version, and whether it is namespaced.
 async fn readable(upstream: &Upstream) -> Result<Vec<(String, String, bool)>, UpstreamError> {
     let mut found: Vec<_> = Discovery::new(upstream.clone())
         .resources()
@@ -83,7 +83,7 @@ async fn readable(upstream: &Upstream) -> Result<Vec<(String, String, bool)>, Up
     Ok(found)
 }
 
-/// What delegated listeners need to tell who their clients are and what they may do.
+/// The rights that delegated listeners need to authenticate and authorize their clients.
 async fn needed(upstream: &Upstream, config: &Config) -> Result<Vec<Needed>, UpstreamError> {
     let mut needed = Vec::new();
     if !config.http.listen.iter().any(|address| address.mode() == Mode::Delegated) {
@@ -132,7 +132,7 @@ async fn allowed(upstream: &Upstream, attributes: ResourceAttributes) -> Result<
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// The namespaces that the rules name; without any, our own.
+/// The namespaces that the rules name, or our own if they name none.
 fn namespaces(rules: &[ResourceRule], own: &str) -> Vec<String> {
     let mut namespaces: Vec<_> = rules.iter().flat_map(|rule| rule.namespaces.iter().cloned()).collect();
     if namespaces.is_empty() {
@@ -143,7 +143,7 @@ fn namespaces(rules: &[ResourceRule], own: &str) -> Vec<String> {
     namespaces
 }
 
-/// An error and its causes in one line, none said twice.
+/// An error and its causes in one line, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! Tells when the clock of this machine is set. Waits and timeouts go by another, which is never set; but ages in tables,
-//! certificates and tokens are judged by this one.
+//! Reports when the wall clock of this machine is set. Waits and timeouts use the monotonic clock, which is never set.
+//! But ages in tables, certificates and tokens depend on the wall clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::lifecycle::drain::DrainWatch;
 
 const EVERY: Duration = Duration::from_secs(2);
-/// A clock that is corrected by less goes unmentioned.
+/// Smaller corrections are not reported.
 const NOTABLE: f64 = 5.0;
 
 /// Runs until the drain is forced.
@@ -30,7 +30,7 @@ pub(super) async fn watch(drain: DrainWatch) {
     }
 }
 
-/// By how many seconds the clock went further than time did.
+/// How many seconds the wall clock moved more than the monotonic clock.
 fn jump(last: (SystemTime, Instant), now: (SystemTime, Instant)) -> f64 {
     let went = match now.0.duration_since(last.0) {
         Ok(went) => went.as_secs_f64(),

@@ -1,4 +1,5 @@
-//! The metric families of all rooms in one registry. Names and labels are a contract with dashboards and alerts.
+//! Registers the metrics of all modules in one registry. Their names and labels are a contract with dashboards and
+//! alerts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::reads::ReadMetrics;
 use crate::telemetry::histogram;
 use crate::upstream::client::Upstream;
 
-/// What has families of its own.
+/// The modules that have metrics of their own.
 pub(super) struct Rooms<'a> {
     pub(super) access: &'a Access,
     pub(super) signer: &'a SignerMetrics,
@@ -29,7 +30,7 @@ pub(super) struct Rooms<'a> {
     pub(super) traffic: Traffic,
 }
 
-/// What goes in and out. What the apiserver is spared is the difference, which no room knows alone.
+/// Incoming and outgoing traffic. The difference is what the apiserver was spared. No module knows it alone.
 #[derive(Clone)]
 pub(super) struct Traffic {
     pub(super) factory: Factory,
@@ -70,7 +71,7 @@ impl Collector for Traffic {
             ("informerd_spared_bytes", "Bytes of answers the apiserver was spared since the start", spared.bytes),
             ("informerd_spared_events", "Events the apiserver was spared since the start", spared.events),
         ] {
-            // What informerd costs while nobody uses it makes it fall, also below zero.
+            // The cost of an idle informerd makes it fall, even below zero.
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(difference).encode(gauge)?;
         }

@@ -1,4 +1,4 @@
-//! From the settings as they are written to the settings of each room.
+//! Converts the settings of the configuration into the settings of each module.
 
 use crate::cache::{Budget, CacheConfig};
 use crate::config::{Config, QueuesConfig, ResourceRule, Then};
@@ -19,7 +19,7 @@ pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
             window_max_events: window.max_events,
             window_max_bytes: window.max_bytes,
             budget: budget.clone(),
-            // The factory names the resource of each cache.
+            // The factory sets the resource of each cache.
             ..CacheConfig::new(Gvr::new("", "", ""))
         },
         reflector: ReflectorConfig::default(),
@@ -30,7 +30,7 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
     let reads = &config.reads;
     ReadsConfig {
         modes: reads.modes,
-        // All rules, because the first that matches decides, also if it says nothing of modes.
+        // All rules are needed: the first match decides, even if it does not set modes.
         exceptions: config
             .informer
             .rules

@@ -1,4 +1,4 @@
-//! The daemon: every room built from its configuration and joined to the others.
+//! The daemon: builds every module from the configuration and connects them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,10 +38,10 @@ use crate::reads::Reads;
 use crate::upstream::client::{ConfigSource, Upstream};
 use crate::upstream::discovery::Discovery;
 
-/// A daemon that serves, until its drain is complete. Cloning shares it.
+/// A running daemon. It serves until its drain is complete. Clones share it.
 #[derive(Clone)]
 pub struct Daemon {
-    /// The listeners as bound: port 0 is replaced by the port that was found.
+    /// The listeners as bound: port 0 is replaced by the assigned port.
     pub listen: Vec<ListenAddr>,
     /// The CA of the self-issued certificate, if there is one.
     pub ca_file: Option<PathBuf>,
@@ -58,17 +58,17 @@ pub struct Daemon {
 // === impl Daemon ===
 
 impl Daemon {
-    /// Binds the listeners and starts to serve. The apiserver need not be reachable yet: until it is, what must be
-    /// forwarded is answered with 503, and the readiness probe says what is pending.
+    /// Binds the listeners and starts to serve. The apiserver need not be reachable yet. Until it is, requests that
+    /// must be forwarded are answered with 503, and the readiness probe shows what is pending.
     ///
     /// # Errors
-    /// Credentials that cannot be read, certificates that cannot be loaded, addresses that cannot be bound.
+    /// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
     pub async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Self> {
         let Context { drain, fatal, readiness, metrics } = context;
         let http_metrics = Arc::<HttpMetrics>::default();
         let grpc_metrics = Arc::<GrpcMetrics>::default();
 
-        // Bound first: a port that is taken is the commonest mistake, and should be the first thing said.
+        // Bind first: a port in use is the most common mistake, so it should be reported first.
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
         let (listen, ca_file) = (server.addresses(), server.ca_file());
         let memory = Memory::of(&config.memory);
@@ -202,7 +202,7 @@ impl Daemon {
     }
 }
 
-/// Ready when the apiserver has answered and everything that is pinned is synced, or known to be forbidden.
+/// Reports readiness once the apiserver has answered, and everything that is pinned is synced or known to be forbidden.
 async fn become_ready(
     factory: Factory,
     discovery: Discovery,
@@ -229,7 +229,7 @@ async fn become_ready(
     };
     tokio::select! {
         () = ready => {}
-        // The latches are kept: a daemon that is told to stop before it was ready never became it.
+        // The latches are kept: a daemon that is told to stop before it was ready must not become ready.
         () = draining.draining() => draining.forced().await,
     }
 }
@@ -255,8 +255,8 @@ fn pinned(config: &Config) -> impl Iterator<Item = String> {
     })
 }
 
-/// Waits for every informer of a pinned resource. One that is unknown may be a definition that comes later, or a
-/// mistake: either way it is waited for.
+/// Waits for every informer of a pinned resource. An unknown resource may be a definition that is created later, or a
+/// mistake. It is waited for in both cases.
 async fn pinned_synced(factory: &Factory, name: &str) {
     'again: loop {
         while factory.unknown_pins().await.iter().any(|unknown| unknown == name) {
@@ -280,7 +280,7 @@ async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
             return true;
         }
         if informer.is_too_large() {
-            // It has been said why, and is served by forwarding: no reason to keep the pod from its clients.
+            // The reason was logged, and its reads are forwarded. So this need not keep the pod from its clients.
             return true;
         }
         if informer.is_forbidden() {
@@ -290,7 +290,7 @@ async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
         if !factory.runs(informer) {
             return false;
         }
-        // A cache whose writer is gone is not waited for, and its informer is about to be taken out.
+        // The writer of this cache is gone, so it will not sync. Its informer is about to be removed.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `informerd demo`: a simulated cluster with a daemon in front of it, and what it is doing.
+//! `informerd demo`: a simulated cluster with a daemon in front of it, and a live view of both.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::telemetry::otel::Otel;
 use crate::upstream::client::ConfigSource;
 use informerd_sim::{Cluster, DemoConfig};
 
-/// The simulated cluster, the daemon in front of it, and a kubeconfig that is removed at the end.
+/// The simulated cluster, the daemon in front of it, and a kubeconfig that is deleted at the end.
 struct Demo {
     daemon: Daemon,
     _cluster: Cluster,
     kubeconfig: PathBuf,
 }
 
-/// Resources whose informers run from the beginning, so that there is something to see.
+/// Resources whose informers run from the start, so that there is something to see.
 const SHOWN: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "namespaces"),
@@ -37,10 +37,10 @@ const SHOWN: &[(&str, &str)] = &[
     ("demo.informerd.io", "widgets"),
 ];
 
-/// Runs until a signal comes, or the time is over.
+/// Runs until a signal arrives or the time is over.
 ///
 /// # Errors
-/// The ports are taken, or the kubeconfig cannot be written.
+/// A port is in use, or the kubeconfig cannot be written.
 pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<End, ProcessError> {
     let signals = Signals::install().map_err(ProcessError::Signals)?;
     let (context, drain) = Context::new();
@@ -81,7 +81,7 @@ async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Dem
     let url = cluster.server().url().parse().map_err(|error| format!("the simulated cluster: {error}"))?;
     let source = ConfigSource::Fixed(Box::new(kube::Config::new(url)));
     let mut config = config.clone();
-    // The simulated apiserver knows no users: everything may be tried.
+    // The simulated apiserver has no users, so everything is allowed.
     config.lend_identity = LendIdentity::All;
     if config.informer.rules.is_empty() {
         config.informer.rules = SHOWN.iter().map(|(group, resource)| pinned(group, resource)).collect();
@@ -105,7 +105,7 @@ async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Dem
         namespaces: demo.namespaces,
         churn: demo.churn,
     };
-    // A closed output is no reason not to serve.
+    // A closed output is no reason to stop serving.
     let _ = std::io::stdout().write_all(banner.render().as_bytes());
     Ok(Demo { daemon, _cluster: cluster, kubeconfig: path })
 }
@@ -126,9 +126,9 @@ fn pinned(group: &str, resource: &str) -> ResourceRule {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // Before the simulated apiserver goes: its end is no trouble to report.
+        // Stop this before the simulated apiserver ends, so that its end is not reported as an error.
         self.daemon.factory.stop();
-        // Already gone is as good as removed.
+        // It does not matter if the file is already gone.
         let _ = std::fs::remove_file(&self.kubeconfig);
         let _ = live::finish(&self.daemon, &mut std::io::stdout(), std::io::stdout().is_terminal());
     }

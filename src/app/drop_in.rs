@@ -1,6 +1,7 @@
-//! The files of a ServiceAccount for the other containers of the pod: what programs with nothing but their in-cluster
-//! configuration read, with the CA of our `https` listeners beside the cluster's in `ca.crt`. A projected volume cannot hold
-//! what a process of the pod makes, so this is a directory that the containers share.
+//! Writes the files of a ServiceAccount for the other containers of the pod. Programs that use only the in-cluster
+//! configuration read these files. `ca.crt` contains the CA of our `https` listeners in addition to the cluster's. A
+//! projected volume cannot contain files that a process of the pod creates, so this is a directory that the containers
+//! share.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,16 +11,16 @@ use std::time::Duration;
 
 use crate::lifecycle::readiness::Latch;
 
-/// Where the kubelet puts the pod's own files.
+/// The directory with the files of the kubelet for this pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The kubelet replaces a token when a fifth of its life is left, which is two minutes at the least.
+/// The kubelet replaces a token when a fifth of its lifetime is left, which is at least two minutes.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Keeps a directory like the kubelet's own.
+/// Maintains a directory like the kubelet's own.
 #[derive(Clone, Debug)]
 pub(super) struct DropIn {
     directory: PathBuf,
-    /// What the clients of our listeners are to trust, PEM.
+    /// The CA that clients of our listeners must trust, in PEM.
     ca: PathBuf,
     account: PathBuf,
 }
@@ -31,7 +32,8 @@ impl DropIn {
         Self { directory, ca, account: PathBuf::from(ACCOUNT) }
     }
 
-    /// For ever. The latch is released with the first complete directory: other containers must not start before.
+    /// Runs forever. The latch is released with the first complete directory: other containers must not start before
+    /// that.
     pub(super) async fn run(self, latch: Latch) {
         let mut latch = Some(latch);
         loop {
@@ -52,7 +54,7 @@ impl DropIn {
         }
     }
 
-    /// Brings every file up to date.
+    /// Updates every file.
     fn pass(&self) -> io::Result<()> {
         let read = |path: PathBuf| {
             fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -74,7 +76,7 @@ impl DropIn {
     }
 }
 
-/// Readers, who are other users, see the old file or the new one, never a part.
+/// Replaces a file. Its readers run as other users. They see either the old or the new file, and never a part of it.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let written = || {

@@ -1,5 +1,5 @@
-//! `informerd explain`: what would become of a request. The daemon answers on its traffic runtime, where its connections
-//! live, and not on the admin side's thread; the command prints the answer.
+//! `informerd explain`: predicts how a request would be answered. The daemon computes the answer on its traffic
+//! runtime, where its connections are, and not on the admin thread. The command prints the answer.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use crate::lifecycle;
 use crate::meta::RequestInfo;
 use crate::reads::{Fate, Forecast, Reads};
 
-/// Questions that wait for their turn; one more is not answered.
+/// The most questions that wait. Further ones are not answered.
 const WAITING: usize = 16;
 
 type Question = (Box<Parts>, oneshot::Sender<Explanation>);
 
-/// Where questions go.
+/// The handle for asking questions.
 #[derive(Clone, Debug)]
 pub(super) struct Explainer {
     questions: mpsc::Sender<Question>,
@@ -36,7 +36,7 @@ impl Explainer {
         let (questions, mut asked) = mpsc::channel::<Question>(WAITING);
         lifecycle::spawn("explain", async move {
             while let Some((request, answer)) = asked.recv().await {
-                // Who asked may be gone.
+                // The caller may be gone.
                 let _ = answer.send(explain(&reads, &request).await);
             }
         });
@@ -77,10 +77,10 @@ async fn explain(reads: &Reads, request: &Parts) -> Explanation {
     }
 }
 
-/// Asks the daemon whose admin side listens there.
+/// Asks the daemon whose admin side listens on this address.
 ///
 /// # Errors
-/// It does not answer, or not as an informerd does.
+/// It does not answer, or the answer is not that of an informerd.
 pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanation, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in [(ACCEPT, &asked.accept), (USER_AGENT, &asked.user_agent)] {
@@ -94,7 +94,7 @@ pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanat
 
 // === impl Explanation ===
 
-/// For a terminal.
+/// Formats the explanation for a terminal.
 pub(super) fn render(explanation: &Explanation, target: &str) -> String {
     let Explanation { plan, reason, cause, change, informer } = explanation;
     let mut text = format!("GET {target}\n{plan}");

@@ -1,4 +1,4 @@
-//! The daemon as the admin side shows it.
+//! The state of the daemon as the admin side shows it.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::reads::{ReadMetrics, Reads};
 use crate::upstream::client::Upstream;
 use crate::upstream::metrics::UpstreamMetrics;
 
-/// Clients and reasons that are shown.
+/// The most pairs of client and reason that are shown.
 const MOST_FORWARDS: usize = 50;
 
 pub(super) struct Everything {
@@ -104,7 +104,7 @@ impl fmt::Debug for Everything {
 impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
         let informers = self.factory.informers();
-        // gRPC serves no tables, but the objects that they hold.
+        // gRPC serves no tables, but it serves the objects in them.
         let doubles = |informer: &Informer| {
             let json = InformerKey { encoding: Encoding::Json, ..informer.key().clone() };
             informer.key().encoding == Encoding::Table && informers.iter().any(|other| *other.key() == json)
@@ -113,7 +113,8 @@ impl grpc::Introspect for Everything {
     }
 }
 
-/// What the apiserver was spared: the difference between what went out to clients and what came from the apiserver.
+/// The load that the apiserver was spared: the difference between the traffic to clients and the traffic from the
+/// apiserver.
 pub(super) fn spared(
     factory: &Factory,
     reads: &ReadMetrics,
@@ -136,7 +137,7 @@ fn served(factory: &Factory) -> u64 {
     factory.served().iter().map(|(_, count)| count).sum()
 }
 
-/// Zero if never.
+/// Seconds since a point in time; zero if there is none.
 fn seconds_since(at: Option<Instant>) -> u64 {
     at.map_or(0, |at| Instant::now().saturating_duration_since(at).as_secs())
 }

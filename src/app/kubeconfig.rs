@@ -1,4 +1,4 @@
-//! `informerd kubeconfig`: what kubectl needs to talk to the local endpoint.
+//! `informerd kubeconfig`: writes a kubeconfig with which kubectl uses the local endpoint.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::http::ListenAddr;
 
-/// Where a client finds the daemon.
+/// The address of the daemon, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub https: bool,
     pub address: SocketAddr,
-    /// PEM of the CA that issued our certificate; `None`: one the client's system trusts already.
+    /// The CA that issued our certificate, in PEM. `None`: the client's system already trusts the issuer.
     pub ca: Option<Vec<u8>>,
 }
 
-/// Which listener a kubeconfig without credentials can name: the first that asks for none and is no Unix socket, which
-/// Kubernetes clients cannot use.
+/// The first listener that a kubeconfig without credentials can use. It must not require credentials, and must not be a
+/// Unix socket, which Kubernetes clients cannot use.
 ///
 /// # Errors
-/// There is none, or its port is chosen only when the daemon starts.
+/// There is no such listener, or its port is chosen only when the daemon starts.
 pub fn listener(listen: &[ListenAddr]) -> Result<(bool, SocketAddr), String> {
     let usable = listen.iter().find_map(|address| match address {
         ListenAddr::Http(at) => Some((false, *at)),
         ListenAddr::Https(at) => Some((true, *at)),
-        // A kubeconfig of ours carries no credentials.
+        // Our kubeconfig contains no credentials.
         ListenAddr::Delegated(_) | ListenAddr::Unix(_) => None,
     });
     let (https, at) = usable.ok_or(
@@ -40,15 +40,15 @@ pub fn listener(listen: &[ListenAddr]) -> Result<(bool, SocketAddr), String> {
     Ok((https, at))
 }
 
-/// The kubeconfig as YAML.
+/// Returns the kubeconfig as YAML.
 ///
 /// # Errors
-/// No key pair could be made.
+/// The key pair could not be generated.
 pub fn render(endpoint: &Endpoint) -> Result<String, String> {
     let scheme = if endpoint.https { "https" } else { "http" };
     let mut cluster = format!("    server: {scheme}://{}\n", endpoint.address);
     if !endpoint.https {
-        // Without TLS it means nothing, but the JavaScript client takes no http:// without it.
+        // Without TLS this has no effect, but the JavaScript client accepts no http:// URL without it.
         cluster.push_str("    insecure-skip-tls-verify: true\n");
     }
     if let Some(ca) = &endpoint.ca {
@@ -62,8 +62,9 @@ pub fn render(endpoint: &Endpoint) -> Result<String, String> {
     ))
 }
 
-/// A certificate that nobody trusts and nobody asks for. Over TLS kubectl prompts for a user name unless there is some
-/// credential, and every other kind would be sent in a header and forwarded to the apiserver as the client's own.
+/// A client certificate that no server trusts or asks for. Over TLS, kubectl prompts for a user name unless the
+/// kubeconfig has a credential. Any other kind of credential would be sent in a header and forwarded to the apiserver
+/// as the client's own.
 fn placeholder_credential() -> Result<String, String> {
     let pair =
         rcgen::generate_simple_self_signed(vec!["informerd-client".to_owned()]).map_err(|error| error.to_string())?;
@@ -75,17 +76,17 @@ fn placeholder_credential() -> Result<String, String> {
     ))
 }
 
-/// Puts the text in place in one step, readable by its owner only.
+/// Writes the file atomically. Only its owner can read it.
 ///
 /// # Errors
-/// The directory does not exist or may not be written to.
+/// The directory does not exist or is not writable.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
     })
 }
@@ -100,7 +101,7 @@ mod tests {
         Endpoint { https, address: "127.0.0.1:8001".parse().unwrap(), ca: ca.map(|ca| ca.as_bytes().to_vec()) }
     }
 
-    /// Read by the loader that the client libraries of this ecosystem use.
+    /// Reads the text with the loader that Rust client libraries use.
     fn read_back(text: &str) -> kube::config::Kubeconfig {
         kube::config::Kubeconfig::from_yaml(text).unwrap()
     }

@@ -1,4 +1,4 @@
-//! What `informerd demo` shows: where it listens, what to try, and one line of life.
+//! The output of `informerd demo`: the addresses, commands to try, and a live status line.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::admin::{Grouped, InUnits, Spared};
 
-/// The running daemon, looked at once a second.
+/// A sample of the running daemon, taken once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     pub objects: u64,
@@ -19,12 +19,12 @@ pub(super) struct Sample {
     pub spared: Spared,
 }
 
-/// Whatever can be sampled.
+/// A source of samples.
 pub(super) trait Live {
     fn sample(&self) -> Sample;
 }
 
-/// What the first lines of the demo name.
+/// The values in the first lines of the demo.
 #[derive(Clone, Debug)]
 pub(super) struct Banner<'a> {
     /// `http://127.0.0.1:8001`
@@ -34,14 +34,14 @@ pub(super) struct Banner<'a> {
     pub nodes: u32,
     pub pods: u32,
     pub namespaces: u32,
-    /// Changes a second.
+    /// Changes per second.
     pub churn: u32,
 }
 
-/// A number of at most six characters and a sign, up to 99,999 million.
+/// Formats a number of up to 99,999 million with at most six characters and a sign.
 struct Short(i64);
 
-/// How often the line is written where it cannot be rewritten in place.
+/// How often the line is written if it cannot be rewritten in place.
 const EVERY_IN_A_FILE: Duration = Duration::from_secs(10);
 const EVERY_ON_A_TERMINAL: Duration = Duration::from_secs(1);
 
@@ -100,11 +100,11 @@ impl Banner<'_> {
     }
 }
 
-/// Writes the line again and again. Never returns unless writing fails, so it stands beside the signals in a select;
+/// Writes the line periodically. It returns only if writing fails, so use it in a select together with the signals.
 /// [`finish`] then ends the line.
 ///
 /// # Errors
-/// The output is gone.
+/// The output is closed.
 pub(super) async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send), terminal: bool) -> io::Result<()> {
     let every = if terminal { EVERY_ON_A_TERMINAL } else { EVERY_IN_A_FILE };
     let mut ticks = interval_at(Instant::now() + EVERY_ON_A_TERMINAL, every);
@@ -113,7 +113,7 @@ pub(super) async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send),
         ticks.tick().await;
         let line = live.sample();
         if terminal {
-            // Back to the first column, and whatever stood there is erased.
+            // Return to the first column and erase the line.
             write!(out, "\r\x1b[2K{line}")?;
         } else {
             writeln!(out, "{line}")?;
@@ -122,10 +122,10 @@ pub(super) async fn show(live: &(dyn Live + Sync), out: &mut (dyn Write + Send),
     }
 }
 
-/// Leaves the live line and says what it all came to.
+/// Ends the live line and prints a summary.
 ///
 /// # Errors
-/// The output is gone.
+/// The output is closed.
 pub(super) fn finish(live: &dyn Live, out: &mut dyn Write, terminal: bool) -> io::Result<()> {
     let sample = live.sample();
     if terminal {

@@ -1,9 +1,10 @@
-//! What memory the process may use, and what becomes of it.
+//! How much memory the process may use, and how it keeps to that limit.
 //!
-//! The smallest limit of the cgroup and of those above it counts, as the kernel counts, or half of the limit of the process's
-//! data; without one, the machine's memory. Caches account for themselves ([`Budget`]), and so do the bodies under way ([`Ledger`]). What neither knows of
-//! (connections, the allocator's own) is seen by looking at the process ([`Pressure`]): where memory is tight nothing new is
-//! read, shared or kept; where it is short requests are refused, and caches are given up, one after another.
+//! The limit is the smallest of these: the limits of the cgroup and of its ancestors, as the kernel applies them; half
+//! of the process's data size limit; the machine's memory. Caches account for their memory ([`Budget`]), and so do the
+//! bodies in flight ([`Ledger`]). Memory outside of both (connections, the allocator's overhead) is seen by measuring
+//! the process ([`Pressure`]). If memory is tight, nothing new is read, shared or kept. If it is short, requests are
+//! refused, and caches are dropped one after another.
 
 use std::fmt;
 use std::fs;
@@ -24,7 +25,7 @@ use crate::memory::{self, Ledger, Level, Pressure};
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::upstream::client::UpstreamConfig;
 
-/// The memory of this process. Cloning shares it.
+/// The memory of this process. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     budget: Budget,
@@ -32,23 +33,23 @@ pub(super) struct Memory {
     pressure: Pressure,
 }
 
-/// What bodies under way may hold together, as a part of the limit.
+/// The part of the limit that all bodies in flight may hold together (one sixth).
 const BODIES: u64 = 6;
-/// What the process needs besides caches and bodies: code, threads, connections.
+/// Memory that the process needs in addition to caches and bodies: code, threads, connections.
 const ITSELF: u64 = 24 << 20;
-/// What one answer under way may hold on each side of us, as a part of the limit, and at least and at most.
+/// The part of the limit that one answer in flight may hold on each side of informerd, and the least and the most.
 const WINDOWS: u64 = 8192;
 const LEAST_WINDOW: u64 = 64 << 10;
 const LARGEST_WINDOW: u64 = 1 << 20;
-/// How often the kernel is asked what it holds itself, which costs more than a look.
+/// How often the kernel's own memory is measured. This costs more than measuring the process.
 const ASK: Duration = Duration::from_millis(100);
-/// From this limit on, kernel buffers matter little.
+/// With at least this limit, kernel buffers matter little.
 const PLENTY: u64 = 2 << 30;
-/// Pause between giving up two caches.
+/// The pause between dropping two caches.
 const GOING: Duration = Duration::from_secs(2);
-/// Answers kept to be given again, each kind as a part of the limit.
+/// The part of the limit for answers that are kept for later requests, for each kind of answer.
 const KEPT: u64 = 32;
-/// A connection with a watch over HTTP/1.1, as measured: see docs/performance.md.
+/// The memory of a connection with a watch over HTTP/1.1, as measured: see docs/performance.md.
 const CONNECTION: u64 = 40 << 10;
 
 // === impl Memory ===
@@ -59,7 +60,7 @@ impl Memory {
         let bytes = match (config, limit) {
             (MemoryConfig::Bytes(bytes), _) => *bytes,
             (MemoryConfig::Percent(percent), Some(limit)) => {
-                // A small limit has less for caches than their part of it.
+                // A small limit leaves less for caches than the configured percentage.
                 let room = limit.saturating_sub(ITSELF + limit / BODIES);
                 size((limit / 100 * u64::from(*percent)).min(room))
             }
@@ -84,7 +85,7 @@ impl Memory {
         &self.ledger
     }
 
-    /// What may be read ahead of one answer of the apiserver's.
+    /// The settings that limit how much of an answer of the apiserver is read ahead.
     pub(super) fn upstream(&self) -> UpstreamConfig {
         let mut config = UpstreamConfig { ledger: self.ledger.clone(), ..UpstreamConfig::default() };
         if let Some(window) = self.window() {
@@ -94,7 +95,7 @@ impl Memory {
         config
     }
 
-    /// What forwarded answers may hold.
+    /// The settings that limit what forwarded answers may hold.
     pub(super) fn forward(&self) -> ForwardConfig {
         let config = ForwardConfig { ledger: self.ledger.clone(), window: self.window(), ..ForwardConfig::default() };
         let limit = self.pressure.limit().unwrap_or(u64::MAX);
@@ -105,7 +106,7 @@ impl Memory {
         self.pressure.limit().map(|limit| size((limit / WINDOWS).clamp(LEAST_WINDOW, LARGEST_WINDOW)))
     }
 
-    /// Gives caches and slow clients up before the kernel ends the process; until the drain.
+    /// Drops caches and slow clients before the kernel kills the process. Runs until the drain.
     pub(super) async fn watch(self, forward: Forward, drain: DrainWatch) {
         if self.pressure.limit().is_none() {
             return;
@@ -119,7 +120,7 @@ impl Memory {
             }
             tokio::select! {
                 () = tokio::time::sleep(self.pressure.wait()) => {}
-                // It lives as long as we do.
+                // The sender lives as long as `self`.
                 _ = changes.changed() => {}
                 () = drain.draining() => return,
             }
@@ -131,7 +132,7 @@ impl Memory {
         }
     }
 
-    /// After a look; `last` is when a cache was given up last.
+    /// Acts on the measured level. `last` is the time when a cache was last dropped.
     fn relieve(&self, level: Level, last: &mut Option<Instant>) {
         let waits = last.is_some_and(|last| last.elapsed() < GOING);
         if level == Level::Short && !waits && self.budget.recall() {
@@ -183,7 +184,7 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The configuration with the bounds that nobody has set brought down to what this process may use.
+/// The configuration, with the limits that are not set reduced to what this process may use.
 pub(super) fn fitted(loaded: &Loaded) -> Config {
     let mut config = loaded.config.clone();
     let Some(limit) = limit(Path::new("/")) else { return config };
@@ -200,19 +201,21 @@ pub(super) fn fitted(loaded: &Loaded) -> Config {
     config
 }
 
-/// What the kernel may hold for a connection: where that counts, it is not what the kernel sees fit, which is megabytes.
+/// The kernel buffer of a connection. If the limit is small, the kernel must not choose it, because its choice can be
+/// megabytes.
 fn kernel_buffer(limit: u64) -> Option<usize> {
     (limit < PLENTY).then(|| size((limit / 1024).max(LEAST_WINDOW)))
 }
 
-/// What the kernel holds for this process and counts, but not as its pages, in bytes; zero where it does not tell.
+/// The memory that the kernel uses for this process and charges to it, but not as pages of the process. In bytes; zero
+/// if the system does not report it.
 fn kernel_bytes(root: &Path) -> u64 {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let Some(path) = cgroups.lines().find_map(|line| line.strip_prefix("0::")) else { return 0 };
     let mount = root.join("sys/fs/cgroup");
     // A container may see its own cgroup as the root.
     let mut places = vec![mount.join(path.trim_start_matches('/')), mount];
-    // That of the whole machine has no limit, and what it counts is not ours.
+    // The root cgroup of the machine has no limit, and what it counts is not ours.
     places.retain(|place| place.join("memory.max").exists());
     let stat = places.iter().find_map(|place| fs::read_to_string(place.join("memory.stat")).ok()).unwrap_or_default();
     let counted = ["sock", "kernel_stack", "pagetables", "slab_unreclaimable"];
@@ -220,7 +223,7 @@ fn kernel_bytes(root: &Path) -> u64 {
     numbers.filter_map(|(_, number)| number.parse::<u64>().ok()).sum()
 }
 
-/// What the process may use, in bytes.
+/// The memory that the process may use, in bytes.
 fn limit(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -231,13 +234,14 @@ fn limit(root: &Path) -> Option<u64> {
     cgroups.lines().filter_map(|line| of_cgroup(root, line)).chain(machine).chain(of_data(&limits)).min()
 }
 
-/// Half of what `ulimit -d` allows: it counts what the allocator and the threads have set aside as well as what they use.
+/// Half of what `ulimit -d` allows, because that limit counts both the memory that the allocator and the threads have
+/// reserved and the memory that they use.
 fn of_data(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max data size"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|bytes| bytes / 2)
 }
 
-/// The smallest limit from a cgroup up to the root of what is visible; `line` is of `/proc/self/cgroup`.
+/// The smallest limit from a cgroup up to the visible root. `line` is from `/proc/self/cgroup`.
 fn of_cgroup(root: &Path, line: &str) -> Option<u64> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -251,9 +255,9 @@ fn of_cgroup(root: &Path, line: &str) -> Option<u64> {
     let mount = root.join(mount);
     let mut at: PathBuf = mount.join(path.trim_start_matches('/'));
     let mut smallest = None;
-    // A container may see its own cgroup as the root, whatever its path is outside: then only the last step is there.
+    // A container may see its own cgroup as the root, whatever its path is on the host. Then only the last step exists.
     loop {
-        // `max`, and in the first version a number that no machine has, are no limit.
+        // `max` means no limit. So does, in cgroup v1, a number that is larger than any machine's memory.
         let found = fs::read_to_string(at.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
         smallest = smallest.into_iter().chain(found.filter(|bytes| *bytes < 1 << 60)).min();
         if at == mount || !at.pop() {

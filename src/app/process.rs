@@ -1,4 +1,4 @@
-//! The life of the process around whatever it serves: its runtime, its signals, its end.
+//! The life cycle of the process, independent of what it serves: its runtime, its signals, its end.
 
 use std::future::Future;
 use std::io;
@@ -12,10 +12,10 @@ use crate::lifecycle::signals::{Shutdown, Signals};
 use crate::lifecycle::{Failure, Fatal};
 use crate::telemetry::Metrics;
 
-/// More threads than this only fight over the same sockets and locks.
+/// More threads than this only compete for the same sockets and locks.
 const MOST_THREADS: usize = 32;
 
-/// What every part of the process is given at its start. Cloning shares it.
+/// What every part of the process gets at its start. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub drain: DrainWatch,
@@ -27,9 +27,9 @@ pub struct Context {
 /// How the process ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything was let go in order.
+    /// Everything was released in order.
     Clean,
-    /// The deadline passed or a second signal came; connections were cut.
+    /// The deadline passed or a second signal arrived. Connections were cut.
     Forced,
 }
 
@@ -45,11 +45,11 @@ pub enum ProcessError {
     Fatal(Failure),
 }
 
-/// The runtime of all traffic. Without a number it has as many threads as the process may use processors: the
-/// affinity mask and the cgroup's quota are both taken into account.
+/// The runtime for all traffic. Without a number it has as many threads as the process may use CPUs. Both the affinity
+/// mask and the cgroup's quota are considered.
 ///
 /// # Errors
-/// The system gives no threads.
+/// The threads cannot be created.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime, ProcessError> {
     let available = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_THREADS);
     tokio::runtime::Builder::new_multi_thread()
@@ -60,11 +60,12 @@ pub fn runtime(threads: Option<usize>) -> Result<Runtime, ProcessError> {
         .map_err(ProcessError::Runtime)
 }
 
-/// Starts the daemon and stays until it is told to end: by a signal, by the death of a critical task, or because
-/// `until` is over. What `start` returns lives until the drain is complete, and is dropped before this returns.
+/// Starts the daemon and runs until it is told to end: by a signal, by the failure of a critical task, or because
+/// `until` completes. The value that `start` returns lives until the drain is complete, and is dropped before this
+/// returns.
 ///
 /// # Errors
-/// It could not be started, or a task that it cannot live without has died.
+/// The daemon could not be started, or a critical task has failed.
 pub async fn supervise<T, S, U>(
     context: Context,
     drain: drain::Drain,
@@ -77,9 +78,9 @@ where
     S: Future<Output = Result<T, String>>,
     U: Future<Output = ()>,
 {
-    // The start may wait for the apiserver; a signal ends that wait, too.
+    // The start may wait for the apiserver. A signal ends that wait too.
     let running = tokio::select! {
-        // What is up is drained, also when the signal came in the same moment.
+        // If the start is complete, the daemon is drained, even if the signal arrived at the same moment.
         biased;
         running = start => running.map_err(ProcessError::Start)?,
         name = signals.recv() => {
@@ -116,7 +117,7 @@ where
 // === impl Context ===
 
 impl Context {
-    /// A process that has not begun, and the side of it that starts the drain.
+    /// Creates the context of a new process, and the handle that starts its drain.
     pub fn new() -> (Self, drain::Drain) {
         let (drain, watch) = drain::channel();
         let context = Self { drain: watch, fatal: Fatal::new(), readiness: Registry::new(), metrics: Metrics::new() };
@@ -172,7 +173,7 @@ mod tests {
         let (sender, signals) = mpsc::channel(2);
         sender.send("SIGTERM").await.unwrap();
         let guard = context.drain.guard();
-        // Held by what is running, and so never dropped before the drain is over.
+        // The running daemon holds it, so it is never dropped before the drain is over.
         let end = supervised(context, drain, signals, async { Ok(guard) }).await;
         assert_eq!(end.unwrap(), End::Forced);
     }

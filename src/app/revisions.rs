@@ -1,11 +1,11 @@
-//! What forwarded answers show becomes the floor of local reads.
+//! Makes the revisions in forwarded answers the floor of local reads.
 
 use crate::informer::Factory;
 use crate::meta::{RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
 use crate::reads::{Floor, Floors};
 
-/// Raises the read path's floors, and has the caches follow.
+/// Raises the floors of the read path, and makes the caches catch up.
 pub(super) struct Revisions {
     pub(super) floors: Floors,
     pub(super) factory: Factory,

@@ -1,4 +1,4 @@
-//! `informerd status`: what the status page shows, in a terminal.
+//! `informerd status`: the content of the status page in a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,15 +15,15 @@ use crate::upstream::client::empty;
 use crate::upstream::reader::ask_json;
 use crate::upstream::{CallOptions, Upstream, UpstreamError};
 
-/// The daemon is on this machine: it answers at once or not at all.
+/// The daemon is on this machine, so it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What an answer may be long: thousands of informers.
+/// The most bytes of an answer: enough for thousands of informers.
 const MOST_BYTES: usize = 16 << 20;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns of the plot.
 const COLUMNS: usize = 60;
 
-/// What `/status.json` says, as far as it is shown. What another version lacks is zero or empty.
+/// The displayed part of `/status.json`. A field that another version lacks is zero or empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -31,7 +31,7 @@ pub struct Status {
     pub server: String,
     pub ready: bool,
     pub pending: Vec<String>,
-    /// A daemon that does not say it is of another version, and taken for one whose apiserver answers.
+    /// A daemon without this field has another version. It counts as one whose apiserver answers.
     pub upstream: Option<Apiserver>,
     pub served_age_seconds: u64,
     pub resident_bytes: u64,
@@ -108,15 +108,15 @@ pub struct Point {
     pub spared: i64,
 }
 
-/// Asks the daemon whose admin side listens there.
+/// Asks the daemon whose admin side listens on this address.
 ///
 /// # Errors
-/// It does not answer, or not as an informerd does.
+/// It does not answer, or the answer is not that of an informerd.
 pub async fn ask(admin: SocketAddr) -> Result<Status, String> {
     get(admin, "/status.json", HeaderMap::new()).await
 }
 
-/// One answer in JSON. Connecting, sending and receiving take no longer than [`TIMEOUT`] together.
+/// Requests one JSON answer. Connecting, sending and receiving take no longer than [`TIMEOUT`] together.
 pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, headers: HeaderMap) -> Result<T, String> {
     let url = format!("http://{admin}{path}");
     let parse = |text: &str| text.parse::<Uri>().map_err(|error| format!("{url}: {error}"));
@@ -140,7 +140,7 @@ pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, head
 // === impl Status ===
 
 impl Status {
-    /// `colors`: what is wrong is red.
+    /// `colors`: problems are shown in red.
     pub fn render(&self, colors: bool) -> String {
         let mut text = self.head(colors);
         let _ = write!(
@@ -184,7 +184,7 @@ impl Status {
         text
     }
 
-    /// Who it is, whether it is ready, and whether the apiserver answers.
+    /// The version, the apiserver's address, whether the daemon is ready, and whether the apiserver answers.
     fn head(&self, colors: bool) -> String {
         let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
         let who = format!("informerd {} before {}: {state}", self.version, self.server);
@@ -204,20 +204,20 @@ impl Status {
         text
     }
 
-    /// Requests spared a second over the time that is known, the newest at the right.
+    /// Requests spared per second over the recorded time, the newest on the right.
     fn plot(&self) -> Option<String> {
         let (first, last) = (self.past.first()?, self.past.last()?);
         let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
         let mut columns = vec![0_u64; COLUMNS];
         for pair in self.past.windows(2) {
             let at = (pair[1].at.saturating_sub(first.at)) as usize * COLUMNS / span as usize;
-            // A moment in which informerd asked more than it answered has no bar.
+            // An interval in which informerd sent more requests than it answered has no bar.
             columns[at.min(COLUMNS - 1)] += u64::try_from(pair[1].spared - pair[0].spared).unwrap_or(0);
         }
         let most = columns.iter().copied().max().filter(|most| *most > 0)?;
         let bars: String =
             columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
-        // The time of a column, in tenths of a second.
+        // The rate in the highest column, in requests per second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
         Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
     }
@@ -283,7 +283,7 @@ impl Status {
 // === impl Cache ===
 
 impl Cache {
-    /// The step in words. An older daemon has only the state.
+    /// The current step in words. An older daemon reports only the state.
     fn doing(&self) -> String {
         let step = if self.step.is_empty() { &self.state } else { &self.step };
         match self.retry_seconds {
@@ -292,13 +292,13 @@ impl Cache {
         }
     }
 
-    /// Whether its last error is why it does not follow the apiserver.
+    /// Whether it does not follow the apiserver because of its last error.
     fn is_in_trouble(&self) -> bool {
         (self.failing || !self.ready) && !self.last_error.is_empty()
     }
 }
 
-/// A line that stands out on a terminal.
+/// A line in red, if colors are on.
 fn red(line: &str, colors: bool) -> String {
     if colors { format!("\x1b[31m{line}\x1b[0m") } else { line.to_owned() }
 }
@@ -307,7 +307,7 @@ fn or_none(text: &str) -> String {
     if text.is_empty() { "–".to_owned() } else { text.to_owned() }
 }
 
-/// Columns as wide as their widest cell, two blanks between.
+/// Formats rows as a table. Columns are as wide as their widest cell, with two spaces between them.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

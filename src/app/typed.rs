@@ -1,4 +1,4 @@
-//! The gRPC side joined to the listeners and to the apiserver.
+//! Connects the gRPC side to the listeners and to the apiserver.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,14 +22,14 @@ use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{self, CallOptions, Identity, Upstream};
 
-/// Answers the calls that the listeners find to be gRPC.
+/// Handles the gRPC calls that arrive on the listeners.
 pub(super) struct Calls {
     pub(super) grpc: Grpc,
     pub(super) access: Access,
     pub(super) audit: Audit,
 }
 
-/// A cluster by the uid of its namespace `kube-system`, as is customary.
+/// Identifies a cluster by the UID of its namespace `kube-system`, as is customary.
 pub(super) struct KubeSystem {
     upstream: Upstream,
     known: Mutex<Uid>,
@@ -38,7 +38,7 @@ pub(super) struct KubeSystem {
 #[derive(Default)]
 struct Uid {
     uid: Option<Arc<str>>,
-    /// Not to be tried before, after it could not be read.
+    /// After a failed read, the time before which it must not be tried again.
     again: Option<Instant>,
 }
 
@@ -55,7 +55,7 @@ struct Metadata {
 /// The methods that read a stream of messages.
 const STREAMS: [&str; 2] = ["/informerd.v1.Objects/Sync", "/informerd.v1.Queue/Work"];
 
-/// Headers that are kept of one call. A call needs far fewer.
+/// The most headers that are kept of one call. A call needs far fewer.
 const MAX_HEADERS: usize = 64;
 
 const PATH: &str = "/api/v1/namespaces/kube-system";
@@ -63,7 +63,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
 const MAX_BODY: usize = 1 << 20;
 
-/// The request as the listener knows it.
+/// The record of the request that the listener keeps.
 #[derive(Debug)]
 struct Shown(Arc<RequestRecord>);
 
@@ -93,7 +93,7 @@ impl Handler for Calls {
         };
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
         Box::pin(async move {
-            // A client's stream may stand still; a single message has to come.
+            // A client's stream may be idle. A single message must arrive in time.
             let is_stream = STREAMS.contains(&request.uri().path());
             let mut request = request.map(|body| match is_stream {
                 true => tonic::body::Body::new(body),
@@ -108,7 +108,8 @@ impl Handler for Calls {
     }
 }
 
-/// The headers that the call needs: its credentials and those of gRPC. All others are dropped before anything is waited for.
+/// The headers that the call needs: its credentials and those of gRPC. All others are dropped before anything is
+/// awaited.
 fn needed(headers: &HeaderMap) -> HeaderMap {
     const NAMES: [HeaderName; 5] = [AUTHORIZATION, USER_AGENT, CONTENT_TYPE, TE, AUDIT_ID];
     let is_needed = |name: &HeaderName| {
@@ -143,8 +144,8 @@ impl Cluster for KubeSystem {
         Box::pin(async move {
             let mut known = self.known.lock().await;
             let now = Instant::now();
-            // A list that the cache answers does not wait for an apiserver that does not answer anyway. Before the first
-            // request, nobody knows that.
+            // A list from the cache must not wait for an apiserver that does not answer. Before the first request, that
+            // is unknown.
             let is_away = self.upstream.health().error.is_some();
             let asks = !is_away && known.again.is_none_or(|again| again <= now);
             if known.uid.is_none() && asks {

@@ -4,7 +4,7 @@ use clap::{Arg, ArgMatches, Command as Clap};
 
 use super::{EXIT_USAGE, Exit};
 
-/// A request that is asked about.
+/// The request to explain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explained {
     /// Path and query.
@@ -13,7 +13,7 @@ pub struct Explained {
     pub user_agent: Option<String>,
 }
 
-/// A program of the field: name, `Accept`, `User-Agent`.
+/// Common client programs: name, `Accept`, `User-Agent`.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     (
         "kubectl",

@@ -1,4 +1,4 @@
-//! The command line of `informerd get` and `informerd watch`, which take no settings of the daemon.
+//! The command line of `informerd get` and `informerd watch`. They take no settings of the daemon.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {
     let output = output.map_err(|error: String| wrong("output", &error))?;
     let mut resource = text("what").unwrap_or_default();
     let mut name = text("name");
-    // As kubectl takes it: pods/web-1.
+    // As kubectl accepts it: pods/web-1.
     if let Some((kind, of)) = resource.clone().split_once('/') {
         if name.is_some() || kind.is_empty() || of.is_empty() {
             return Err(Exit { code: EXIT_USAGE, text: format!("{resource:?} names no resource\n") });

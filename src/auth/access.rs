@@ -1,4 +1,4 @@
-//! The one way to a decision, for every protocol.
+//! The single entry point for access decisions, for every protocol.
 
 use std::fmt;
 use std::io;
@@ -27,7 +27,7 @@ use crate::lifecycle::{Fatal, spawn_supervised};
 use crate::meta::{Status, errors};
 use crate::upstream::client::Upstream;
 
-/// How much a listener believes its clients.
+/// How far a listener trusts its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every client that can connect may read what is cached. For loopback addresses and Unix sockets only.
@@ -36,49 +36,50 @@ pub enum Mode {
     Delegated,
 }
 
-/// What is known of who sends a request.
+/// What is known about the sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub mode: Mode,
-    /// What the client showed in the TLS handshake, its own first. Not verified yet; that it has the key is.
+    /// The certificates that the client presented in the TLS handshake, its own first. They are not verified yet; the
+    /// handshake has only proven that the client has the key.
     pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
     /// The headers of the request, or its gRPC metadata.
     pub headers: &'a HeaderMap,
-    /// Whether impersonation is decided here as far as it can be; otherwise it is left to the apiserver.
+    /// Whether impersonation is decided here where possible; otherwise it is left to the apiserver.
     pub may_impersonate: bool,
 }
 
-/// Who asks.
+/// The user that makes a request.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// The user whose credentials they are.
+    /// The user that the credentials belong to.
     pub user: Arc<UserInfo>,
     /// The user that is impersonated, if any.
     pub impersonated: Option<Arc<UserInfo>>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It may be answered from a cache.
+    /// The request may be answered from a cache.
     Allowed(Grant),
-    /// The apiserver would refuse it with this Status. `subject`: who it is, if that is known.
+    /// The apiserver would refuse the request with this Status. `subject`: the user, if known.
     Refused { status: Box<Status>, subject: Option<Subject> },
-    /// Only the apiserver can decide: it goes there with the client's own credentials and nothing of ours. Who cannot
-    /// forward refuses with this Status.
+    /// Only the apiserver can decide. The request is forwarded with the client's own credentials and none of ours. A
+    /// caller that cannot forward refuses with this Status.
     Forward(Box<Status>),
 }
 
-/// The right to one read, as long as it lasts.
+/// The right to one read, for as long as it lasts.
 pub struct Grant {
-    /// Empty for who is trusted. Otherwise the read itself is the first, and all are needed.
+    /// Empty for trusted clients. Otherwise the first entry is the read itself, and all entries are needed.
     held: Vec<Held>,
 }
 
-/// Decides. Cloning shares what is remembered.
+/// Makes access decisions. Clones share the caches.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// `None` where no listener is delegated.
+    /// `None` if no listener is delegated.
     delegated: Option<Arc<Delegated>>,
     metrics: Arc<AuthMetrics>,
 }
@@ -90,18 +91,18 @@ pub(super) struct Delegated {
     pub(super) revoked: Arc<Revoked>,
     pub(super) metrics: Arc<AuthMetrics>,
     anonymous: Anonymous,
-    /// A token must belong to a node: it is looked at even where the apiserver would look at it later.
+    /// A token must belong to a node. So it is reviewed here even where the apiserver would review it later.
     bound_to_node: bool,
 }
 
-/// A caller whose credentials were accepted, and what it asks by.
+/// The input of a decision: an authenticated caller, and how to decide.
 struct Asks {
     known: Known,
     source: Source,
     user: Arc<UserInfo>,
     impersonation: Option<Impersonation>,
     memory: Memory,
-    /// It is to be counted for as long as it lasts.
+    /// The read is a stream. It counts for as long as it is open.
     lasts: bool,
 }
 
@@ -118,15 +119,16 @@ pub enum StartError {
 // === impl Access ===
 
 impl Access {
-    /// For trusted clients only: whoever else asks is refused.
+    /// For trusted clients only. All others are refused.
     pub fn trusting() -> Self {
         Self { delegated: None, metrics: Arc::default() }
     }
 
-    /// For delegated listeners. Starts the watches that tell of changed rights; the apiserver need not be reachable yet.
+    /// For delegated listeners. Starts the watches that report changes of rights. The apiserver need not be reachable
+    /// yet.
     ///
     /// # Errors
-    /// The CA of client certificates cannot be read, or there is no randomness.
+    /// The CA of client certificates cannot be read, or the system gives no random bytes.
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
         let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
@@ -165,21 +167,22 @@ impl Access {
         &self.metrics
     }
 
-    /// Credentials and decisions that are remembered, roughly.
+    /// The approximate numbers of cached credentials and cached decisions.
     pub fn remembered(&self) -> (u64, u64) {
         let delegated = self.delegated.as_ref();
         delegated.map_or((0, 0), |delegated| (delegated.authenticator.remembered(), delegated.authorizer.remembered()))
     }
 
-    /// Whether a read may be answered here. To be asked before anything is looked up, so that no answer tells what
+    /// Whether a read may be answered here. Must be called before anything is looked up, so that no answer reveals what
     /// exists.
     pub async fn check(&self, caller: &Caller<'_>, attributes: &Arc<Attributes>) -> Verdict {
         let lasts = attributes.verb == "watch";
         self.check_all(caller, std::slice::from_ref(attributes), lasts).await.0
     }
 
-    /// [`Self::check`] for a read that needs several accesses, all of them. Also tells which of them the verdict is about if
-    /// it is refused. `lasts`: they are needed for as long as a stream is open.
+    /// Like [`Self::check`], for a read that needs several accesses. All of them must be allowed. Also returns the
+    /// index of the access that the verdict is about if it is refused. `lasts`: the accesses are needed for as long as
+    /// a stream is open.
     pub async fn check_all(&self, caller: &Caller<'_>, wanted: &[Arc<Attributes>], lasts: bool) -> (Verdict, usize) {
         let (verdict, at) = match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => (Verdict::Allowed(Grant { held: Vec::new() }), 0),
@@ -196,11 +199,11 @@ impl Access {
         (verdict, at)
     }
 
-    /// Authenticates the caller. It is called before anything is kept for a call that cannot be forwarded; [`Self::check`]
-    /// decides later what the caller may read.
+    /// Authenticates the caller. It is called before anything is kept for a call that cannot be forwarded.
+    /// [`Self::check`] decides later what the caller may read.
     ///
     /// # Errors
-    /// The Status to answer with instead: 401, or 503 where nobody can say.
+    /// The Status to answer with: 401, or 503 if the caller cannot be authenticated now.
     pub async fn enter(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         let entered = self.recognize(caller).await;
         if let Err(status) = &entered {
@@ -211,10 +214,10 @@ impl Access {
         entered
     }
 
-    /// Whether somebody accepts the caller's credentials. Nothing is counted.
+    /// Whether the caller's credentials are accepted. Nothing is counted.
     ///
     /// # Errors
-    /// 401: nobody does. 503: nobody can say.
+    /// 401 if the credentials are not accepted, 503 if that cannot be decided now.
     pub async fn recognize(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => Ok(()),
@@ -223,8 +226,8 @@ impl Access {
         }
     }
 
-    /// How long a watch may go on that is forwarded as its client's own; to be asked before it is forwarded. `None` for
-    /// who is trusted.
+    /// How long a watch that is forwarded with its client's own credentials may go on. To be called before it is
+    /// forwarded. `None` for trusted clients.
     pub fn term(&self, caller: &Caller<'_>, attributes: Attributes) -> Option<Term> {
         match (caller.mode, &self.delegated) {
             (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, attributes)),
@@ -232,11 +235,11 @@ impl Access {
         }
     }
 
-    /// Whether a request may be forwarded as its client's own. On a delegated listener nothing is forwarded in any other
-    /// way.
+    /// Whether a request may be forwarded with its client's own credentials. On a delegated listener nothing is
+    /// forwarded in any other way.
     ///
     /// # Errors
-    /// The Status to answer with instead.
+    /// The Status to answer with.
     pub async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => Ok(()),
@@ -249,7 +252,7 @@ impl Access {
 // === impl Delegated ===
 
 impl Delegated {
-    /// Whether a stream may be open, by what is remembered or anew.
+    /// Whether a stream may be open, decided from the cache or by a new review.
     pub(super) async fn check(
         self: &Arc<Self>,
         caller: &Caller<'_>,
@@ -275,7 +278,7 @@ impl Delegated {
         };
         let verdict = match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
-            // Whether its token may go anywhere is for `pass` to say.
+            // `pass` decides whether the token may be forwarded.
             Ok(Who::Invalid) => refused(errors::unauthorized()),
             Ok(Who::Nobody) => match self.anonymous {
                 Anonymous::Refuse => refused(errors::unauthorized()),
@@ -286,7 +289,7 @@ impl Delegated {
                 let asks = Asks { known, source, user, impersonation, memory, lasts };
                 return match self.decide(asks, wanted).await {
                     Ok(Some(decided)) => decided,
-                    // There are other ways to be allowed it.
+                    // The apiserver knows other ways to allow the impersonation.
                     Ok(None) => (self.leave_undecided(caller).await, 0),
                     Err(error @ Unavailable::Share(_)) => (refused(unavailable(&error)), 0),
                     Err(error) => (self.leave(caller, &unavailable(&error)).await, 0),
@@ -304,7 +307,7 @@ impl Delegated {
         }
     }
 
-    /// `None` where only the apiserver can tell.
+    /// `None` if only the apiserver can decide.
     async fn decide(
         self: &Arc<Self>,
         asks: Asks,
@@ -347,7 +350,7 @@ impl Delegated {
         self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await
     }
 
-    /// To the apiserver, if the client's own credentials can go there; otherwise this is what it is told.
+    /// Forwards to the apiserver if the client's own credentials can go there. Otherwise the client gets `otherwise`.
     async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
         match self.pass(caller).await {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
@@ -356,11 +359,12 @@ impl Delegated {
     }
 
     async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
-        // The forwarder would send every line, and the apiserver would take the first: so would we.
+        // The forwarder would send every `Authorization` line, and the apiserver would use the first. So the first is
+        // used here too.
         let token = bearer::token(caller.headers).is_some();
         let other = bearer::is_ambiguous(caller.headers) || bearer::is_of_another_scheme(caller.headers);
         if self.bound_to_node && other {
-            // Whatever is behind us might make somebody of it whose node nobody has looked at.
+            // A server behind informerd might authenticate it as a user whose node was not checked here.
             return Err(Box::new(errors::unauthorized()));
         }
         if caller.certificates.is_none() && (!token || !self.bound_to_node) {
@@ -370,7 +374,7 @@ impl Delegated {
             };
         }
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
-            // To the apiserver this client would be somebody else: whoever its token names, or nobody.
+            // The apiserver would take this client for another user: the one of its token, or the anonymous one.
             Ok(Who::User(_, Source::Certificate(_))) => Err(Box::new(not_to_be_shown())),
             Ok(Who::User(_, Source::Token(_))) => Ok(()),
             Ok(Who::Nobody) if self.anonymous == Anonymous::Forward => Ok(()),
@@ -389,23 +393,23 @@ impl fmt::Debug for Delegated {
 // === impl Grant ===
 
 impl Grant {
-    /// The user whose credentials they are. `None` for a trusted client, of which nothing is known.
+    /// The user that the credentials belong to. `None` for a trusted client, whose user is not known.
     pub fn user(&self) -> Option<&UserInfo> {
         self.held.first().map(|held| &*held.user)
     }
 
-    /// Who may; of a trusted client nothing is known.
+    /// The user that has the right. `None` for a trusted client, whose user is not known.
     pub fn subject(&self) -> Option<Subject> {
         let of = |held: &Held| Subject { user: Arc::clone(&held.user), impersonated: held.impersonated.clone() };
         self.held.first().map(of)
     }
 
-    /// Whether the client's own credentials could take the read to the apiserver.
+    /// Whether the read could be forwarded to the apiserver with the client's own credentials.
     pub fn may_forward(&self) -> bool {
         self.held.iter().all(|held| matches!(held.source, Source::Token(_)))
     }
 
-    /// The right to a stream, to be polled while it is open.
+    /// The lease of a stream. It must be polled while the stream is open.
     pub fn lease(self) -> Lease {
         Lease::all(self.held.into_iter().map(Lease::of))
     }
@@ -421,20 +425,20 @@ fn refused(status: Status) -> Verdict {
     Verdict::Refused { status: Box::new(status), subject: None }
 }
 
-/// 403 as the apiserver says it.
+/// A 403 with the apiserver's message.
 pub(super) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Status {
     let mut detail = attributes.denial(&user.username);
     if !reason.is_empty() {
         detail = format!("{detail}: {reason}");
     }
     if attributes.path.is_some() {
-        // The apiserver words it as one for a resource without a name.
+        // The apiserver's message is the one for a resource without a name.
         return errors::forbidden(&attributes.gvr(), "", detail);
     }
     errors::forbidden(&attributes.gvr(), &attributes.name, detail)
 }
 
-/// 403: a client certificate ends here.
+/// 403: a client certificate cannot be forwarded.
 fn not_to_be_shown() -> Status {
     Status::failure(
         403,

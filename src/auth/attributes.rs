@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use crate::meta::{Gvr, Query, RequestInfo, Verb};
 use crate::selector::{FieldOperator, FieldSelector, LabelSelector};
 
-/// The attributes of one request. Strings are empty where a request has no such part.
+/// The attributes of one request. A string is empty if the request has no such part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
     pub verb: String,
@@ -15,11 +15,11 @@ pub struct Attributes {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// What the request's own selectors ask for (KEP-4601). Empty where there are none, and where they do not parse:
-    /// the request is then authorized as if it had none, which asks for more.
+    /// The requirements of the request's selectors (KEP-4601). Empty if there are no selectors or they do not parse.
+    /// The request is then authorized as if it had none, which needs more rights.
     pub fields: Vec<Requirement>,
     pub labels: Vec<Requirement>,
-    /// For a request that names no resource.
+    /// Set for a request that names no resource.
     pub path: Option<String>,
 }
 
@@ -36,11 +36,11 @@ pub struct Requirement {
 // === impl Attributes ===
 
 impl Attributes {
-    /// The attributes of a request line; `info` was parsed from it.
+    /// Returns the attributes of a request line. `info` was parsed from it.
     ///
-    /// A request for a collection that pins `metadata.name` is one for that name: this is how RBAC's `resourceNames`
-    /// and the Node authorizer admit watches of single objects. Selectors count for collections only, and not under
-    /// the legacy `/watch/` prefix.
+    /// A request for a collection that pins `metadata.name` counts as a request for that name. This is how RBAC's
+    /// `resourceNames` and the Node authorizer allow watches of single objects. Selectors count for collections only,
+    /// and not under the legacy `/watch/` prefix.
     pub fn of(method: &str, path: &str, query: &str, info: &RequestInfo) -> Self {
         if !info.is_resource {
             let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
@@ -64,7 +64,8 @@ impl Attributes {
         attributes
     }
 
-    /// The attributes of a read of a collection or, with a name, of an object, for protocols without request lines.
+    /// The attributes of a read, for protocols without request lines: of a collection, or of an object if `name` is
+    /// set.
     pub fn read(verb: Verb, gvr: &Gvr, namespace: &str, name: &str, labels: &str, fields: &str) -> Self {
         let mut attributes = Self {
             verb: verb.as_str().to_owned(),
@@ -75,8 +76,8 @@ impl Attributes {
             name: name.to_owned(),
             ..Self::default()
         };
-        // As a path would have it: an item of `namespaces` lies in the namespace of its own name. The collection lies in none,
-        // whatever name is selected from it.
+        // As in a path: an object of `namespaces` is in the namespace of its own name. The collection is in no
+        // namespace, whatever name is selected from it.
         if verb == Verb::Get
             && attributes.namespace.is_empty()
             && &*gvr.resource == "namespaces"
@@ -90,14 +91,14 @@ impl Attributes {
         attributes
     }
 
-    /// The attributes of a read of the daemon's own state, which is no object.
+    /// The attributes of a read of the daemon's own state, which is not a Kubernetes object.
     pub fn of_path(path: &str) -> Self {
         Self { verb: "get".to_owned(), path: Some(path.to_owned()), ..Self::default() }
     }
 
     fn select(&mut self, labels: &str, fields: &str, names: bool) {
         let (labels, fields) = (LabelSelector::parse(labels), FieldSelector::parse(fields));
-        // The apiserver takes the name from options that decode as a whole.
+        // The apiserver uses the name only if all options decode.
         if let (Ok(_), Ok(fields), true) = (&labels, &fields, names && self.name.is_empty())
             && let Some(name) = fields.requires_exact_match("metadata.name").filter(|name| is_path_segment(name))
         {
@@ -124,7 +125,7 @@ impl Attributes {
         Gvr::new(&self.group, &self.version, &self.resource)
     }
 
-    /// Bytes on the heap, roughly.
+    /// The approximate number of bytes on the heap.
     pub fn size(&self) -> usize {
         let requirement = |requirement: &Requirement| {
             let values = requirement.values.iter().map(|value| value.len() + size_of::<String>()).sum::<usize>();
@@ -138,7 +139,8 @@ impl Attributes {
             + self.fields.iter().chain(&self.labels).map(requirement).sum::<usize>()
     }
 
-    /// What the user cannot do, in the apiserver's words; HTML's own characters are escaped as it escapes them.
+    /// The message that names what the user cannot do, in the apiserver's format. HTML special characters are escaped
+    /// in the same way.
     pub fn denial(&self, username: &str) -> String {
         let quoted = |text: &str| crate::meta::strconv::quote(text.as_bytes());
         let user = quoted(username);
@@ -169,7 +171,7 @@ impl Requirement {
     }
 }
 
-/// Whether an object could have this name in a path.
+/// Whether an object can have this name in a path.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

@@ -1,4 +1,4 @@
-//! Who is it: tokens by TokenReview, certificates by a CA, both remembered for a short time.
+//! Authentication: tokens by TokenReview, certificates by a CA. Both results are cached for a short time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,49 +22,49 @@ use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
 use super::user::{AUTHENTICATED, NODE_NAME, UNAUTHENTICATED, UserInfo};
 
-/// Tokens and certificates remembered at once; the least used go first.
+/// The most cached tokens and certificates. The least used are evicted first.
 const MAX_REMEMBERED: u64 = 65_536;
-/// A review is remembered for so long whatever the token says of its end, which our clock may have passed and the apiserver's not:
-/// otherwise each request and each open stream would ask again and again.
+/// A review is cached for at least this long, even if the token says that it expires earlier. Our clock may be ahead of
+/// the apiserver's; without a minimum, each request and each open stream would then ask again and again.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
-/// A longer token is left to the apiserver.
+/// Longer tokens are left to the apiserver.
 const MAX_TOKEN: usize = 32 << 10;
 
-/// Tells clients apart.
+/// Authenticates clients.
 pub(super) struct Authenticator {
     reviews: Arc<Reviews>,
     client_ca: Option<Arc<ClientCa>>,
     audiences: Vec<String>,
     node: Option<String>,
     ttl: Duration,
-    /// Known by a hash under a key that only this process has: no token lies in memory longer than its use, and no
-    /// hash of one is worth anything elsewhere.
+    /// The key is a hash under a secret that only this process has. So no token stays in memory longer than its use,
+    /// and the hashes are worthless elsewhere.
     remembered: Cache<[u8; 32], Known>,
     key: hmac::Key,
     revoked: Arc<Revoked>,
-    /// `None` where the pods of all tokens that are taken are watched.
+    /// `None` if the pods of all accepted tokens are watched.
     pods: Option<Pods>,
 }
 
-/// Who a request says to be.
+/// The result of authentication.
 #[derive(Clone, Debug)]
 pub(super) enum Who {
     User(Known, Source),
-    /// It carries no credentials.
+    /// The request carries no credentials.
     Nobody,
-    /// It carries credentials, and they are worth nothing.
+    /// The request carries credentials that are not valid.
     Invalid,
 }
 
-/// What is remembered of credentials.
+/// The cached result for credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// `None`: they are worth nothing.
+    /// `None` if the credentials are not valid.
     pub user: Option<Arc<UserInfo>>,
     pub until: Instant,
 }
 
-/// The credentials themselves, for asking again while a stream is open.
+/// The credentials themselves, to authenticate again while a stream is open.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Token(Secret),
@@ -91,7 +91,7 @@ impl Authenticator {
     ) -> Result<Self, super::access::StartError> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
             .map_err(|_| super::access::StartError::Random)?;
-        // Asked twice as often, so that a pod that has gone is missed no longer than `ttl`.
+        // Half of `ttl`, so that a deleted pod is noticed within `ttl`.
         let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
         Ok(Self {
             reviews,
@@ -106,13 +106,13 @@ impl Authenticator {
         })
     }
 
-    /// Who sent a request over a connection with these certificates.
+    /// Authenticates a request that came over a connection with these certificates.
     ///
-    /// A certificate that is accepted goes before a token, as in the apiserver; one that is not leaves the token to
-    /// decide.
+    /// An accepted certificate takes precedence over a token, as in the apiserver. If the certificate is not accepted,
+    /// the token decides.
     ///
     /// # Errors
-    /// It cannot be told now.
+    /// The credentials cannot be checked now.
     pub(super) async fn authenticate(
         &self,
         certificates: Option<&Arc<[CertificateDer<'static>]>>,
@@ -139,10 +139,10 @@ impl Authenticator {
         }
     }
 
-    /// Asks again for credentials that were accepted before.
+    /// Checks credentials again that were accepted before.
     ///
     /// # Errors
-    /// It cannot be told now.
+    /// The credentials cannot be checked now.
     pub(super) async fn again(&self, source: &Source) -> Result<Known, Unavailable> {
         match source {
             Source::Token(token) => self.token(token.expose()).await,
@@ -150,13 +150,13 @@ impl Authenticator {
         }
     }
 
-    /// How long a token may be worth something to the apiserver that is worth nothing here. `None`: for ever, since other tokens
-    /// are taken here.
+    /// How long the apiserver may still accept a token that is not valid here. `None` means without limit, because
+    /// different tokens are accepted here.
     pub(super) fn doubt(&self) -> Option<Duration> {
         (self.audiences.is_empty() && self.node.is_none()).then_some(self.ttl)
     }
 
-    /// How many credentials are remembered, roughly.
+    /// The approximate number of cached credentials.
     pub(super) fn remembered(&self) -> u64 {
         self.remembered.entry_count()
     }
@@ -167,7 +167,7 @@ impl Authenticator {
         }
         let known = self.remembered.try_get_with(self.hash(b"token", [token.as_bytes()]), self.review(token));
         let known = known.await.map_err(|error| Unavailable::clone(&error))?;
-        // A deletion seen meanwhile ends what was remembered, and what another cache still says.
+        // A deletion that was seen in the meantime overrides the cached result, including results of caches elsewhere.
         if known.user.as_deref().is_some_and(|user| self.revoked.covers(user)) {
             return Ok(Known { user: None, ..known });
         }
@@ -175,13 +175,13 @@ impl Authenticator {
         match pods.of(user).await {
             Ok(Some(Seen { there: Some(false), until })) => Ok(Known { user: None, until }),
             Ok(Some(Seen { there: Some(true), until })) => Ok(Known { until: known.until.min(until), ..known }),
-            // What the apiserver has said of the token itself holds.
+            // The pod's state is unknown, so the apiserver's verdict on the token itself stands.
             Ok(Some(Seen { there: None, .. }) | None) | Err(_) => Ok(known),
         }
     }
 
     async fn review(&self, token: &str) -> Result<Known, Unavailable> {
-        // The verdict is at most as young as the question.
+        // Take the time before the review: the verdict may be as old as the question.
         let asked = Instant::now();
         let status = self.reviews.token(token, &self.audiences).await?;
         let meant_for_us =
@@ -238,7 +238,7 @@ impl Expiry<[u8; 32], Known> for Lifetime {
     }
 }
 
-/// Puts a user into the group of everybody whose credentials were accepted.
+/// Adds a user to the group of all users whose credentials were accepted.
 pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
     if !user.is_in(AUTHENTICATED) && !user.is_in(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.to_owned());
@@ -246,7 +246,7 @@ pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// The hexadecimal SHA-256 of a certificate, as the apiserver identifies it.
+/// The hexadecimal SHA-256 of a certificate, in the form that the apiserver uses.
 pub(super) fn fingerprint(certificate: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::from("X509SHA256=");
@@ -256,12 +256,12 @@ pub(super) fn fingerprint(certificate: &[u8]) -> String {
     text
 }
 
-/// How long a review of a token is remembered.
+/// How long the review of a token is cached.
 fn life(token: &str, ttl: Duration) -> Duration {
     expiry(token).map_or(ttl, |left| left.max(LEAST_LIFE).min(ttl))
 }
 
-/// How long a JWT says it is still valid. Its signature is not looked at: the claim only ever shortens what the
+/// The remaining validity that a JWT claims. Its signature is not checked: the claim can only shorten what the
 /// apiserver has accepted.
 fn expiry(token: &str) -> Option<Duration> {
     let mut parts = token.split('.');
@@ -287,7 +287,7 @@ mod tests {
         assert!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5))).unwrap() <= Duration::from_secs(5));
         assert_eq!(expiry(&jwt(&format!(r#"{{"exp":{}}}"#, now - 5))), Some(Duration::ZERO));
         assert!(expiry(&jwt(r#"{"exp":1e300}"#)).is_some());
-        // Tokens that are at their end are not reviewed all the time, and a shorter `ttl` counts.
+        // Expired tokens are not reviewed again all the time, and a shorter `ttl` applies.
         let (ended, ttl) = (jwt(r#"{"exp":1}"#), Duration::from_secs(10));
         assert_eq!((life(&ended, ttl), life("opaque", ttl), life(&ended, ttl / 20)), (LEAST_LIFE, ttl, ttl / 20));
         assert!((LEAST_LIFE..ttl).contains(&life(&jwt(&format!(r#"{{"exp":{}}}"#, now + 5)), ttl)));

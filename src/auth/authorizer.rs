@@ -1,4 +1,4 @@
-//! May they: SubjectAccessReviews, remembered until rights change.
+//! Authorization by SubjectAccessReviews. Decisions are cached until rights change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use super::settling::SETTLES;
 use super::shares::{RightsShare, Shares};
 use super::user::{MASTERS, UserInfo};
 
-/// Memory of all remembered decisions.
+/// The most memory for cached decisions.
 const MAX_BYTES: u64 = 32 << 20;
-/// Larger questions are asked each time, as the apiserver's own library does it.
+/// Larger questions are reviewed each time, as in the apiserver's own library.
 const MAX_REMEMBERED: usize = 10_000;
-/// How long an allowed access is remembered whose end nobody would tell of.
+/// How long an allowed access is cached if informerd would not see that it ends.
 const UNTOLD_TTL: Duration = Duration::from_secs(10);
-/// How long a question waits for its answer where an answer from before the rights have settled is there already. After that
-/// the old one counts, and the question is asked again later.
+/// How long a question waits for its review if there is an older answer, from before the rights have settled. After
+/// that the older answer is used, and the question is asked again later.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(5);
-/// An older answer is looked for in as many places: a change in a namespace may settle together with one of all.
+/// An older answer is looked up in this many generations: a change in one namespace may settle together with a change
+/// in all namespaces.
 const OLDER: u64 = 2 * SETTLES.len() as u64;
-/// How the reason of every access begins that RBAC has allowed. Other authorizers decide by what is not watched here: the
-/// pods of a node, a webhook's own rules.
+/// The prefix of the reason of every access that RBAC allowed. Other authorizers decide by state that is not watched
+/// here: the pods of a node, or a webhook's own rules.
 const BY_RBAC: &str = "RBAC: allowed by ";
 
 /// Decides accesses.
@@ -44,33 +45,33 @@ pub(super) struct Authorizer {
     decisions: Cache<Key, Arc<Decision>>,
 }
 
-/// What was decided.
+/// A decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub allowed: bool,
-    /// Why not, as far as the authorizers say; part of the answer.
+    /// The reason for a denial, as far as the authorizers give one. It is part of the answer.
     pub reason: String,
-    /// Not to be taken for an answer after that.
+    /// The decision must not be used after this time.
     pub until: Instant,
-    /// To be asked for again then.
+    /// The review must be repeated at this time.
     pub again: Instant,
-    /// The generation of the rights that decided it.
+    /// The generation of the rights that the decision was made with.
     pub generation: Generation,
 }
 
-/// On which terms something is asked.
+/// How a question is asked: who pays for the review, and whether a cached decision may answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'a> {
-    /// The user who pays for the review; none for the rights of open streams, which have a bound of their own.
+    /// The user who pays for the review. `None` for the rights of open streams, which have a limit of their own.
     pub payer: Option<&'a UserInfo>,
     pub memory: Memory,
 }
 
-/// Whether what is remembered answers a question.
+/// Whether a cached decision may answer a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Good,
-    /// Only what is decided from now on does.
+    /// Only a decision that is made from now on counts.
     Doubtful,
 }
 
@@ -81,12 +82,12 @@ struct Key {
     attributes: Arc<Attributes>,
 }
 
-/// What ends a decision.
+/// What ends the validity of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// A change of roles and bindings, which are watched.
+    /// A change of roles or bindings, which are watched.
     OfRights,
-    /// Something that nobody tells of.
+    /// An event that informerd would not see.
     Untold,
     Denied,
 }
@@ -116,10 +117,10 @@ impl Authorizer {
         }
     }
 
-    /// Whether this user may do this. Equal questions that wait together are asked once.
+    /// Whether this user may do this. Equal questions that wait at the same time share one review.
     ///
     /// # Errors
-    /// It cannot be told now.
+    /// The access cannot be decided now.
     pub(super) async fn authorize(
         &self,
         user: &Arc<UserInfo>,
@@ -134,7 +135,7 @@ impl Authorizer {
         if user.size() + attributes.size() > MAX_REMEMBERED {
             return self.review(user, attributes, generation, asking.payer).await;
         }
-        // A decision that was under way when rights changed has an old generation, and is found by nobody.
+        // A decision that was in flight when the rights changed has an old generation, so it is never found.
         let key = Key { generation, user: Arc::clone(user), attributes: Arc::clone(attributes) };
         if asking.memory == Memory::Doubtful {
             let decision = self.review(user, attributes, generation, asking.payer).await?;
@@ -148,7 +149,7 @@ impl Authorizer {
     async fn decide(&self, key: &Key, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
         let review = self.review(&key.user, &key.attributes, key.generation, payer);
         let Some(older) = self.older(key).await else { return review.await };
-        // Nothing has changed since the older answer. So it is no worse without reviews than it was before.
+        // The rights have not changed since the older answer. So it is still as good as before, even without reviews.
         if let Ok(Ok(decision)) = timeout(PATIENCE, review).await {
             return Ok(decision);
         }
@@ -156,7 +157,7 @@ impl Authorizer {
         Ok(Arc::new(Decision { again, generation: key.generation, ..Decision::clone(&older) }))
     }
 
-    /// What was decided by the same rights before they had settled further.
+    /// A decision with the same rights, from before they settled further.
     async fn older(&self, key: &Key) -> Option<Arc<Decision>> {
         let Generation { change, settle } = key.generation;
         for settle in (settle.saturating_sub(OLDER)..settle).rev() {
@@ -168,15 +169,15 @@ impl Authorizer {
         None
     }
 
-    /// How long an allowed access stays allowed without being asked for again.
+    /// How long an allowed access stays allowed without a new review.
     pub(super) fn allow_ttl(&self) -> Duration {
         self.allow_ttl
     }
 
-    /// Counts what an open stream of this user rests on.
+    /// Charges the user for the decisions that an open stream depends on.
     ///
     /// # Errors
-    /// It is more than the user may have.
+    /// The user would exceed its limit.
     pub(super) fn hold(
         &self,
         payer: &UserInfo,
@@ -187,12 +188,12 @@ impl Authorizer {
         self.shares.rights(payer, answers.iter().map(question).collect())
     }
 
-    /// A read that takes more questions than one may.
+    /// The error for a read that needs more questions than one read may ask.
     pub(super) fn too_many_questions(&self) -> Unavailable {
         self.shares.refuse("the read needs too many decisions; read whole namespaces, or less at once")
     }
 
-    /// How many decisions are remembered, roughly.
+    /// The approximate number of cached decisions.
     pub(super) fn remembered(&self) -> u64 {
         self.decisions.entry_count()
     }
@@ -209,7 +210,7 @@ impl Authorizer {
         let status = self.reviews.access(user, attributes).await?;
         let allowed = status.allowed && !status.denied;
         if !allowed && !status.evaluation_error.is_empty() {
-            // The apiserver answers such a request with an error, not with a refusal.
+            // The apiserver answers such a request with an error and not with a refusal.
             return Err(Unavailable::Failed(status.evaluation_error));
         }
         let life = match life(allowed, &status.reason) {
@@ -222,7 +223,7 @@ impl Authorizer {
     }
 }
 
-/// Who has denied an access cannot be told: RBAC may give no reason, and others may give none either.
+/// For a denial the authorizer is unknown: RBAC may give no reason, and neither may others.
 fn life(allowed: bool, reason: &str) -> Life {
     match allowed {
         true if reason.starts_with(BY_RBAC) => Life::OfRights,

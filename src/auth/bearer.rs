@@ -1,4 +1,4 @@
-//! Where a client's token stands in its request.
+//! Finds a client's token in its request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,29 +9,29 @@ use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::NO_PAD;
 use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
-/// How a token travels where a WebSocket client cannot set headers.
+/// The protocol prefix that carries a token if a WebSocket client cannot set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// As Go decodes: bits beyond the last byte may be anything.
+/// Decodes as Go does: the bits after the last byte are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// A token. Never shown.
+/// A token. Its debug output does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(Box<str>);
 
-/// The token the apiserver would take: of the first `Authorization` line, if its scheme is `Bearer` in any case and
-/// exactly one blank stands before the token; of the protocols of a WebSocket otherwise. What is no text is looked at
-/// all the same, since the apiserver does: it may follow a token that is one.
+/// The token that the apiserver would use. It is taken from the first `Authorization` line, if its scheme is `Bearer`
+/// in any case and exactly one space precedes the token. Otherwise it is taken from the protocols of a WebSocket.
+/// Values that are not valid text are parsed too, as in the apiserver, because such bytes may follow a valid token.
 pub fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     authorization_token(headers).or_else(|| protocol_token(headers).map(Cow::Owned))
 }
 
-/// Whether the request says `Authorization` in a way that two servers could read differently.
+/// Whether the request has `Authorization` headers that two servers could read differently.
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     headers.get_all(AUTHORIZATION).iter().count() > 1
 }
 
-/// Whether the request says `Authorization`, and it is no token.
+/// Whether the request has an `Authorization` header that is not a bearer token.
 pub(super) fn is_of_another_scheme(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION) && authorization_token(headers).is_none()
 }
@@ -50,7 +50,7 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 fn protocol_token(headers: &HeaderMap) -> Option<String> {
-    // The apiserver looks at these headers only when a WebSocket is asked for.
+    // The apiserver uses these headers only if the client asks for a WebSocket.
     if !headers.contains_key(UPGRADE) {
         return None;
     }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(token(&headers), None, "this is none");
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         assert_eq!(token(&headers).as_deref(), Some("tok"));
-        // Go does not care what the bits after the last byte are.
+        // Go ignores the bits after the last byte.
         let loose = HeaderValue::from_static("base64url.bearer.authorization.k8s.io.dG9rZX, v4");
         headers.insert(SEC_WEBSOCKET_PROTOCOL, loose);
         assert_eq!(token(&headers).as_deref(), Some("toke"));

@@ -1,5 +1,5 @@
-//! The user a client certificate names, by the apiserver's rules: common name, organizations, and the user's id. And how
-//! long any certificate is valid.
+//! The user that a client certificate names, by the apiserver's rules: common name, organizations, and the user's UID.
+//! Also reads the validity of any certificate.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 23;
 const GENERALIZED_TIME: u8 = 24;
 
-/// One value of ASN.1 in DER, and what follows it.
+/// One ASN.1 value in DER.
 struct Element<'a> {
     tag: u8,
     content: &'a [u8],
 }
 
-/// The user of a certificate that was verified before.
+/// The user of a certificate that is already verified.
 ///
 /// # Errors
-/// It names nobody, or says something that cannot be read.
+/// The certificate names no user, or its subject cannot be parsed.
 pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
     const UNREADABLE: &str = "the subject cannot be read";
     let (mut username, mut uid, mut groups) = (String::new(), String::new(), Vec::new());
@@ -42,7 +42,7 @@ pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
             }
             let value = element(&mut attribute).and_then(|value| value.text()).ok_or(UNREADABLE)?;
             match kind {
-                // The last one counts, as Go's parser has it.
+                // The last one counts, as in Go's parser.
                 COMMON_NAME => username = value,
                 ORGANIZATION => groups.push(value),
                 _ if value.is_empty() || !uid.is_empty() => return Err("the subject's user id is empty or not alone"),
@@ -57,7 +57,7 @@ pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
     Ok(authenticated(UserInfo { username, uid, groups, extra }))
 }
 
-/// From when a certificate is valid and until when, in seconds since 1970; `None` if that cannot be read.
+/// The start and the end of a certificate's validity, in seconds since 1970; `None` if they cannot be parsed.
 pub fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     let mut validity = take(&mut after_issuer(certificate)?, SEQUENCE)?;
     Some((element(&mut validity)?.time()?, element(&mut validity)?.time()?))
@@ -70,7 +70,7 @@ fn subject(certificate: &[u8]) -> Option<&[u8]> {
     take(&mut fields, SEQUENCE)
 }
 
-/// Validity, subject and what follows.
+/// Returns the fields after the issuer: validity, subject and the rest.
 fn after_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let mut rest = certificate;
     let mut certificate = take(&mut rest, SEQUENCE)?;
@@ -114,7 +114,7 @@ fn element<'a>(from: &mut &'a [u8]) -> Option<Element<'a>> {
 // === impl Element ===
 
 impl Element<'_> {
-    /// In seconds since 1970. A year of two digits is one of 1950 to 2049.
+    /// The time in seconds since 1970. A two-digit year means 1950 to 2049.
     fn time(&self) -> Option<i64> {
         let text = std::str::from_utf8(self.content).ok()?.strip_suffix('Z')?;
         let (year, rest) = text.split_at_checked(match self.tag {
@@ -132,7 +132,7 @@ impl Element<'_> {
         Some(time.duration_since(jiff::civil::datetime(1970, 1, 1, 0, 0, 0, 0)).as_secs())
     }
 
-    /// The kinds of strings that names are made of.
+    /// Decodes the string types that are used in names.
     fn text(&self) -> Option<String> {
         const UTF8: u8 = 12;
         const PRINTABLE: u8 = 19;

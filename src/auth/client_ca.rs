@@ -1,5 +1,5 @@
-//! The CA bundle that client certificates are verified with. It is read from a file or from the cluster, and replaced when
-//! it changes.
+//! The CA bundle that client certificates are verified with. It is read from a file or from the cluster, and replaced
+//! when it changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rustls::server::danger::ClientCertVerifier;
 use super::certificate;
 use super::user::UserInfo;
 
-/// How often a file is looked at for changes.
+/// How often a file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Current {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotVerified {
-    /// The bundle is not there yet.
+    /// The bundle is not available yet.
     NoCa,
     Invalid(String),
 }
@@ -42,12 +42,12 @@ pub(super) enum NotVerified {
 // === impl ClientCa ===
 
 impl ClientCa {
-    /// Without any CA: no certificate can be judged.
+    /// A verifier without any CA. No certificate can be verified with it.
     pub(super) fn empty() -> Self {
         Self { verifier: ArcSwapOption::empty(), generation: AtomicU64::new(0) }
     }
 
-    /// Moves whenever another bundle is in use.
+    /// Changes whenever another bundle comes into use.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -66,10 +66,10 @@ impl ClientCa {
         certificate::user(own).map_err(|error| invalid(&error))
     }
 
-    /// Puts a bundle into use unless it is already; true if it was not.
+    /// Puts a bundle into use. Returns false if it was already in use.
     ///
     /// # Errors
-    /// It holds no certificate, or one that is none.
+    /// The bundle contains no certificate, or an invalid one.
     pub(super) fn replace(&self, pem: &[u8]) -> Result<bool, String> {
         if self.verifier.load().as_ref().is_some_and(|current| current.pem == pem) {
             return Ok(false);
@@ -90,7 +90,7 @@ impl ClientCa {
         Ok(true)
     }
 
-    /// Looks at the file for ever. A change that cannot be used is logged, and the last bundle stays in use.
+    /// Checks the file forever. If a change cannot be used, the error is logged, and the last bundle stays in use.
     pub(super) async fn follow_file(self: Arc<Self>, path: PathBuf) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;

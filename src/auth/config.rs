@@ -1,4 +1,4 @@
-//! What the room may be told.
+//! Settings of authentication and authorization.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,40 +6,40 @@ use std::time::Duration;
 /// Settings of the delegated listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// Where the CA of client certificates comes from. `None`: clients are not asked for certificates.
+    /// The source of the CA for client certificates. `None`: clients are not asked for certificates.
     pub client_ca: Option<ClientCaSource>,
-    /// Audiences a token must be for, one of them; empty: the apiserver's own.
+    /// A token must be for one of these audiences. Empty: the apiserver's own audiences.
     pub audiences: Vec<String>,
-    /// A token must be bound to a pod on this node (KEP-4193).
+    /// If set, a token must be bound to a pod on this node (KEP-4193).
     pub node: Option<String>,
-    /// What becomes of requests without credentials.
+    /// How requests without credentials are handled.
     pub anonymous: Anonymous,
-    /// How long an accepted or refused token or certificate is taken for what it was. Default 10 s.
+    /// How long the result for a token or certificate is cached, accepted or refused. Default 10 s.
     pub token_ttl: Duration,
-    /// How long an access that RBAC has allowed stays allowed without being asked again. Default 5 min.
+    /// How long an access that RBAC has allowed stays allowed without a new review. Default 5 min.
     pub allow_ttl: Duration,
     /// How long a denied access stays denied. Default 10 s.
     pub deny_ttl: Duration,
-    /// Rights that the open streams of one user may rest on. Default 1024.
+    /// The most rights that the open streams of one user may depend on. Default 1024.
     pub max_user_rights: usize,
-    /// Reviews under way at once; more wait. Default 32.
+    /// The most reviews in flight. Further ones wait. Default 32.
     pub max_reviews: usize,
-    /// Requests that may wait for a review of their own; one more is told that there is none. Default 4096.
+    /// The most requests that may wait for a review of their own. Further ones get an error. Default 4096.
     pub max_waiting: usize,
-    /// For a review, the wait for its turn included. Default 10 s.
+    /// The timeout of a review, including the time that it waits for its turn. Default 10 s.
     pub review_timeout: Duration,
 }
 
-/// Where the CA of client certificates is found.
+/// The source of the CA for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCaSource {
-    /// PEM, read again when it changes.
+    /// A PEM file. It is read again when it changes.
     File(PathBuf),
-    /// `client-ca-file` of the ConfigMap `kube-system/extension-apiserver-authentication`, watched.
+    /// `client-ca-file` of the ConfigMap `kube-system/extension-apiserver-authentication`, which is watched.
     Cluster,
 }
 
-/// What becomes of requests that carry no credentials.
+/// How requests without credentials are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Anonymous {
     /// 401.

@@ -1,5 +1,5 @@
-//! Many accesses that are needed together, decided by few questions: who may read a whole namespace may read each object in it,
-//! and who may read all namespaces may read each of them.
+//! Decides many accesses together with few questions: a user that may read a whole namespace may read each object in
+//! it, and a user that may read all namespaces may read each of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::authorizer::{Asking, Authorizer, Decision};
 use super::review::Unavailable;
 use super::user::UserInfo;
 
-/// Questions asked for one read. One that needs more is refused.
+/// The most questions for one read. A read that needs more is refused.
 const MAX_QUESTIONS: usize = 256;
 
-/// One decision, and what it allows.
+/// One decision, and the accesses that it allows.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub question: Arc<Attributes>,
@@ -20,11 +20,11 @@ pub(super) struct Answer {
     pub covers: Vec<Arc<Attributes>>,
 }
 
-/// Whether everything is allowed.
+/// The result for all accesses together.
 #[derive(Debug)]
 pub(super) enum Cover {
     All(Vec<Answer>),
-    /// The first that is not, as the client named it.
+    /// The first access that is denied, as the client named it.
     Denied {
         at: usize,
         decision: Arc<Decision>,
@@ -34,11 +34,11 @@ pub(super) enum Cover {
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Decides all of these. A wider question is asked first where its answer would do for several of them. What is
-    /// denied is always what was asked for.
+    /// Decides all of these accesses. A wider question is asked first if its answer would cover several of them. A
+    /// denial is always about an access that the client asked for.
     ///
     /// # Errors
-    /// It cannot be told now, or would take too many questions.
+    /// The accesses cannot be decided now, or need too many questions.
     pub(super) async fn cover(
         &self,
         user: &Arc<UserInfo>,
@@ -47,7 +47,7 @@ impl Authorizer {
     ) -> Result<Cover, Unavailable> {
         let worth_it = worth_asking(wanted);
         let mut answers: Vec<Answer> = Vec::new();
-        // By question: which answer it has, none if it was denied.
+        // By question: the index of its answer, or `None` if it was denied.
         let mut asked: HashMap<Arc<Attributes>, Option<usize>> = HashMap::new();
         for (at, attributes) in wanted.iter().enumerate() {
             let wider = if worth_it.is_empty() { None } else { attributes.unnamed() };
@@ -86,21 +86,21 @@ impl Authorizer {
 // === impl Attributes ===
 
 impl Attributes {
-    /// The access to all that its namespace has, if there is one that allows this one too: whoever may list or watch a
-    /// collection sees all that is in it.
+    /// The access to the whole collection in its namespace, if that access includes this one: a user that may list or
+    /// watch a collection sees every object in it.
     fn unnamed(&self) -> Option<Self> {
         let is_collection = matches!(self.verb.as_str(), "list" | "watch") && self.path.is_none();
         (is_collection && self.fields.iter().all(|field| field.key != "metadata.name"))
             .then(|| Self { name: String::new(), ..self.clone() })
     }
 
-    /// The same of all namespaces.
+    /// The same access for all namespaces.
     fn everywhere(&self) -> Self {
         Self { namespace: String::new(), ..self.clone() }
     }
 }
 
-/// The wider questions whose answers would do for more than one of these.
+/// The wider questions whose answers would cover more than one of these accesses.
 fn worth_asking(wanted: &[Arc<Attributes>]) -> HashSet<Attributes> {
     let (mut names, mut namespaces) = (HashMap::new(), HashMap::new());
     if wanted.len() > 1 {

@@ -1,9 +1,9 @@
-//! Impersonation: whom the headers of a request name, and the accesses that have to be allowed for it.
+//! Impersonation: the user that the headers of a request name, and the accesses that must be allowed for it.
 //!
-//! The rules are those of the kube-apiserver for the verb `impersonate`. Since 1.35 it also knows narrower ways to allow
-//! an impersonation; whoever has only those is left to it. Where the wide one is allowed, the impersonated user is the
-//! same by either, except for nodes. So is left to the apiserver: nodes, headers that two servers could read
-//! differently, and more of them than a decision here is worth.
+//! The rules are those of the kube-apiserver for the verb `impersonate`. Since 1.35 the apiserver also knows narrower
+//! ways to allow an impersonation. Callers that have only those are left to the apiserver. If the wide access is
+//! allowed, both ways give the same impersonated user, except for nodes. So these cases are left to the apiserver:
+//! nodes, headers that two servers could read differently, and more headers than a decision here is worth.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::attributes::Attributes;
 use super::authenticator::authenticated;
 use super::user::{UNAUTHENTICATED, UserInfo};
 
-/// Every value is an access of its own, each of which may cost a review.
+/// Every value needs an access of its own, and each may cost a review.
 const MAX_ACCESSES: usize = 16;
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -25,15 +25,15 @@ const ANONYMOUS: &str = "system:anonymous";
 const NODE: &str = "system:node:";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Who a request asks to be.
+/// The user that a request wants to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Impersonation {
     pub user: Arc<UserInfo>,
-    /// What the caller must be allowed, all of it.
+    /// The accesses that the caller needs. All of them must be allowed.
     pub accesses: Vec<Arc<Attributes>>,
 }
 
-/// Whether any header speaks of impersonation.
+/// Whether the request has any impersonation header.
 pub fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
@@ -41,7 +41,7 @@ pub fn impersonates(headers: &HeaderMap) -> bool {
 // === impl Impersonation ===
 
 impl Impersonation {
-    /// `None` where it is for the apiserver to decide.
+    /// `None` if the apiserver has to decide.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut user = UserInfo::default();
         for (name, value) in headers {
@@ -57,7 +57,7 @@ impl Impersonation {
                 }
             }
         }
-        // Two names of headers that mean one key: whose values come first is not said.
+        // If two header names decode to the same key, the order of their values is not defined.
         let names = headers.keys().filter(|name| name.as_str().starts_with(EXTRA)).count();
         if user.username.is_empty() || user.username.starts_with(NODE) || names != user.extra.len() {
             return None;
@@ -74,13 +74,13 @@ fn impersonating(name: &HeaderName) -> bool {
     name.as_str().starts_with("impersonate-")
 }
 
-/// The value, if nobody could read it as another.
+/// The value, if every server would read it in the same way.
 fn text(value: &HeaderValue) -> Option<&str> {
     let text = value.to_str().ok()?;
     (!text.is_empty() && text.trim() == text && !text.contains('\t')).then_some(text)
 }
 
-/// The key of an extra, which is percent-encoded.
+/// The key of an extra value. It is percent-encoded in the header name.
 fn extra_key(encoded: &str) -> Option<Cow<'_, str>> {
     let key = percent_decode_str(encoded).decode_utf8().ok()?;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._/".contains(&byte);
@@ -120,7 +120,7 @@ fn accesses(user: &UserInfo) -> Option<Vec<Attributes>> {
     Some(accesses)
 }
 
-/// The user with the groups that nobody names.
+/// Adds the groups that are implied and never named.
 fn completed(mut user: UserInfo) -> UserInfo {
     let account = user.username.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
     if let Some((namespace, _)) = account.filter(|_| user.groups.is_empty()) {
@@ -135,7 +135,7 @@ fn completed(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// One label of a DNS name, as names of namespaces are.
+/// Whether this is one label of a DNS name, as namespace names are.
 fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -1,5 +1,5 @@
-//! The right to an open stream: asked for again whenever rights change, when what was decided grows old, and when the
-//! credentials do. The apiserver asks once, when a watch begins.
+//! The lease of an open stream. It checks the right to the stream again whenever rights change, when a decision
+//! expires, and when the credentials do. The apiserver itself checks only once, when a watch begins.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,43 +23,44 @@ use super::user::UserInfo;
 use crate::lifecycle::spawn;
 use crate::meta::{Status, errors};
 
-/// Changes come in bursts, and all streams hear of them at once.
+/// Changes come in bursts, and all streams see them at once. So their checks are spread over this time.
 const SPREAD: Duration = Duration::from_millis(200);
-/// How long after a change of rights a stream lives on if nobody can say whether it still may.
+/// How long after a change of rights a stream stays open if the right to it cannot be checked.
 const DOUBT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
-/// What was asked for again is not asked for at once a third time.
+/// The shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Says when the right is gone, and what to tell the client; of a trusted client it never is. It is looked after while
-/// nobody polls, too: a stream whose client took nothing for an hour hears of it before anything else.
+/// Reports when the right is lost, and the Status for the client. The right of a trusted client is never lost. A task
+/// checks it even while the lease is not polled: a stream whose client read nothing for an hour sees the loss before
+/// anything else.
 #[must_use = "a stream without its lease lives on when the right to it is gone"]
 pub struct Lease {
     rights: Vec<Right>,
 }
 
-/// One right, and the task that asks for it again.
+/// One right, and the task that checks it again.
 struct Right {
     gone: oneshot::Receiver<Box<Status>>,
     task: AbortHandle,
 }
 
-/// What an open stream lives by.
+/// What an open stream depends on.
 pub(super) struct Held {
     pub access: Arc<Delegated>,
     pub source: Source,
     pub known: Known,
     pub user: Arc<UserInfo>,
-    /// The right is that of another, as whom the user may read by a right that is held as well.
+    /// The right belongs to this impersonated user. The user's right to impersonate is held separately.
     pub impersonated: Option<Arc<UserInfo>>,
-    /// All of them are needed.
+    /// All of these decisions are needed.
     pub answers: Vec<Answer>,
-    /// Counted, as far as it is a stream.
+    /// The user's share. Set only for streams.
     pub share: Option<RightsShare>,
 }
 
 enum Asked {
-    /// With another share, if it is not the same any more.
+    /// The right still exists. `share` is set if the decisions have changed.
     Still {
         known: Known,
         user: Arc<UserInfo>,
@@ -75,34 +76,35 @@ impl Lease {
     pub(super) fn of(held: Held) -> Self {
         let (tell, gone) = oneshot::channel();
         let task = spawn("lease", async move {
-            // A stream that has ended meanwhile need not know.
+            // A stream that has ended in the meantime does not need the result.
             tell.send(held.until_gone().await).ok();
         });
         Self { rights: vec![Right { gone, task: task.abort_handle() }] }
     }
 
-    /// Gone as soon as the test says so.
+    /// A lease that the test ends.
     #[cfg(test)]
     pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
         let task = spawn("lease", std::future::ready(()));
         Self { rights: vec![Right { gone, task: task.abort_handle() }] }
     }
 
-    /// Several rights that are needed together: the first that is gone ends them all. Without any it never ends.
+    /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
+    /// ends.
     pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
         Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect() }
     }
 
-    /// Waits until the right is gone.
+    /// Waits until the right is lost.
     pub(super) async fn gone(mut self) -> Box<Status> {
         std::future::poll_fn(|cx| self.poll_gone(cx)).await
     }
 
-    /// Whether the right is gone. Not to be polled again after it was.
+    /// Whether the right is lost. Must not be polled again after it was.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
         for right in &mut self.rights {
             if let Poll::Ready(told) = Pin::new(&mut right.gone).poll(cx) {
-                // A right that nobody looks after is none.
+                // If the task is gone, the right counts as lost.
                 let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
                 return Poll::Ready(told.unwrap_or_else(nobody));
             }
@@ -122,7 +124,7 @@ impl Drop for Right {
 impl Held {
     pub(super) async fn until_gone(mut self) -> Box<Status> {
         let mut changes = self.access.generations.changes();
-        // As long as the answers would have been remembered: without any, nothing is known beyond that.
+        // The time until which the decisions are valid. If no new decision can be made, nothing is known beyond it.
         let mut known_until = earliest(&self.answers, |decision| decision.until);
         let mut not_before = Instant::now();
         loop {
@@ -135,7 +137,7 @@ impl Held {
                     () = sleep_until(next) => {}
                 }
             } else {
-                // Several changes that come together are asked about once.
+                // Changes that come together are checked once.
                 let pause = SPREAD.mul_f64(rand::rng().random::<f64>());
                 sleep(pause).await;
             }
@@ -186,7 +188,7 @@ impl Held {
                     answers.push(Answer { question: Arc::clone(question), decision, covers: covers.clone() });
                 }
                 [only] if only == question => return Ok(gone(subject, only, &decision)),
-                // What was allowed by the way may still be allowed for itself.
+                // An access that a wider answer covered may still be allowed on its own.
                 covers => anew.extend_from_slice(covers),
             }
         }
@@ -206,7 +208,7 @@ impl Held {
         Ok(Asked::Still { known, user, answers, share })
     }
 
-    /// Whether rights have changed since the answers, and whether they have settled further.
+    /// Whether rights have changed since the decisions, and whether they have settled further.
     fn outdated(&self) -> (bool, bool) {
         let (mut changed, mut settled) = (self.access.revoked.covers(&self.user), false);
         for Answer { question, decision, .. } in &self.answers {
@@ -226,7 +228,7 @@ fn gone(subject: &UserInfo, attributes: &Attributes, decision: &Decision) -> Ask
     Asked::Gone(Box::new(super::access::forbidden(subject, attributes, &decision.reason)))
 }
 
-/// 503: nobody says now whether the client may. 429: it has asked for too much.
+/// 503: the access cannot be decided now. 429: the client has asked for too much.
 pub(super) fn unavailable(error: &Unavailable) -> Status {
     if let Unavailable::Share(why) = error {
         return errors::too_many_requests(format!("informerd does not have the request authorized: {why}"), 1);

@@ -1,4 +1,4 @@
-//! What the room counts.
+//! Metrics of authentication and authorization.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use tokio::time::Instant;
 use super::Access;
 use crate::telemetry::lines::LineCounts;
 
-/// Counters since start and gauges of now.
+/// Counters since the start, and gauges of the current state.
 #[derive(Debug, Default)]
 pub struct AuthMetrics {
     /// `TokenReviews` sent.
     pub token_reviews: Counter,
     /// `SubjectAccessReviews` sent.
     pub access_reviews: Counter,
-    /// Questions whether the pod that a token is bound to is still there.
+    /// Requests that check whether the pod of a token still exists.
     pub pod_checks: Counter,
-    /// Reviews that brought no verdict.
+    /// Reviews without a verdict.
     pub review_failures: Counter,
-    /// Reviews refused because too many waited already.
+    /// Reviews that were refused because too many were waiting.
     pub review_overflows: Counter,
-    /// Requests refused because their user had its share of reviews or of rights.
+    /// Requests that were refused because their user had used up its share of reviews or of rights.
     pub user_overflows: Counter,
-    /// Rights that open streams rest on.
+    /// Rights that open streams depend on.
     pub rights_held: Gauge,
-    /// Time that reviews took once it was their turn.
+    /// The time that reviews took after their wait.
     pub review_seconds: Counter<f64>,
-    /// Reviews under way.
+    /// Reviews in flight.
     pub reviews_running: Gauge,
-    /// The most reviews there ever were under way.
+    /// The most reviews that were ever in flight.
     pub reviews_peak: Gauge,
-    /// Requests waiting for their review's turn.
+    /// Requests that wait for a turn for their review.
     pub reviews_waiting: Gauge,
     /// Reads allowed.
     pub allowed: Counter,
@@ -47,20 +47,20 @@ pub struct AuthMetrics {
     pub unauthenticated: Counter,
     /// Requests that could not be decided: refused, or forwarded with the client's own credentials.
     pub undecided: Counter,
-    /// Times decisions were forgotten because rights have changed.
+    /// How often decisions were dropped because rights changed.
     pub flushes: Counter,
-    /// Open streams ended because the right to them was gone.
+    /// Open streams that ended because the right to them was lost.
     pub streams_revoked: Counter,
     /// Audit events.
     pub audit: Arc<LineCounts>,
-    /// Watches for changed rights that are open and up to date.
+    /// Watches for changes of rights that are open and up to date.
     pub watches_live: Gauge,
 }
 
-/// What is known at a scrape.
+/// Values that are computed at a scrape.
 struct Remembered(Access);
 
-/// Adds the time it lived, also that of a review nobody waited for any longer.
+/// Adds its lifetime to `seconds` when it is dropped. This includes reviews that are no longer awaited.
 pub(super) struct Taken<'a> {
     pub(super) since: Instant,
     pub(super) seconds: &'a Counter<f64>,
@@ -114,7 +114,7 @@ impl AuthMetrics {
 // === impl Access ===
 
 impl Access {
-    /// Registers what this room counts and remembers.
+    /// Registers the metrics of this module, including the cache sizes.
     pub fn register(&self, registry: &mut Registry) {
         self.metrics().register(registry);
         registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Remembered(self.clone())));

@@ -1,9 +1,9 @@
-//! Who a client is, and what it may read: nobody reads through informerd what the kube-apiserver would refuse.
+//! Authentication and authorization. No client can read through informerd what the kube-apiserver would refuse.
 //!
-//! On a listener that trusts its clients nothing is asked. On a delegated one every read is decided as the apiserver
-//! decides it: bearer tokens by TokenReview, client certificates by the cluster's CA, rights by SubjectAccessReview.
-//! [`Access::check`] is the one way in, for every protocol. Whatever cannot be decided is refused or forwarded with the
-//! client's own credentials, and never allowed.
+//! A listener that trusts its clients checks nothing. A delegated listener decides every read as the apiserver would:
+//! bearer tokens by TokenReview, client certificates by the cluster's CA, rights by SubjectAccessReview.
+//! [`Access::check`] is the single entry point, for every protocol. A request that cannot be decided is refused, or
+//! forwarded with the client's own credentials. It is never allowed.
 
 mod access;
 mod attributes;

@@ -1,5 +1,5 @@
-//! Whether the pod that a token is bound to is still there. The apiserver takes the token of a deleted pod for up to ten
-//! seconds more, and what it said is remembered here: together that is too long.
+//! Checks whether the pod that a token is bound to still exists. The apiserver accepts the token of a deleted pod for
+//! up to ten more seconds, and its verdict is cached here. Together that would be too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::review::{Reviews, Unavailable};
 use super::user::{POD_NAME, POD_UID, UserInfo};
 
-/// Pods remembered at once; the least used go first.
+/// The most cached pods. The least used are evicted first.
 const MAX_REMEMBERED: u64 = 65_536;
-/// How long it is remembered that the daemon may not read a pod.
+/// How long it is cached that the daemon may not read a pod.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
-/// Asks for pods one by one. So it costs what it is worth: nothing for who is not bound to one, and no watch of all pods.
+/// Reads single pods. So tokens that are not bound to a pod cost nothing, and no watch of all pods is needed.
 pub(super) struct Pods {
     reviews: Arc<Reviews>,
     ttl: Duration,
@@ -32,7 +32,7 @@ struct Pod {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// `None`: nobody can say.
+    /// `None`: it cannot be determined.
     pub there: Option<bool>,
     pub until: Instant,
 }
@@ -42,17 +42,17 @@ struct Lifetime;
 // === impl Pods ===
 
 impl Pods {
-    /// `ttl`: how long a pod is taken to be there after it was seen.
+    /// `ttl`: how long a pod counts as existing after it was seen.
     pub(super) fn new(reviews: Arc<Reviews>, ttl: Duration) -> Self {
         let remembered = Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build();
         Self { reviews, ttl, remembered }
     }
 
-    /// Whether the pod of this user's token is there; `None` for a token that is bound to none. Questions for the same pod
-    /// that wait together are asked once.
+    /// Whether the pod of this user's token exists; `None` for a token that is not bound to a pod. Questions for the
+    /// same pod that wait at the same time share one request.
     ///
     /// # Errors
-    /// It cannot be told now.
+    /// It cannot be determined now.
     pub(super) async fn of(&self, user: &UserInfo) -> Result<Option<Seen>, Unavailable> {
         let Some(pod) = Pod::of(user) else { return Ok(None) };
         let ask = async {

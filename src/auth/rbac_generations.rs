@@ -1,5 +1,5 @@
-//! When rights last changed, and how often since then it was time to ask again: what was decided under another generation is not
-//! taken for an answer.
+//! The generation of the rights: when they last changed, and how often since then it was time to ask again. A decision
+//! of another generation is not used.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Namespaces kept apart; beyond, all decisions are forgotten at once and counting starts anew.
+/// The most namespaces with their own generation. Beyond that, all decisions are dropped and counting starts again.
 const MAX_NAMESPACES: usize = 16_384;
 
-/// The state of rights that a decision was made by.
+/// The state of the rights that a decision was made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Generation {
-    /// Moves with every change.
+    /// Changes with every change of rights.
     pub change: u64,
-    /// Moves when the change may have come to more authorizers than before.
+    /// Changes when the last change may have reached more authorizers than before.
     pub settle: u64,
 }
 
-/// Counts changes of rights, of all and of single namespaces. A right in a namespace depends on the roles in it and on
-/// the cluster's, a right at the cluster scope on the cluster's alone.
+/// Counts changes of rights, for the cluster and for single namespaces. A right in a namespace depends on the roles in
+/// it and on the cluster's roles. A right at cluster scope depends on the cluster's roles only.
 #[derive(Debug)]
 pub(super) struct RbacGenerations {
     marks: Mutex<Marks>,
@@ -42,23 +42,23 @@ impl RbacGenerations {
         Self { marks: Mutex::default(), changes: watch::Sender::new(()), watched: AtomicBool::new(false) }
     }
 
-    /// The generation of decisions that are made now.
+    /// The generation for decisions that are made now.
     pub(super) fn of(&self, namespace: &str) -> Generation {
         let marks = self.marks.lock();
         let own = if namespace.is_empty() { None } else { marks.namespaces.get(namespace) };
         let Some(own) = own else { return marks.cluster };
-        // The settling of both counts for a namespace, whichever of them has changed last.
+        // A namespace counts the settling of both, whichever of them changed last.
         Generation { change: own.change.max(marks.cluster.change), settle: own.settle + marks.cluster.settle }
     }
 
-    /// Rights in one namespace have changed; with an empty one, rights anywhere.
+    /// Records a change of rights in one namespace, or anywhere if `namespace` is empty.
     pub(super) fn change(&self, namespace: &str) {
         let mut marks = self.marks.lock();
         marks.latest += 1;
         let generation = Generation { change: marks.latest, settle: 0 };
         if marks.is_of_all(namespace) {
             marks.cluster = generation;
-            // All of them are older than that.
+            // All of them are older than this change.
             marks.namespaces.clear();
         } else {
             marks.namespaces.insert(namespace.into(), generation);
@@ -67,7 +67,7 @@ impl RbacGenerations {
         self.nudge();
     }
 
-    /// What was decided since the last change in a namespace, or anywhere, is to be asked for again.
+    /// Records that all decisions since the last change in a namespace, or anywhere, must be made again.
     pub(super) fn settle(&self, namespace: &str) {
         let mut marks = self.marks.lock();
         let mark = if marks.is_of_all(namespace) {
@@ -80,12 +80,12 @@ impl RbacGenerations {
         self.nudge();
     }
 
-    /// Wakes whoever waits for changes, though no right has changed.
+    /// Wakes everything that waits for changes, although no right has changed.
     pub(super) fn nudge(&self) {
         self.changes.send_modify(|_| ());
     }
 
-    /// Whether changes are told as they happen.
+    /// Whether changes are seen as they happen.
     pub(super) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
     }
@@ -94,7 +94,7 @@ impl RbacGenerations {
         self.watched.store(watched, Ordering::Relaxed);
     }
 
-    /// Moves whenever something is to be asked for again.
+    /// Notifies whenever something must be checked again.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -103,7 +103,7 @@ impl RbacGenerations {
 // === impl Marks ===
 
 impl Marks {
-    /// Whether what happens in a namespace is counted for all of them.
+    /// Whether a change in this namespace counts for all namespaces.
     fn is_of_all(&self, namespace: &str) -> bool {
         namespace.is_empty() || self.namespaces.len() >= MAX_NAMESPACES && !self.namespaces.contains_key(namespace)
     }

@@ -1,4 +1,5 @@
-//! Asking the apiserver: TokenReviews, SubjectAccessReviews and what tokens are bound to, few at a time, never waited for without end.
+//! Questions to the apiserver: TokenReviews, SubjectAccessReviews and the objects that tokens are bound to. Few are in
+//! flight at a time, and each has a timeout.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,15 +29,15 @@ use crate::upstream::metadata::ACCEPT_OBJECT;
 use crate::upstream::{RequestVerb, UpstreamError};
 
 const TOKENS: &str = "tokenreviews.authentication.k8s.io";
-/// An answer has the size of its question and a few words.
+/// An answer is as large as its question, plus a few words.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A question that got no answer. Nothing follows from it for the client.
+/// A question without an answer. It implies nothing about the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unavailable {
     #[error("too many reviews wait already")]
     Busy,
-    /// A bound that the user has reached alone. It is refused, and not forwarded.
+    /// A limit that the user has reached by itself. The request is refused and not forwarded.
     #[error("{0}")]
     Share(&'static str),
     #[error("no review in time")]
@@ -45,12 +46,12 @@ pub(super) enum Unavailable {
     Failed(String),
 }
 
-/// Sends reviews in the daemon's own name, which needs the rights of `system:auth-delegator`.
+/// Sends reviews with the daemon's own identity, which needs the rights of `system:auth-delegator`.
 pub(super) struct Reviews {
     upstream: Upstream,
     turns: Semaphore,
-    /// Reviews of unknown tokens wait here first. So a part of the turns is always left for known users, however many
-    /// tokens are made up.
+    /// Reviews of unknown tokens wait here first. So some of the turns always remain for known users, however many fake
+    /// tokens clients send.
     strangers: Semaphore,
     waiting_strangers: Gauge,
     max_waiting: i64,
@@ -168,10 +169,10 @@ impl Reviews {
         self.ask("/apis/authentication.k8s.io/v1/tokenreviews", TOKENS, &question).await
     }
 
-    /// Whether a user may.
+    /// Asks the apiserver whether a user may do this.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The apiserver gave no answer.
     pub(super) async fn access(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessStatus, Unavailable> {
         let resource_attributes = attributes.path.is_none().then(|| ResourceAttributes::of(attributes));
         let non_resource_attributes =
@@ -184,10 +185,10 @@ impl Reviews {
         self.ask(path, "subjectaccessreviews.authorization.k8s.io", &question).await
     }
 
-    /// Whether a pod is there and is still this one; `None` if that is not to be known: the daemon may not read pods.
+    /// Whether a pod exists and has this UID; `None` if that cannot be known because the daemon may not read pods.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The apiserver gave no answer.
     pub(super) async fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Option<bool>, Unavailable> {
         #[derive(Deserialize)]
         struct Pod {
@@ -198,7 +199,7 @@ impl Reviews {
             uid: String,
         }
         let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-        // From the apiserver's cache: many ask, and it is some milliseconds behind at most.
+        // Served from the apiserver's cache: many clients need it, and the cache is some milliseconds behind at most.
         let target = format!("/api/v1/namespaces/{}/pods/{}?resourceVersion=0", escaped(namespace), escaped(name));
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let mut request = Request::new(empty());

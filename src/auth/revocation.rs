@@ -1,5 +1,5 @@
-//! What takes rights away: changes of roles and bindings, and the deletion of what tokens are bound to. Told by watches,
-//! so that it shows at once and not when something remembered has grown old.
+//! Events that take rights away: changes of roles and bindings, and the deletion of objects that tokens are bound to.
+//! They are watched, so that they take effect at once and not only when a cached result expires.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
 use crate::upstream::metadata::{Collection, Seen, follow};
 
-/// An apiserver may take the token of what is deleted for good for this long (its own caches live for 10 s).
+/// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s).
 const REVOKED_FOR: Duration = Duration::from_secs(300);
-/// How often a collection that may not be watched is tried again.
+/// How often the watch of a collection is tried again if it is forbidden.
 const REFUSED: Duration = Duration::from_secs(60);
 const MAX_REVOKED: usize = 65_536;
 
@@ -35,13 +35,13 @@ const RIGHTS: [(&str, &str); 4] = [
     ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "clusterrolebindings.rbac.authorization.k8s.io"),
 ];
 
-/// Service accounts and pods that were seen to be deleted, by uid.
+/// Service accounts and pods that were deleted while watched, by UID.
 #[derive(Debug, Default)]
 pub(super) struct Revoked {
     uids: Mutex<HashMap<Box<str>, Instant>>,
 }
 
-/// Starts everything that watches.
+/// Starts all watches.
 pub(super) fn start(
     config: &AuthConfig,
     upstream: &Upstream,
@@ -72,7 +72,8 @@ pub(super) fn start(
         spawn_supervised("watching-rights", follow(upstream.clone(), collection, told), fatal);
     }
     let mut bound = vec![collection("/api/v1/serviceaccounts", "serviceaccounts", String::new())];
-    // Only of our own node: the pods of all nodes, watched by every node, are what this program is there to spare.
+    // Only the pods of our own node. If every node watched the pods of all nodes, that would be the load that informerd
+    // is meant to avoid.
     if let Some(node) = &config.node {
         let field_selector = format!("spec.nodeName%3D{}", utf8_percent_encode(node, NON_ALPHANUMERIC));
         bound.push(collection("/api/v1/pods", "pods", field_selector));
@@ -93,7 +94,7 @@ fn collection(path: &'static str, resource: &'static str, field_selector: String
     Collection { path, resource, field_selector, listed: false, refused: REFUSED }
 }
 
-/// Follows the CA that the cluster publishes for aggregated API servers.
+/// Follows the CA bundle that the cluster publishes for aggregated API servers.
 pub(super) fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, fatal: &Fatal) {
     let changed = Arc::new(Notify::new());
     let (told, wake) = (Arc::clone(&changed), Arc::clone(&changed));
@@ -138,7 +139,7 @@ async fn read_cluster_ca(upstream: &Upstream) -> Result<String, String> {
 // === impl Revoked ===
 
 impl Revoked {
-    /// Whether the user's account, or the pod that its token is bound to, is gone.
+    /// Whether the user's service account, or the pod that its token is bound to, was deleted.
     pub(super) fn covers(&self, user: &UserInfo) -> bool {
         let uids = self.uids.lock();
         !uids.is_empty()
@@ -151,7 +152,7 @@ impl Revoked {
             let now = Instant::now();
             uids.retain(|_, until| *until > now);
         }
-        // Beyond the bound reviews still tell, only later.
+        // Beyond the limit, reviews still detect the deletion, only later.
         if !uid.is_empty() && uids.len() < MAX_REVOKED {
             uids.insert(uid.into(), Instant::now() + REVOKED_FOR);
         }

@@ -1,4 +1,4 @@
-//! How a change of rights comes to all who decide: not at once.
+//! Settling: a change of rights does not reach all authorizers at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep_until};
 use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 
-/// The apiserver's authorizer reads roles from a cache of its own, and behind one address may be several apiservers, of which
-/// one may be far behind. So a decision may be made by the rights before a change for some time after it. What is decided
-/// after a change is asked for again at these times after it: an authorizer that was behind for some time is
-/// believed for twice that time again at most.
+/// The apiserver's authorizer reads roles from its own cache. Several apiservers may share one address, and one of them
+/// may be far behind. So a decision may use the rights from before a change for some time after it. Decisions after a
+/// change are repeated at these times after it. If an authorizer was behind for some time, its stale answer is used
+/// for at most twice that time again.
 pub(super) const SETTLES: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
@@ -23,15 +23,15 @@ pub(super) const SETTLES: [Duration; 6] = [
     Duration::from_secs(108),
     Duration::from_secs(324),
 ];
-/// Namespaces that settle at once; beyond, what settles in one is asked for again in all.
+/// The most namespaces that settle at once. Beyond that, the settling of one namespace applies to all.
 const MAX_SETTLING: usize = 4096;
 
-/// Has decisions forgotten when rights change, and asked for again until the change has reached everybody.
+/// Drops decisions when rights change, and has them repeated until the change has reached all authorizers.
 #[derive(Debug)]
 pub(super) struct Settling {
     generations: Arc<RbacGenerations>,
     metrics: Arc<AuthMetrics>,
-    /// By namespace.
+    /// Times of the next settlings, by namespace.
     pending: Mutex<HashMap<Box<str>, VecDeque<Instant>>>,
     more: Notify,
 }
@@ -43,7 +43,7 @@ impl Settling {
         Self { generations, metrics, pending: Mutex::default(), more: Notify::new() }
     }
 
-    /// Rights in a namespace have changed; with an empty one, rights anywhere.
+    /// Records a change of rights in a namespace, or anywhere if `namespace` is empty.
     pub(super) fn change(&self, namespace: &str) {
         self.metrics.flushes.inc();
         self.generations.change(namespace);
@@ -108,12 +108,12 @@ mod tests {
         task.abort();
     }
 
-    /// Whatever time an authorizer is behind, its last wrong answer is not believed for minutes.
+    /// However long an authorizer is behind, its last stale answer is not used for minutes.
     #[test]
     fn a_stale_answer_lives_for_twice_its_age_at_most() {
         let mut before = Duration::ZERO;
         for settle in SETTLES {
-            // Given right after the settling before this one.
+            // The answer was given right after the previous settling.
             assert!(before.is_zero() || settle - before <= 3 * before, "{settle:?}");
             before = settle;
         }

@@ -1,8 +1,8 @@
-//! What one user may take of what all users share: reviews under way, and rights that are asked for again and again because open
-//! streams rest on them.
+//! Limits what one user may take of the resources that all users share: reviews in flight, and rights that are checked
+//! repeatedly because open streams depend on them.
 //!
-//! Who pays is the user whose credentials were accepted, also for what it does as somebody else. So nobody who is
-//! refused, or only says to be somebody, takes anything of another's share.
+//! The user whose credentials were accepted pays, also for requests that impersonate another user. So a client that is
+//! refused, or that only claims to be a user, takes nothing from that user's share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,40 +14,41 @@ use super::metrics::AuthMetrics;
 use super::review::Unavailable;
 use super::user::{POD_UID, UserInfo};
 
-/// Reviews that the requests of one user may have under way or waiting.
+/// The most reviews of one user's requests that may be in flight or waiting.
 const MAX_REVIEWS: usize = 256;
 
-/// Keeps the accounts of all users that have taken anything.
+/// Keeps the accounts of all users that hold a share.
 pub(super) struct Shares {
     accounts: Mutex<HashMap<Payer, Account>>,
     max_rights: usize,
     metrics: Arc<AuthMetrics>,
 }
 
-/// The pods of one service account are users of their own; the tokens of one pod, or the certificates of one user, are not.
+/// Each pod of a service account counts as a user of its own. The tokens of one pod count together, and so do the
+/// certificates of one user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Payer {
     username: Box<str>,
     pod: Option<Box<str>>,
 }
 
-/// A user, and the access that is asked about.
+/// A user and the requested access.
 type Question = (Arc<UserInfo>, Arc<Attributes>);
 
 #[derive(Debug, Default)]
 struct Account {
     reviews: usize,
-    /// How many streams rest on each right. Streams that share one share its reviews.
+    /// How many streams depend on each right. Streams that share a right share its reviews.
     rights: HashMap<Question, usize>,
 }
 
-/// A review that is paid for while this lives.
+/// A review. It is charged to the user until this is dropped.
 pub(super) struct ReviewShare<'a> {
     shares: &'a Shares,
     payer: Payer,
 }
 
-/// The rights of an open stream, paid for while this lives.
+/// The rights of an open stream. They are charged to the user until this is dropped.
 pub(super) struct RightsShare {
     shares: Arc<Shares>,
     payer: Payer,
@@ -61,10 +62,10 @@ impl Shares {
         Self { accounts: Mutex::default(), max_rights, metrics }
     }
 
-    /// Takes a review.
+    /// Charges one review to the user.
     ///
     /// # Errors
-    /// The user has as many as it may.
+    /// The user has reached its limit.
     pub(super) fn review(&self, user: &UserInfo) -> Result<ReviewShare<'_>, Unavailable> {
         let payer = Payer::of(user);
         let mut accounts = self.accounts.lock();
@@ -77,10 +78,10 @@ impl Shares {
         Ok(ReviewShare { shares: self, payer })
     }
 
-    /// Takes the rights of a stream, all or none.
+    /// Charges the rights of a stream to the user, all or none.
     ///
     /// # Errors
-    /// The user would have more than it may.
+    /// The user would exceed its limit.
     pub(super) fn rights(
         self: &Arc<Self>,
         user: &UserInfo,
@@ -103,7 +104,7 @@ impl Shares {
         Ok(share)
     }
 
-    /// Refuses what is beyond a bound.
+    /// Refuses a request beyond a limit.
     pub(super) fn refuse(&self, why: &'static str) -> Unavailable {
         self.metrics.user_overflows.inc();
         Unavailable::Share(why)
@@ -189,7 +190,7 @@ mod tests {
         let same: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..3)).ok().unwrap()).collect();
         assert_eq!(held(), 3);
         assert!(shares.rights(&a, questions(&a, 2..5)).is_err(), "all or none");
-        // As somebody else: the same user pays.
+        // With impersonation, the same user pays.
         assert!(shares.rights(&a, questions(&b, 0..2)).is_err());
         assert_eq!(held(), 3);
         assert!(shares.rights(&b, questions(&b, 0..4)).is_ok(), "another user");

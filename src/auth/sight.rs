@@ -1,4 +1,5 @@
-//! Whether changes of rights are seen as they happen. While they are not, nothing that was decided is believed for long.
+//! Tracks whether changes of rights are seen as they happen. While they are not, decisions are only used for a short
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use tokio::time::{Instant, sleep_until};
 use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 
-/// How long what was decided with open eyes is believed with closed ones. A watch that is open again within this time where it
-/// stopped tells of everything that it missed.
+/// How long decisions stay valid after a watch is lost. A watch that is reopened within this time at the revision where
+/// it stopped reports everything that it missed.
 const BLIND: Duration = Duration::from_secs(10);
 
-/// Counts the watches for changed rights that are open, and has everything forgotten when one of them stays away.
+/// Counts the open watches for changes of rights, and drops all decisions if one of them stays closed.
 #[derive(Debug)]
 pub(super) struct Sight {
     generations: Arc<RbacGenerations>,
@@ -25,19 +26,19 @@ pub(super) struct Sight {
 #[derive(Clone, Copy, Debug, Default)]
 struct Eyes {
     open: usize,
-    /// Not all are open any more, since then.
+    /// Since when not all watches are open.
     blind: Option<Instant>,
 }
 
 // === impl Sight ===
 
 impl Sight {
-    /// With this many watches, none of which is open yet.
+    /// Starts with this many watches, none of which is open yet.
     pub(super) fn new(all: usize, generations: Arc<RbacGenerations>, metrics: Arc<AuthMetrics>) -> Self {
         Self { generations, metrics, all, eyes: watch::Sender::new(Eyes::default()) }
     }
 
-    /// One more watch is open.
+    /// Records that one more watch is open.
     pub(super) fn opened(&self) {
         self.eyes.send_modify(|eyes| {
             eyes.open += 1;
@@ -48,7 +49,7 @@ impl Sight {
         });
     }
 
-    /// One watch is open no longer.
+    /// Records that a watch was lost.
     pub(super) fn lost(&self) {
         self.eyes.send_modify(|eyes| {
             if eyes.open == self.all {
@@ -84,7 +85,7 @@ impl Sight {
             tracing::warn!("roles and bindings cannot be watched: everything that was decided by them is decided anew");
             self.metrics.flushes.inc();
             self.generations.change("");
-            // What is decided from now on lives for a short time anyway.
+            // Decisions from now on are short-lived anyway.
             if eyes.wait_for(|eyes| eyes.blind != blind).await.is_err() {
                 return;
             }
@@ -110,7 +111,7 @@ mod tests {
         assert!(!generations.is_watched());
         sight.opened();
         assert!(generations.is_watched());
-        // Away for a moment, again and again: what was missed is told.
+        // The watch is lost for a moment, again and again: it reports what it missed.
         for _ in 0..3 {
             sight.lost();
             assert!(!generations.is_watched());
@@ -120,7 +121,7 @@ mod tests {
             sleep(Duration::from_secs(5)).await;
         }
         assert_eq!(generations.of("a"), before);
-        // The second one is lost later: the first counts.
+        // The second watch is lost later: the time of the first one counts.
         sight.lost();
         sleep(Duration::from_secs(6)).await;
         sight.lost();
@@ -128,7 +129,7 @@ mod tests {
         sleep(Duration::from_millis(4100)).await;
         let forgotten = generations.of("a");
         assert!(forgotten.change > before.change);
-        // One of them is not enough, and everything is forgotten once.
+        // One open watch is not enough, and everything is dropped only once.
         sight.opened();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(generations.of("a"), forgotten);

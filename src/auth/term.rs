@@ -1,5 +1,5 @@
-//! How long a watch may go on that the apiserver answers through us. It has allowed it once, when it began, and will not
-//! ask again; so it is asked for here as a watch of ours is.
+//! Limits how long a watch that the apiserver answers through informerd may go on. The apiserver authorizes it once,
+//! when it begins, and does not check again. So informerd checks it as it checks its own watches.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,15 +18,15 @@ use super::rbac_generations::Generation;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
 
-/// A change of rights has come to most authorizers after this. For those that are further behind the watch ends again whenever
-/// rights settle.
+/// After this time a change of rights has reached most authorizers. For those that are further behind, the watch ends
+/// again whenever the rights settle.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Says when a forwarded watch is to end. Dropping it asks no more.
+/// Tells when a forwarded watch has to end. Dropping it stops the checks.
 #[must_use = "a forwarded watch without its term lives on when the right to it is gone"]
 pub struct Term {
     over: oneshot::Receiver<Option<Box<Status>>>,
-    /// Tells that the apiserver has let the watch begin.
+    /// Reports that the apiserver has let the watch begin.
     begun: Option<oneshot::Sender<()>>,
     task: AbortHandle,
 }
@@ -39,15 +39,15 @@ impl Term {
         let Caller { mode, may_impersonate, .. } = *caller;
         let (tell, over) = oneshot::channel();
         let (begun, has_begun) = oneshot::channel();
-        // From before the apiserver decides: what changes while it does counts.
+        // Taken before the apiserver decides, so that changes in the meantime count.
         let (changes, generation) = (access.generations.changes(), access.generations.of(&attributes.namespace));
         let task = spawn("term", async move {
             let attributes = Arc::new(attributes);
             let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
             let mut verdict = access.check(&caller, &attributes, Memory::Good).await;
             if let Verdict::Refused { subject: Some(_), .. } = verdict {
-                // The apiserver is asked at the same time. Should it let the watch begin, a right has come or gone in
-                // between: what is decided after that tells which.
+                // The apiserver decides at the same time. If it lets the watch begin, a right was granted or lost in
+                // between. A decision after that shows which.
                 if has_begun.await.is_err() {
                     return;
                 }
@@ -62,7 +62,7 @@ impl Term {
                     tell.send(Some(status)).ok();
                 }
                 Verdict::Refused { .. } | Verdict::Forward(_) => {
-                    // A token that has gone while the watch opened is no longer good for the apiserver either.
+                    // A token that became invalid while the watch opened is no longer valid for the apiserver either.
                     let is_gone = matches!(&verdict, Verdict::Refused { status, .. } if status.code == 401);
                     let longest = access.authenticator.doubt().filter(|_| is_gone);
                     let longest = longest.unwrap_or_else(|| access.authorizer.allow_ttl());
@@ -75,21 +75,21 @@ impl Term {
         Self { over, begun: Some(begun), task: task.abort_handle() }
     }
 
-    /// The apiserver has let the watch begin.
+    /// Reports that the apiserver has let the watch begin.
     pub fn begin(&mut self) {
         if let Some(begun) = self.begun.take() {
             begun.send(()).ok();
         }
     }
 
-    /// Whether the watch is over: with the Status that its client is told, or as any watch ends when its time is up,
-    /// where the client has to ask anew. Not to be polled again after that.
+    /// Whether the watch has to end: with a Status for its client, or with `None` like a watch that times out, after
+    /// which the client has to ask again. Must not be polled again after that.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Box<Status>>> {
-        // A right that nobody looks after is none.
+        // If the task is gone, the right counts as lost.
         Pin::new(&mut self.over).poll(cx).map(Result::unwrap_or_default)
     }
 
-    /// [`Self::poll_over`], waited for.
+    /// Waits for [`Self::poll_over`].
     pub async fn over(mut self) -> Option<Box<Status>> {
         std::future::poll_fn(|cx| self.poll_over(cx)).await
     }
@@ -104,7 +104,7 @@ impl Drop for Term {
 // === impl Delegated ===
 
 impl Delegated {
-    /// Only the apiserver knows whether the watch may go on: waits until it is to be asked anew.
+    /// Waits until the watch has to be authorized again. For watches that only the apiserver can authorize.
     async fn until_asked_anew(
         &self,
         attributes: &Attributes,

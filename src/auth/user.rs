@@ -1,12 +1,12 @@
-//! Who a client is.
+//! The identity of a client.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Members of this group are allowed everything before any other authorizer is asked, as in the apiserver.
+/// Members of this group are allowed everything, before any other authorizer is consulted, as in the apiserver.
 pub(super) const MASTERS: &str = "system:masters";
-/// The apiserver puts everybody whose credentials it has accepted into this group.
+/// The apiserver adds all users whose credentials it accepts to this group.
 pub(super) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of requests without credentials.
 pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -16,7 +16,7 @@ pub(super) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 pub(super) const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// The name of the pod that a token is bound to.
 pub(super) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// How the credential itself is known: for a certificate its digest.
+/// The ID of the credential itself: for a certificate, its digest.
 pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// `authentication.k8s.io/v1` UserInfo.
@@ -39,7 +39,7 @@ impl UserInfo {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// The value of an extra that has exactly one.
+    /// The value of an extra key that has exactly one value.
     pub fn extra(&self, key: &str) -> Option<&str> {
         match self.extra.get(key).map(Vec::as_slice) {
             Some([one]) => Some(one),
@@ -47,7 +47,7 @@ impl UserInfo {
         }
     }
 
-    /// Bytes on the heap, roughly.
+    /// The approximate number of bytes on the heap.
     pub fn size(&self) -> usize {
         let extra = self.extra.iter().map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());
         self.username.len()

@@ -1,4 +1,4 @@
-//! What the Secret holds, and how it changes with time. No I/O, and no clock.
+//! The content of the Secret, and how it changes over time. It does no I/O and reads no clock.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Lifetimes;
 use super::ca::Ca;
 
-/// The CA that signs, the one that will, and those whose certificates are still about.
+/// The CA that signs now, the CA that signs next, and the former CAs whose certificates may still be in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Bundle {
@@ -21,7 +21,7 @@ pub(super) struct Bundle {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Previous {
     pub(super) certificate: String,
-    /// All that it signed has expired then.
+    /// By this time, all certificates that it signed have expired.
     pub(super) until: Timestamp,
 }
 
@@ -36,7 +36,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// All that clients are to trust, PEM.
+    /// All CA certificates that clients must trust, in PEM.
     pub(super) fn trusted(&self) -> String {
         let next = self.next.as_ref().map(|next| &next.certificate);
         let previous = self.previous.iter().map(|previous| &previous.certificate);
@@ -44,8 +44,8 @@ impl Bundle {
         all.map(|pem| format!("{}\n", pem.trim_end())).collect()
     }
 
-    /// What is to be instead, if anything. `published` says whether a CA's certificate is where all clients find it: one
-    /// that is not must not sign.
+    /// The bundle that must replace this one, or `None` if it need not change. `published` tells whether a CA's
+    /// certificate is in every place where clients look for it. A CA that is not published must not sign.
     pub(super) fn step(
         this: Option<&Self>,
         published: impl Fn(&str) -> bool,
@@ -58,12 +58,12 @@ impl Bundle {
         };
         let mut then = this.clone();
         then.previous.retain(|previous| now < previous.until);
-        // A clock that was set back makes nothing happen.
+        // If the clock was set back, nothing changes.
         let age = |ca: &Ca| now.duration_since(ca.made).unsigned_abs();
         if then.next.is_none() && now > then.current.made && age(&then.current) >= lifetimes.ca {
             then.next = Some(make()?);
         }
-        // After a long absence there is nothing left to wait for.
+        // If the current CA has expired after a long downtime, there is nothing left to wait for.
         let expired = now > then.current.made && age(&then.current) >= lifetimes.ca_validity();
         let promotes =
             |next: &Ca| now > next.made && age(next) >= lifetimes.overlap && published(&next.certificate) || expired;

@@ -1,4 +1,4 @@
-//! One CA of our own making, and what it signs.
+//! A CA of informerd, and the certificates that it signs.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-/// A CA with its key. In this form the Secret has it.
+/// A CA with its key. The Secret contains it in this form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ca {
-    /// Also its name unless it has one, so that no two are called the same.
+    /// Part of the CA's name if `name` is `None`, so that no two CAs have the same name.
     pub(super) made: Timestamp,
     /// PEM.
     pub(crate) certificate: String,
@@ -31,7 +31,7 @@ pub(crate) struct Leaf {
     pub(crate) key: String,
 }
 
-/// Why a certificate and a key are no CA.
+/// Why a certificate and a key do not form a CA.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoCa {
     #[error("{0}")]
@@ -42,13 +42,13 @@ pub(crate) enum NoCa {
     Mismatch,
 }
 
-/// For clocks that are behind ours, by up to a day.
+/// Certificates are valid from this long ago, for clients whose clock is up to a day behind ours.
 pub(crate) const BACKDATED: Duration = Duration::from_secs(86_400);
 
 // === impl Ca ===
 
 impl Ca {
-    /// `name`: one that is known beforehand, for a CA of which only the certificate and the key are kept.
+    /// `name`: a fixed name, for a CA of which only the certificate and the key are stored.
     pub(crate) fn make(now: Timestamp, lasts: Duration, name: Option<&'static str>) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut made = Self { made: now, certificate: String::new(), key: key.serialize_pem(), name };
@@ -58,22 +58,22 @@ impl Ca {
         Ok(made)
     }
 
-    /// One that was made with this name before; both texts are PEM.
+    /// Loads a CA that was created with this name before. Both texts are PEM.
     ///
     /// # Errors
-    /// They are none, or do not belong together.
+    /// They are not valid PEM, or do not match.
     pub(crate) fn kept(certificate: String, key: String, name: &'static str) -> Result<Self, NoCa> {
         let kept = Self { made: Timestamp::UNIX_EPOCH, certificate, key, name: Some(name) };
         kept.check()?;
         Ok(kept)
     }
 
-    /// PEM.
+    /// The key in PEM.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// The name and the key identifier are all that issuing needs, so the certificate itself is never parsed.
+    /// Issuing needs only the name and the key identifier, so the certificate itself is never parsed.
     fn params(&self) -> CertificateParams {
         let name = self.name.map_or_else(|| format!("informerd CA {}", self.made), str::to_owned);
         let mut params = CertificateParams::default();
@@ -90,7 +90,7 @@ impl Ca {
         Ok(Leaf { chain: self.certify(&key, names, now, lasts)?, key: key.serialize_pem() })
     }
 
-    /// The certificate of a server that has this key, and its chain, in PEM.
+    /// Returns a serving certificate for this key, and its chain, in PEM.
     pub(super) fn certify(
         &self,
         key: &impl PublicKeyData,
@@ -111,7 +111,7 @@ impl Ca {
         Ok(format!("{}{}", certificate.pem(), self.certificate))
     }
 
-    /// Whether certificate and key are what they should be.
+    /// Checks that certificate and key are valid and match.
     pub(super) fn check(&self) -> Result<(), NoCa> {
         let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
         let key = KeyPair::from_pem(&self.key)?;

@@ -1,4 +1,5 @@
-//! Which CertificateSigningRequest of a node agent is signed, and for what. No I/O, and no clock.
+//! Decides which CertificateSigningRequests of node agents are signed, and for which addresses. It does no I/O and
+//! reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,17 +16,17 @@ use serde::Deserialize;
 
 use super::ObjectName;
 
-/// The node of the pod that a token is bound to, as the apiserver says it (KEP-4193).
+/// The node of the pod that a token is bound to, as the apiserver reports it (KEP-4193).
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// The most bytes of a request in PEM. An agent's request has some 500.
+/// The most bytes of a request in PEM. An agent's request has about 500.
 const MOST_BYTES: usize = 8 << 10;
 /// A node has few addresses.
 const MOST_NAMES: usize = 16;
 /// An uncompressed point of P-256, in bytes.
 const POINT: usize = 65;
 
-/// What is signed.
+/// An accepted request: what is signed.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) node: String,
@@ -34,15 +35,15 @@ pub(super) struct Accepted {
     pub(super) lasts: Duration,
 }
 
-/// Why a request is denied, for whoever reads its conditions.
+/// Why a request is denied. The text is written to the request's conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Denial(pub(super) String);
 
-/// Which nodes say that an address is theirs. An IPv4 address is the same in the form of IPv6.
+/// The nodes that claim each address. The IPv4-mapped IPv6 form of an address counts as the IPv4 address.
 #[derive(Debug, Default)]
 pub(super) struct Addresses(BTreeMap<IpAddr, BTreeSet<String>>);
 
-/// As much of a Node as is asked for.
+/// The fields of a Node that are needed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Node {
     metadata: NodeMeta,
@@ -68,10 +69,10 @@ struct NodeAddress {
     address: String,
 }
 
-/// Whether a request may be signed: one that comes from a pod of this account, by a token that is bound to the pod, and
-/// asks for a certificate of a server at addresses of the pod's own node.
+/// Whether a request may be signed. It must come from a pod of this account, with a token that is bound to the pod, and
+/// must ask for a serving certificate for addresses of the pod's own node.
 ///
-/// `longest`: what a certificate may last.
+/// `longest`: the longest lifetime of a certificate.
 ///
 /// # Errors
 /// The reason for the denial.
@@ -115,7 +116,7 @@ pub(super) fn decide(
     })
 }
 
-/// Reads a request, whose signature shows that whoever made it has the key.
+/// Parses a request. Its signature proves that the requester has the key.
 fn parse(pem: &[u8]) -> Result<CertificateSigningRequestParams, Denial> {
     if pem.len() > MOST_BYTES {
         return deny(format!("the request has {} bytes, more than {MOST_BYTES}", pem.len()));
@@ -134,14 +135,14 @@ fn parse(pem: &[u8]) -> Result<CertificateSigningRequestParams, Denial> {
     if !params.key_usages.iter().all(plain) || !params.extended_key_usages.iter().all(server) {
         return deny("the request is for other usages than those of a server");
     }
-    // What the signature was made with is taken for the kind of the key, so the two must fit.
+    // The key type is derived from the signature algorithm, so the two must match.
     if request.public_key.algorithm() != &PKCS_ECDSA_P256_SHA256 || request.public_key.der_bytes().len() != POINT {
         return deny("the key is not of ECDSA on P-256");
     }
     Ok(request)
 }
 
-/// What a token says, if it says it once.
+/// The value of an extra of the token, if it has exactly one.
 fn extra<'a>(spec: &'a Spec, key: &str) -> Option<&'a str> {
     match spec.extra.as_ref()?.get(key)?.as_slice() {
         [value] if !value.is_empty() => Some(value),
@@ -166,9 +167,9 @@ impl Addresses {
         }
     }
 
-    /// A kubelet writes the addresses of its own Node, so one that two nodes claim is nobody's.
+    /// A kubelet writes the addresses of its own Node. So an address that two nodes claim belongs to neither.
     fn belongs(&self, address: IpAddr, node: &str) -> Result<(), Denial> {
-        // Clients take both forms for the same address, as Go's net.IP.Equal does.
+        // Clients treat both forms as the same address, as Go's net.IP.Equal does.
         if address != address.to_canonical() {
             return deny(format!("{address} is an IPv4 address in the form of IPv6"));
         }

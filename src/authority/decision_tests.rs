@@ -47,7 +47,7 @@ fn nodes() -> Addresses {
     addresses
 }
 
-/// As the agent of node `one` makes it, and the apiserver adds to it.
+/// A request as the agent of node `one` makes it, with the fields that the apiserver adds.
 fn good() -> Spec {
     of(&request(&["10.0.0.1".to_owned(), "fd00::1".to_owned()], &KeyPair::generate().unwrap()).unwrap())
 }
@@ -92,7 +92,7 @@ fn an_agent_gets_a_certificate_for_the_addresses_of_its_node() {
     assert!(!verified("10.0.0.2") && !verified("informerd.agents.svc") && !verified("informerd"));
 }
 
-/// As a client does it.
+/// Verifies the chain as a client does.
 fn verified(ca: &Ca, chain: &str, name: &str, at: Timestamp) -> bool {
     use rustls::client::danger::ServerCertVerifier as _;
     let mut roots = rustls::RootCertStore::empty();
@@ -186,7 +186,7 @@ fn requests_for_more_are_denied() {
     }
 }
 
-/// On a node whose address another kubelet claims, and on that one.
+/// Requests from both nodes that claim the same address.
 #[test]
 fn an_address_that_two_nodes_claim_is_nobodys() {
     for (node, address) in [("three", "10.0.0.3"), ("thief", "10.0.0.3"), ("five", "10.0.0.5"), ("thief", "10.0.0.5")] {
@@ -195,7 +195,7 @@ fn an_address_that_two_nodes_claim_is_nobodys() {
     }
 }
 
-/// Go takes both forms of an IPv4 address for the same.
+/// Go treats both forms of an IPv4 address as the same.
 #[test]
 fn an_ipv4_address_in_the_form_of_ipv6_is_not_signed() {
     for address in ["::ffff:10.0.0.5", "::ffff:127.0.0.1"] {
@@ -204,7 +204,7 @@ fn an_ipv4_address_in_the_form_of_ipv6_is_not_signed() {
     }
 }
 
-/// As the default of `openssl req` has it.
+/// The default configuration of `openssl req` says so.
 #[test]
 fn a_request_may_say_that_it_is_for_no_ca() {
     assert!(decided(&changed(|params| params.is_ca = IsCa::ExplicitNoCa)).is_ok());
@@ -221,7 +221,7 @@ fn what_cannot_be_read_is_denied() {
     let lines: Vec<_> = pem.lines().collect();
     let body = lines[1..lines.len() - 1].concat();
     let wrap = |body: &str| format!("{}\n{body}\n{}\n", lines[0], lines[lines.len() - 1]);
-    // A bit of the signature, which is the last thing there.
+    // Flip a bit of the signature, which comes last.
     let mut der = decoded(&body);
     *der.last_mut().unwrap() ^= 1;
     for (what, text) in [
@@ -250,14 +250,14 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 proptest::proptest! {
-    /// Nothing that is sent brings the signer down.
+    /// No input crashes the signer.
     #[test]
     fn garbage_is_denied(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
         let text = format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", base64(&bytes));
         proptest::prop_assert!(decided(&of(&text)).is_err());
     }
 
-    /// What is signed is what the key's owner has asked for: only around that may anything be changed.
+    /// The signed content is what the key's owner requested: damage can only be outside of it.
     #[test]
     fn a_damaged_request_is_for_nothing_else(at in 0..10_000_usize, bit in 0..8_u8) {
         let pem = String::from_utf8(good().request.0).unwrap();

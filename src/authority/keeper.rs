@@ -1,4 +1,4 @@
-//! Keeps the shared CA, what is published of it, and the serving certificate of this process if it has one.
+//! Maintains the shared CA, its published certificates, and the serving certificate of this process if it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,42 +20,42 @@ use crate::upstream::client::{ConfigSource, Upstream};
 pub(crate) struct Keeper {
     config: AuthorityConfig,
     upstream: Upstream,
-    /// Tells the cluster's own CA, which is published beside ours.
+    /// Provides the cluster's own CA, which is published together with ours.
     source: ConfigSource,
     serving: Option<Serving>,
     issued: Option<Issued>,
-    /// The one that signs; published before.
+    /// The CA that signs now. It was published before.
     current: watch::Sender<Option<Ca>>,
 }
 
-/// A certificate of this process's own.
+/// The serving certificate of this process.
 pub(crate) struct Serving {
     pub names: Vec<String>,
     pub give: Give,
 }
 
-/// Where clients find what they are to trust.
+/// Whether the trusted certificates are published in all places.
 enum Published {
     Everywhere,
-    /// A ConfigMap is not there, or not ours to write.
+    /// A ConfigMap does not exist, or informerd may not write it.
     WhereItCould,
 }
 
-/// The certificate in use.
+/// The serving certificate in use.
 struct Issued {
     at: Timestamp,
     by: Timestamp,
 }
 
-/// Keys of the two objects.
+/// Keys in the Secret and in the ConfigMaps.
 const BUNDLE: &str = "authority.json";
 const TRUSTED: &str = "ca.crt";
-/// Two that begin at once settle it after a few times.
+/// The most attempts after write conflicts. Replicas that start together resolve their conflicts within a few attempts.
 const CONFLICTS: usize = 20;
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(120);
-/// A ConfigMap that is not there may be about to be made, by whoever sets up a client. It may also never be, and every
-/// replica asks.
+/// A missing ConfigMap may be created soon, when a client is set up. It may also never be created, and every replica
+/// checks for it.
 const MISSING: Duration = Duration::from_secs(1);
 const MISSING_MOST: Duration = Duration::from_secs(240);
 
@@ -71,14 +71,14 @@ impl Keeper {
         Self { config, upstream, source, serving, issued: None, current: watch::Sender::new(None) }
     }
 
-    /// What signs for others with this CA, if the configuration asks for it.
+    /// The signer that signs certificates for others with this CA, if the configuration has one.
     pub(crate) fn signer(&self, metrics: Arc<SignerMetrics>) -> Option<Signer> {
         let config = self.config.signer.clone()?;
         let longest = self.config.lifetimes.leaf;
         Some(Signer::new(config, longest, self.upstream.clone(), self.current.subscribe(), metrics))
     }
 
-    /// For ever. The latch is released when the CA is there, and the first certificate of it.
+    /// Runs forever. The latch is released once there are a CA and its first certificate.
     pub(crate) async fn run(mut self, latch: Latch) {
         let mut latch = Some(latch);
         let mut retry = Backoff::between(RETRY, RETRY_MOST);
@@ -101,7 +101,7 @@ impl Keeper {
                 Ok(Published::Everywhere) => {
                     retry.reset();
                     missing.reset();
-                    // One may be taken away, and made anew empty.
+                    // A ConfigMap may be deleted and created again, empty.
                     jittered(self.config.lifetimes.interval().min(MISSING_MOST))
                 }
                 Ok(Published::WhereItCould) => {
@@ -125,11 +125,12 @@ impl Keeper {
         for name in &self.config.config_maps {
             match objects::get(&self.upstream, "configmaps", name).await {
                 Ok(map) => maps.push((name, map)),
-                // Not there, or not ours: then nobody reads in it what we write.
+                // It does not exist or informerd may not access it. Then no client reads what informerd would write
+                // there.
                 Err(error @ AuthorityError::Refused { status: 403 | 404, .. }) => {
                     tracing::warn!(config_map = %name, %error, "what clients are to trust is not published there");
                 }
-                // One that fails must not keep the others from their certificates.
+                // One failing ConfigMap must not keep the others from their certificates.
                 Err(error) => failed = Some(error),
             }
         }
@@ -149,10 +150,10 @@ impl Keeper {
                 tracing::info!(secret = %self.config.secret, current = %next.current.made, before = ?of, next = ?next.next.as_ref().map(|next| next.made), "the shared CA has changed");
                 next
             }
-            // There is one if nothing had to change.
+            // If nothing had to change, there is a bundle.
             None => held.ok_or_else(|| content(&self.config.secret, &"is empty"))?,
         };
-        // First what is to be trusted, then what it signs.
+        // Publish the trusted certificates first, then issue certificates.
         let trusted = format!("{}{}", self.cluster_ca().await?, bundle.trusted());
         let complete = maps.len() == self.config.config_maps.len();
         let published = if complete { Published::Everywhere } else { Published::WhereItCould };
@@ -193,14 +194,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// What the Secret holds. What is there and makes no sense is not written over: somebody has to look at it.
+    /// The content of the Secret. Invalid content is not overwritten: a person has to look at it.
     fn held(&self, secret: &Value) -> Result<Option<Bundle>, AuthorityError> {
         let Some(text) = secret["data"][BUNDLE].as_str() else { return Ok(None) };
         let text = STANDARD.decode(text).map_err(|error| content(&self.config.secret, &error))?;
         Bundle::parse(&text).map(Some).map_err(|error| content(&self.config.secret, &error))
     }
 
-    /// PEM; empty without TLS. Read anew each time: it is rotated as well.
+    /// The cluster's CA in PEM; empty without TLS. It is read again each time, because it is rotated too.
     async fn cluster_ca(&self) -> Result<String, AuthorityError> {
         let config = self.source.read().await?;
         Ok(config.root_cert.unwrap_or_default().iter().map(|der| pem(der)).collect())

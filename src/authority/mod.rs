@@ -1,11 +1,12 @@
-//! A CA that the replicas of a deployment share through a Secret: whoever comes first makes it, all sign their own
-//! serving certificates with it, and all publish what clients are to trust in ConfigMaps.
+//! A CA that the replicas of a deployment share through a Secret. The first replica creates it. All replicas sign their
+//! own serving certificates with it, and all publish the certificates that clients must trust in ConfigMaps.
 //!
-//! Nobody leads. A change of the Secret names the revision it was made from, so of two that are made at once one is
-//! refused and begins anew from what the other has written. Private keys of serving certificates never leave the process.
+//! There is no leader. A write to the Secret names the revision that it is based on. So of two concurrent writes one is
+//! refused, and its replica starts again from what the other has written. Private keys of serving certificates never
+//! leave the process.
 //!
-//! Agents of nodes do not share a CA: each requests a certificate for its node's addresses, and the replicas of another
-//! deployment sign it, which alone have the CA.
+//! Node agents do not share a CA. Each requests a certificate for its node's addresses, and the replicas of another
+//! deployment sign it. Only those have the CA.
 
 mod bundle;
 mod ca;
@@ -29,18 +30,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Puts a certificate chain and its key, both PEM, into use. Returns until when the certificate is valid.
+/// Puts a certificate chain and its key, both PEM, into use. Returns the time until which the certificate is valid.
 pub(crate) type Give = Box<dyn Fn(&str, &str) -> Result<Timestamp, String> + Send + Sync>;
 
-/// Where the CA is kept and published, and how long things last.
+/// Where the CA is stored and published, and the lifetimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityConfig {
     /// Must exist.
     pub secret: ObjectName,
-    /// Must exist. What they say under `ca.crt` is replaced.
+    /// Must exist. Their value of `ca.crt` is replaced.
     pub config_maps: Vec<ObjectName>,
     pub lifetimes: Lifetimes,
-    /// Makes this a signer of certificate requests. `None`: no requests are signed.
+    /// Makes this process a signer of certificate requests. `None`: no requests are signed.
     pub signer: Option<SignerConfig>,
 }
 
@@ -104,18 +105,18 @@ impl std::fmt::Display for ObjectName {
 // === impl Lifetimes ===
 
 impl Lifetimes {
-    /// How often what is shared is looked at.
+    /// How often the shared objects are checked.
     fn interval(&self) -> Duration {
         (self.overlap.min(self.leaf) / 24).clamp(Duration::from_millis(500), Duration::from_secs(3600))
     }
 
-    /// How long clients must trust a CA that no longer signs: until the last certificate of it has expired, of a replica
-    /// that did not hear at once.
+    /// How long clients must trust a CA that no longer signs: until its last certificate has expired. That one may come
+    /// from a replica that noticed the change late.
     fn trusted_after(&self) -> Duration {
         self.leaf + self.overlap
     }
 
-    /// How long a CA is valid: it may sign, and be trusted, a little longer than it is meant to.
+    /// How long a CA is valid. It may sign, and be trusted, a little longer than planned.
     fn ca_validity(&self) -> Duration {
         self.ca + 2 * self.overlap + self.trusted_after()
     }

@@ -1,4 +1,5 @@
-//! Objects of the apiserver: read, listed, created, and replaced if nobody else has replaced them.
+//! Objects of the apiserver: reads them, lists them, creates them, and replaces them if they were not changed in
+//! between.
 
 use std::time::Duration;
 
@@ -13,23 +14,24 @@ use super::{AuthorityError, ObjectName};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty, full};
 
-/// The most bytes of one answer. Any object fits: etcd takes 1.5 MiB, and a byte of that is six in JSON at most.
+/// The most bytes of one answer. Any object fits: etcd accepts 1.5 MiB, and one byte of that is at most six bytes in
+/// JSON.
 const MOST: usize = 16 << 20;
-/// Objects of one page of a list, unless they are large.
+/// The number of objects per page of a list, unless they are large.
 const PAGE: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one watch lasts before it is opened anew, in seconds.
+/// How long one watch lasts before it is opened again, in seconds.
 const WATCHED: u64 = 240;
 
-/// A collection, page by page.
+/// A collection, read page by page.
 pub(super) struct Pages<'a> {
     upstream: &'a Upstream,
     kind: &'static str,
     collection: &'a str,
     selector: &'a str,
-    /// Objects of the next page. Only ever less: where there are large ones, there may be more of them.
+    /// The number of objects on the next page. It only decreases: if some objects are large, there may be more of them.
     limit: usize,
-    /// Where it begins; `None` after the last.
+    /// The continue token of the next page; `None` after the last one.
     next: Option<String>,
 }
 
@@ -48,12 +50,12 @@ pub(super) struct PageMeta {
     pub(super) next: String,
 }
 
-/// `secrets` or `configmaps`.
+/// Reads an object. `kind` is `secrets` or `configmaps`.
 pub(super) async fn get(upstream: &Upstream, kind: &'static str, name: &ObjectName) -> Result<Value, AuthorityError> {
     at(upstream, Method::GET, kind, &path_of(kind, name), None).await
 }
 
-/// The object as it was read, changed; refused if somebody else has changed it since.
+/// Replaces an object by a changed copy of what was read. Refused if the object was changed in between.
 pub(super) async fn put(
     upstream: &Upstream,
     kind: &'static str,
@@ -74,7 +76,8 @@ impl<'a> Pages<'a> {
         Self { upstream, kind, collection, selector, limit: PAGE, next: Some(String::new()) }
     }
 
-    /// The next page, `None` after the last. One that is too long is asked for again with half as many objects.
+    /// The next page, or `None` after the last one. A page that is too long is requested again with half as many
+    /// objects.
     pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Page<T>>, AuthorityError> {
         let Some(next) = &self.next else { return Ok(None) };
         loop {
@@ -92,7 +95,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Until something changes in a collection after this revision, or nothing has for some minutes.
+/// Waits until something changes in a collection after this revision, or until nothing has changed for some minutes.
 pub(super) async fn changed(
     upstream: &Upstream,
     kind: &'static str,
@@ -119,7 +122,7 @@ pub(super) async fn changed(
     }
 }
 
-/// What the apiserver answers at a path.
+/// Sends a request to the apiserver and decodes the answer.
 pub(super) async fn at<T: DeserializeOwned>(
     upstream: &Upstream,
     method: Method,

@@ -1,4 +1,4 @@
-//! A serving certificate by the cluster's CertificateSigningRequests, whose key never leaves the process.
+//! Obtains a serving certificate through the cluster's CertificateSigningRequests. Its key never leaves the process.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::Upstream;
 
-/// How long a signer may take before it is asked anew.
+/// How long a signer may take before the request is made again.
 const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(500);
 const POLL_MOST: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 const RETRY_MOST: Duration = Duration::from_secs(600);
-/// How often the clock is looked at.
+/// How often the clock is checked.
 const LOOK: Duration = Duration::from_secs(60);
-/// The apiserver takes no shorter lifetime, in seconds.
+/// The shortest lifetime that the apiserver accepts, in seconds.
 const SHORTEST: u64 = 600;
 
-/// Which signer is asked for a certificate, and for what.
+/// The signer to use, and the certificate to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
     /// `spec.signerName`.
     pub signer: String,
     /// DNS names and addresses.
     pub names: Vec<String>,
-    /// What is asked for; the signer may give less.
+    /// The requested lifetime. The signer may grant less.
     pub lasts: Duration,
 }
 
@@ -51,7 +51,8 @@ impl Requester {
         Self { config, upstream, give }
     }
 
-    /// Runs for ever. The latch is released with the first certificate; each is replaced after two thirds of its time.
+    /// Runs forever. The latch is released with the first certificate. Each certificate is replaced after two thirds of
+    /// its lifetime.
     pub(crate) async fn run(self, latch: Latch) {
         let mut latch = Some(latch);
         let mut retry = Backoff::between(RETRY, RETRY_MOST);
@@ -73,7 +74,8 @@ impl Requester {
         }
     }
 
-    /// Makes a key, asks for its certificate and puts both into use. Returns until when it is valid.
+    /// Generates a key, requests its certificate and puts both into use. Returns the time until which the certificate
+    /// is valid.
     async fn obtain(&self) -> Result<Timestamp, AuthorityError> {
         let key = KeyPair::generate()?;
         let request = self.create(&request(&self.config.names, &key)?).await?;
@@ -98,7 +100,7 @@ impl Requester {
         objects::at(&self.upstream, Method::POST, KIND, REQUESTS, Some(&request)).await
     }
 
-    /// The chain in PEM, once somebody has signed it.
+    /// Waits until the request is signed, and returns the chain in PEM.
     async fn answer(&self, name: &str) -> Result<String, AuthorityError> {
         let (until, mut poll) = (Instant::now() + PATIENCE, Backoff::between(POLL, POLL_MOST));
         while Instant::now() < until {
@@ -119,7 +121,8 @@ impl Requester {
     }
 }
 
-/// Until the next one is due, by the clock of the machine: certificates go by it, and it may be set, or the machine may sleep.
+/// Waits until the next certificate is due. It uses the wall clock, because certificates do. That clock can be set, and
+/// the machine may sleep.
 async fn use_up(until: Timestamp) {
     let received = Timestamp::now();
     let due = received + used(received, until).mul_f64(rand::random_range(0.9..1.0)).max(RETRY);
@@ -132,11 +135,11 @@ async fn use_up(until: Timestamp) {
     }
 }
 
-/// How long a certificate is used: two thirds of its time.
+/// How long a certificate is used: two thirds of its lifetime.
 fn used(received: Timestamp, until: Timestamp) -> Duration {
     match Duration::try_from(until.duration_since(received)) {
         Ok(lasts) if !lasts.is_zero() => lasts * 2 / 3,
-        // Somebody's clock is wrong, the signer's or ours. The next one is no better until it is set.
+        // The signer's clock or ours is wrong. The next certificate is no better until that clock is set.
         _ => {
             tracing::warn!(%until, "the certificate has expired already: the signer's clock or ours is wrong");
             RETRY_MOST
@@ -144,7 +147,7 @@ fn used(received: Timestamp, until: Timestamp) -> Duration {
     }
 }
 
-/// A request for these names, PEM.
+/// A certificate request for these names, in PEM.
 pub(super) fn request(names: &[String], key: &KeyPair) -> Result<String, rcgen::Error> {
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name = DistinguishedName::new();
@@ -165,7 +168,8 @@ mod tests {
         let now: Timestamp = "2026-01-31T00:00:00Z".parse().unwrap();
         let day = Duration::from_secs(24 * 3600);
         assert_eq!(used(now, now + 30 * day), 20 * day);
-        // A signer whose clock is behind gives what has expired before it came. That must not be kept for months.
+        // A signer whose clock is behind issues certificates that have already expired. Such a certificate must not
+        // stay in use for months.
         assert_eq!((used(now, now - 30 * day), used(now, now)), (RETRY_MOST, RETRY_MOST));
     }
 }

@@ -1,7 +1,7 @@
 //! Signs the requests of node agents with the shared CA.
 //!
-//! Replicas do not know of each other. Each writes what it decides under the revision it has read, so of two that decide the
-//! same request one is refused by the apiserver, and leaves it.
+//! The replicas do not coordinate. Each writes its decision with the revision that it has read. So if two decide the
+//! same request, the apiserver refuses one of the writes, and that replica drops its decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::upstream::client::Upstream;
 pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 pub(super) const KIND: &str = "certificatesigningrequests.certificates.k8s.io";
 const NODES: &str = "/api/v1/nodes";
-/// Requests that come together, as in a rollout, are decided together: the nodes are listed once for all of them.
+/// Requests that arrive together, as in a rollout, are decided together. The nodes are listed once for all of them.
 const GATHER: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub struct SignerConfig {
     pub account: ObjectName,
 }
 
-/// How requests were decided, counted since the start.
+/// Counts how requests were decided, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SignerMetrics {
     pub signed: Counter,
@@ -50,10 +50,10 @@ pub(crate) struct SignerMetrics {
 
 pub(crate) struct Signer {
     config: SignerConfig,
-    /// What a certificate may last.
+    /// The longest lifetime of a certificate.
     longest: Duration,
     upstream: Upstream,
-    /// `None` until there is one.
+    /// `None` until there is a CA.
     ca: watch::Receiver<Option<Ca>>,
     metrics: Arc<SignerMetrics>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Signer {
 // === impl SignerMetrics ===
 
 impl SignerMetrics {
-    /// Registers what becomes of requests for certificates.
+    /// Registers the metrics of certificate requests.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, counter) in [
@@ -86,7 +86,7 @@ impl Signer {
         Self { config, longest, upstream, ca, metrics }
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub(crate) async fn run(mut self) {
         let mut retry = Backoff::between(RETRY, RETRY_MOST);
         loop {
@@ -111,7 +111,8 @@ impl Signer {
         }
     }
 
-    /// Decides what waits, and waits for more; for no longer than `pause` if one could not be decided. Returns why.
+    /// Decides all pending requests, then waits for more. If a request could not be decided, it waits for at most
+    /// `pause` and returns the error.
     async fn round(&self, pause: Duration) -> Result<Option<AuthorityError>, AuthorityError> {
         let selector = format!("spec.signerName%3D{}", self.config.name);
         let mut pages = Pages::of(&self.upstream, KIND, REQUESTS, &selector);
@@ -124,10 +125,10 @@ impl Signer {
                     None => nodes.insert(self.nodes().await?),
                 };
                 match self.settle(request, nodes).await {
-                    // The other replica was first, or the request was taken away.
+                    // The other replica was first, or the request was deleted.
                     Err(AuthorityError::Conflict { .. } | AuthorityError::Refused { status: 404, .. }) | Ok(()) => {}
                     Err(error @ AuthorityError::Upstream(_)) => return Err(error),
-                    // One that nothing can be done about must not keep the others from their certificates.
+                    // One request that always fails must not keep the others from their certificates.
                     Err(error) => failed = Some(error),
                 }
             }
@@ -141,7 +142,7 @@ impl Signer {
         }
     }
 
-    /// All nodes, since an address is only a node's own if no other one claims it.
+    /// Lists all nodes, because an address belongs to a node only if no other node claims it.
     async fn nodes(&self) -> Result<Addresses, AuthorityError> {
         let mut addresses = Addresses::default();
         let mut pages = Pages::of(&self.upstream, "nodes", NODES, "");
@@ -170,7 +171,7 @@ impl Signer {
                 tracing::info!(request = name, node = accepted.node, "certificate signed");
             }
             Err(Denial(message)) => {
-                // What somebody else has approved cannot be denied any more.
+                // A request that was approved elsewhere can no longer be denied.
                 let (kind, part) = if approved { ("Failed", "status") } else { ("Denied", "approval") };
                 condition(&mut request, kind, "NotAllowed", &message);
                 self.put(&name, part, &request).await?;
@@ -203,7 +204,7 @@ pub(super) fn has(request: &Value, kind: &str) -> bool {
     of(request, kind).is_some()
 }
 
-/// What a condition of a request says.
+/// The message of a condition.
 pub(super) fn of<'a>(request: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = request["status"]["conditions"].as_array()?;
     let found = conditions.iter().find(|condition| condition["type"] == kind)?;

@@ -17,7 +17,7 @@ fn begin() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// As a client does it: with the bundle it has read, at a time.
+/// Verifies as a client does, at a given time, with the bundle that it has read.
 fn trusts(bundle: &str, leaf: &Leaf, at: Timestamp) -> bool {
     use rustls::client::danger::ServerCertVerifier as _;
     let mut roots = rustls::RootCertStore::empty();
@@ -95,7 +95,8 @@ fn what_is_written_is_read_again_and_garbage_is_not() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Replicas that look at different times, and a client that read the bundle up to an overlap ago: always trusted.
+    /// Replicas check at different times, and a client may have read the bundle up to one overlap ago. It trusts them
+    /// always.
     #[test]
     fn a_client_with_an_old_bundle_trusts_every_replica(
         passes in prop::collection::vec((0..3_usize, 1..55_u64), 30..120),
@@ -111,7 +112,7 @@ proptest! {
             bundle = next.or(bundle);
             let held: &Bundle = bundle.as_ref().unwrap();
             published.push((now, held.trusted()));
-            // Agents whose certificate has run out are the ones that may not have looked for long.
+            // A replica that was not chosen for long still renews its certificate when that is due.
             for (i, leaf) in leaves.iter_mut().enumerate() {
                 let due = leaf.as_ref().is_none_or(|(at, ..)| now.duration_since(*at).unsigned_abs() > LIFETIMES.leaf / 2);
                 if i == replica || due {

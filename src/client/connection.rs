@@ -26,12 +26,12 @@ use crate::grpc::pb::v1::objects_client::ObjectsClient;
 use crate::lifecycle;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A daemon that answers no ping for this long is gone.
+/// A daemon that answers no ping for this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(20);
-/// An object may be larger than the window of a stream's first bytes.
+/// An object may be larger than the default window of a stream.
 const WINDOW: u32 = 4 << 20;
 
-/// Where the daemon listens.
+/// The address of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Host and port.
@@ -41,12 +41,12 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// An open connection. It ends when it is dropped.
+/// An open connection. It is closed when it is dropped.
 #[derive(Clone)]
 pub(super) struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
-    /// Who the client is.
+    /// Headers with the client's credentials.
     headers: HeaderMap,
 }
 
@@ -122,7 +122,7 @@ impl Connection {
             .initial_connection_window_size(WINDOW);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         lifecycle::spawn("connection", async move {
-            // The calls on it say what went wrong.
+            // The calls on the connection report the error.
             connection.await.ok();
         });
         let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build();
@@ -137,7 +137,7 @@ impl Connection {
         CacheClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
     }
 
-    /// A document of the apiserver, by way of the daemon.
+    /// Requests a document of the apiserver through the daemon.
     pub(super) async fn document(&mut self, path: &str, accept: &str) -> io::Result<Response<Incoming>> {
         let mut uri = self.origin.clone().into_parts();
         uri.path_and_query = Some(path.parse().map_err(io::Error::other)?);

@@ -1,4 +1,4 @@
-//! `informerd get` and `informerd watch`: a look at the cache of a running informerd, by its gRPC API.
+//! `informerd get` and `informerd watch`: show the cache of a running informerd, through its gRPC API.
 
 mod connection;
 mod print;
@@ -24,14 +24,15 @@ use print::Printer;
 use resolve::Named;
 use server::Target;
 
-/// A message holds at most one object more than its bound: 1 MiB and an object of the apiserver's largest.
+/// A message exceeds its limit of 1 MiB by at most one object, so this leaves room for the largest object of the
+/// apiserver.
 const LARGEST_MESSAGE: usize = 64 << 20;
 
-/// What is asked of the daemon.
+/// The query for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     pub server: Server,
-    /// As kubectl takes it: `pods`, `po`, `deployments.apps`, `deployments.v1.apps`.
+    /// As in kubectl: `pods`, `po`, `deployments.apps`, `deployments.v1.apps`.
     pub resource: String,
     pub name: Option<String>,
     /// `None` for all namespaces.
@@ -39,16 +40,16 @@ pub struct Ask {
     pub labels: String,
     pub fields: String,
     pub output: Output,
-    /// The longest wait for the first word of the daemon, and for each that follows it.
+    /// The longest wait for the first message of the daemon, and for each message after it.
     pub timeout: Duration,
 }
 
-/// Why a command came to nothing.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// One line for people.
     pub message: String,
-    /// The daemon has not answered in time.
+    /// The daemon did not answer in time.
     pub late: bool,
 }
 
@@ -58,22 +59,22 @@ pub(crate) enum Failure {
     Said(String),
     /// The time is up.
     Late(String),
-    /// Nobody reads what is printed.
+    /// The output is closed.
     Gone,
 }
 
-/// Prints the objects that there are.
+/// Prints the existing objects.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The error, in words for people.
 pub(crate) async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(try_get(ask, out).await)
 }
 
-/// Prints the objects that there are, and then every change, until it is interrupted.
+/// Prints the existing objects, and then every change, until it is interrupted.
 ///
 /// # Errors
-/// What went wrong, for people. A connection that is lost later is no error.
+/// The error, in words for people. Losing the connection later is not an error.
 pub(crate) async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
     said(watch::run(ask, out, err).await)
 }
@@ -86,7 +87,7 @@ fn said(result: Result<(), Failure>) -> Result<(), Failed> {
     }
 }
 
-/// The first word of an answer.
+/// The first message of an answer.
 enum First {
     Object(Box<v1::Object>),
     List(Box<Streaming<v1::ListResponse>>),
@@ -110,7 +111,7 @@ async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     };
     let mut found = 0;
     loop {
-        // Printing may take as long as it likes: each wait has its own time.
+        // Printing may take any time: each wait has its own timeout.
         let next = async { chunks.message().await.map_err(|status| Failure::of(&status)) };
         let Some(chunk) = in_time(ask, &target, next).await? else { break };
         if let Some(v1::list_response::Part::Chunk(chunk)) = chunk.part {
@@ -125,7 +126,7 @@ async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     }
 }
 
-/// Sends the request. What the cache holds is asked for, which needs no answer of the apiserver.
+/// Sends the request. It asks for what the cache holds, which needs no answer from the apiserver.
 async fn first(ask: &Ask, connection: &Connection, named: &Named) -> Result<First, Failure> {
     let mut client = connection.objects();
     if let (Some(name), true) = (&ask.name, ask.namespace.is_some() || !named.namespaced) {
@@ -143,7 +144,7 @@ async fn first(ask: &Ask, connection: &Connection, named: &Named) -> Result<Firs
     Ok(First::List(Box::new(answer.into_inner())))
 }
 
-/// Waits for the daemon, though no longer than asked.
+/// Waits for the daemon, with the timeout of the command line.
 async fn in_time<T>(ask: &Ask, target: &Target, wait: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(ask.timeout, wait).await.unwrap_or_else(|_elapsed| {
         let Target { address, .. } = target;
@@ -179,7 +180,7 @@ fn selection(ask: &Ask, named: &Named) -> v1::Selection {
     v1::Selection {
         resource: Some(named.resource.clone()),
         filters: vec![filter],
-        // Only what is printed has to be sent.
+        // Only the printed fields have to be sent.
         shape: if ask.output == Output::Json { v1::Shape::Full } else { v1::Shape::MetadataOnly }.into(),
         ..Default::default()
     }

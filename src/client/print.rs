@@ -1,4 +1,4 @@
-//! Objects and changes as lines.
+//! Prints objects and changes as lines.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use super::Failure;
 use super::resolve::Named;
 use crate::grpc::pb::v1;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// The object as JSON; of a watch, `{"type":…,"object":…}` as the apiserver frames it.
+    /// The object as JSON. In a watch, `{"type":…,"object":…}` as the apiserver frames it.
     Json,
     /// `pod/web-1`.
     Name,
@@ -18,7 +18,7 @@ pub enum Output {
     Key,
 }
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Added,
@@ -66,7 +66,7 @@ impl<'a> Printer<'a> {
         Self { output, named, out }
     }
 
-    /// An object of a list.
+    /// Prints an object of a list.
     pub(super) fn object(&mut self, object: &v1::Object) -> Result<(), Failure> {
         match (self.output, &object.key) {
             (Output::Json, _) => self.out.write_all(&object.object)?,
@@ -76,7 +76,7 @@ impl<'a> Printer<'a> {
         self.out.write_all(b"\n").map_err(Failure::from)
     }
 
-    /// A change of a watch. `object` is empty where its last state is not known.
+    /// Prints a change of a watch. `object` is empty if its last state is not known.
     pub(super) fn change(&mut self, change: Change, key: &v1::Key, object: &[u8]) -> Result<(), Failure> {
         let kind = change.as_str();
         if self.output != Output::Json {

@@ -1,5 +1,5 @@
-//! Which resource is meant, as kubectl resolves it: by discovery. Where the apiserver does not answer that, the informers that
-//! run tell what may be meant.
+//! Resolves the name of a resource through discovery, as kubectl does. If discovery does not answer, the running
+//! informers show which resource may be meant.
 
 use std::io;
 use std::pin::pin;
@@ -15,21 +15,21 @@ use crate::meta::Gvr;
 use crate::upstream::discovery::{ApiResource, read_aggregated};
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// Clusters with thousands of definitions have some MiB.
+/// Clusters with thousands of definitions need some MiB.
 const LARGEST: usize = 64 << 20;
 /// After this time without discovery, the informers are asked.
 const SOON: Duration = Duration::from_millis(500);
 
-/// A resource as discovery names it.
+/// A resource with the names from discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) resource: v1::Resource,
-    /// `pod`; the plural name where there is none.
+    /// For example `pod`; the plural name if there is no singular one.
     pub(super) singular: String,
     pub(super) namespaced: bool,
 }
 
-/// Asks what a name stands for, and waits for discovery no longer than this.
+/// Resolves a name. Waits for discovery for at most `patience`.
 pub(super) async fn resolve(connection: &Connection, text: &str, patience: Duration) -> Result<Named, Failure> {
     let text = text.to_lowercase();
     let mut discovering = pin!(discover(connection.clone()));
@@ -58,7 +58,7 @@ pub(super) async fn resolve(connection: &Connection, text: &str, patience: Durat
     })
 }
 
-/// What is named in full, or as an informer that runs. That needs no apiserver.
+/// Resolves a full name, or the name of a running informer. This needs no apiserver.
 async fn without_discovery(connection: &Connection, text: &str) -> Option<Named> {
     if let Some(named) = Named::in_full(text) {
         return Some(named);
@@ -67,7 +67,7 @@ async fn without_discovery(connection: &Connection, text: &str) -> Option<Named>
     of_informers(&informers.into_inner().informers, text)
 }
 
-/// All that the apiserver serves.
+/// All resources that the apiserver serves.
 async fn discover(mut connection: Connection) -> Result<Vec<ApiResource>, String> {
     let mut resources = Vec::new();
     for path in ["/api", "/apis"] {
@@ -83,28 +83,28 @@ async fn discover(mut connection: Connection) -> Result<Vec<ApiResource>, String
     Ok(resources)
 }
 
-/// The resource of a running informer. Informers know plural names alone; that of the core group stands before others.
+/// The resource of a running informer. Informers know only plural names. The core group takes precedence over others.
 fn of_informers(informers: &[v1::Informer], text: &str) -> Option<Named> {
     let (name, group) = text.split_once('.').map_or((text, None), |(name, group)| (name, Some(group)));
     let all = informers.iter().filter_map(|informer| informer.resource.as_ref());
     let named = all.filter(|of| of.resource == name && group.is_none_or(|group| of.group == group));
     let found = named.min_by_key(|of| (!of.group.is_empty(), &of.group, &of.version))?;
-    // If it has no namespaces, naming one is refused.
+    // If the resource is not namespaced, a request with a namespace is refused.
     Some(Named { resource: found.clone(), singular: found.resource.clone(), namespaced: true })
 }
 
-/// `resource`, `resource.group` or `resource.version.group`; the core group's name is empty.
+/// Finds `resource`, `resource.group` or `resource.version.group`. The name of the core group is empty.
 fn find(resources: &[ApiResource], text: &str) -> Option<Named> {
     let (name, rest) = text.split_once('.').map_or((text, None), |(name, rest)| (name, Some(rest)));
     let versioned = rest.and_then(|rest| rest.split_once('.'));
-    // As with kubectl, a version that exists is meant as such.
+    // As in kubectl, the name of an existing version counts as a version.
     if let Some(found) = versioned.and_then(|(version, group)| search(resources, name, Some(version), Some(group))) {
         return Some(found);
     }
     search(resources, name, None, rest)
 }
 
-/// The first that fits: plural names, then singular ones, then short ones.
+/// The first match: plural names first, then singular names, then short names.
 fn search(resources: &[ApiResource], name: &str, version: Option<&str>, group: Option<&str>) -> Option<Named> {
     let is_asked_for = |Gvr { group: of_group, version: of_version, .. }: &Gvr| {
         group.is_none_or(|group| &**of_group == group) && version.is_none_or(|version| &**of_version == version)
@@ -131,7 +131,7 @@ impl Named {
         Self { resource, singular, namespaced: found.namespaced }
     }
 
-    /// `pods.v1.`, `deployments.v1.apps`: all that a request has to say, if it is so.
+    /// Parses `pods.v1.` or `deployments.v1.apps`, which contain everything that a request needs.
     fn in_full(text: &str) -> Option<Self> {
         let (resource, rest) = text.split_once('.')?;
         let (version, group) = rest.split_once('.')?;
@@ -143,17 +143,17 @@ impl Named {
                 resource: resource.to_owned(),
             },
             singular: resource.to_owned(),
-            // If it has none, naming one is refused.
+            // If the resource is not namespaced, a request with a namespace is refused.
             namespaced: true,
         })
     }
 
-    /// `pods`, `deployments.apps`.
+    /// For example `pods` or `deployments.apps`.
     pub(super) fn short(&self) -> String {
         with_group(&self.resource.resource, &self.resource.group)
     }
 
-    /// `pod/web-1`, `deployment.apps/web`: as `kubectl -o name` says it.
+    /// For example `pod/web-1` or `deployment.apps/web`, as `kubectl -o name` prints it.
     pub(super) fn object(&self, name: &str) -> String {
         format!("{}/{name}", with_group(&self.singular, &self.resource.group))
     }

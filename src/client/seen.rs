@@ -1,15 +1,15 @@
-//! What was printed of a watch, so that a state that is sent anew prints as the difference.
+//! Remembers what a watch has printed, so that a state that is sent again prints only the difference.
 
 use std::collections::HashMap;
 
 use super::print::Change;
 use crate::grpc::pb::v1;
 
-/// The objects that the printed lines lead to.
+/// The objects that exist according to the printed lines.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     objects: HashMap<(String, String), Known>,
-    /// Counts states.
+    /// The number of complete states so far.
     generation: u64,
 }
 
@@ -22,12 +22,12 @@ struct Known {
 // === impl Seen ===
 
 impl Seen {
-    /// A whole state follows.
+    /// Begins a new complete state.
     pub(super) fn begin(&mut self) {
         self.generation += 1;
     }
 
-    /// An object is there; what to print of it.
+    /// Records an object. Returns the changes to print.
     pub(super) fn put(&mut self, key: &v1::Key) -> Vec<(Change, v1::Key)> {
         let known = Known { key: key.clone(), generation: self.generation };
         match self.objects.insert((key.namespace.clone(), key.name.clone()), known).map(|before| before.key) {
@@ -38,12 +38,12 @@ impl Seen {
         }
     }
 
-    /// An object is gone; whether that is new.
+    /// Records that an object is gone. Returns whether that is new.
     pub(super) fn remove(&mut self, key: &v1::Key) -> bool {
         self.objects.remove(&(key.namespace.clone(), key.name.clone())).is_some()
     }
 
-    /// The state is complete: what is gone.
+    /// Ends the complete state. Returns the objects that are gone.
     pub(super) fn end(&mut self) -> Vec<v1::Key> {
         let generation = self.generation;
         let mut gone: Vec<_> = self.objects.extract_if(|_, known| known.generation < generation).collect();

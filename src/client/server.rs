@@ -1,4 +1,4 @@
-//! Which daemon is asked, whom the client believes it to be, and who the client says it is.
+//! The daemon to query, how the client verifies it, and the client's own credentials.
 
 use std::fmt;
 use std::io;
@@ -19,23 +19,23 @@ use tower::{BoxError, Layer as _, ServiceExt as _};
 use super::connection::Address;
 use crate::upstream::kubeconfig;
 
-/// What the command line says of the daemon.
+/// The command line options for the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Stands above the kubeconfig's. Without either the daemon's own default.
+    /// Overrides the kubeconfig's address. Without either, the daemon's default is used.
     pub address: Option<Address>,
-    /// Its cluster and its user, of the current context or of this one.
+    /// The kubeconfig with cluster and user, from the current context or from `context`.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-    /// PEM. Without it the system's.
+    /// The CA in PEM. Without it, the system's CAs are used.
     pub ca_file: Option<PathBuf>,
     pub token: Option<Token>,
     pub token_file: Option<PathBuf>,
-    /// PEM: the certificate with its chain, and its key.
+    /// The certificate with its chain, and its key, both in PEM.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// A secret that is not shown.
+/// A secret. Its debug output does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
@@ -44,7 +44,7 @@ pub struct Token(pub String);
 pub(super) struct Target {
     pub(super) address: Address,
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// `None` where the client says nothing of itself.
+    /// `None` if the client sends no credentials.
     config: Option<kube::Config>,
 }
 
@@ -56,7 +56,7 @@ impl Server {
     /// Reads the files that are named.
     ///
     /// # Errors
-    /// What is missing, wrong, or would be said in the clear, in one line.
+    /// A file is missing, an option is wrong, or credentials would be sent in plain text. The message is one line.
     pub(super) async fn target(&self) -> Result<Target, String> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
@@ -74,7 +74,7 @@ impl Server {
             (None, None) => Address::Http(DEFAULT_ADDRESS.to_owned()),
         };
         self.credentials(&mut config)?;
-        // What the environment says of proxies is for the way to the apiserver.
+        // Proxies of the environment are meant for the connection to the apiserver.
         config.proxy_url = None;
         let user = &config.auth_info;
         let says = user.token.is_some() || user.token_file.is_some() || user.username.is_some() || user.exec.is_some();
@@ -95,7 +95,7 @@ impl Server {
         Ok(Target { address, tls: Some((TlsConnector::from(Arc::new(tls)), name)), config: says.then_some(config) })
     }
 
-    /// Flags stand above the kubeconfig.
+    /// Applies the flags, which override the kubeconfig.
     fn credentials(&self, config: &mut kube::Config) -> Result<(), String> {
         if let Some(path) = &self.ca_file {
             let wrong = |error: &dyn fmt::Display| format!("CA file {}: {error}", path.display());
@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// Where the server of a kubeconfig is.
+/// The address of the server in a kubeconfig.
 fn of_url(url: &Uri) -> Result<Address, String> {
     let https = match url.scheme_str() {
         Some("https") => true,
@@ -143,7 +143,7 @@ fn of_url(url: &Uri) -> Result<Address, String> {
 // === impl Target ===
 
 impl Target {
-    /// The headers of a call that say who the client is: read anew, since tokens are short-lived.
+    /// The headers of a call that identify the client. They are read again each time, because tokens are short-lived.
     pub(super) async fn headers(&self) -> io::Result<HeaderMap> {
         let Some(config) = &self.config else { return Ok(HeaderMap::new()) };
         let echo = tower::service_fn(|request: Request<Empty<Bytes>>| async {

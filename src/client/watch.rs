@@ -1,4 +1,4 @@
-//! `informerd watch`: goes on where it was when the connection, or the daemon, comes back.
+//! `informerd watch`: resumes where it was when the connection or the daemon comes back.
 
 use std::io::Write;
 use std::time::Duration;
@@ -23,13 +23,13 @@ struct Watch<'a> {
     printer: Printer<'a>,
     seen: Seen,
     token: Bytes,
-    /// Short again once a frame came.
+    /// Reset once a frame arrives.
     backoff: Backoff,
 }
 
-/// How a stream ended, when the watch is to go on.
+/// How a stream ended, if the watch has to go on.
 enum Again {
-    /// In order, with a time to wait.
+    /// It ended in order, with a time to wait.
     After(Duration),
     Lost(String),
 }
@@ -46,7 +46,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
             Again::After(pause) => tokio::time::sleep(pause).await,
             Again::Lost(why) => {
                 if !std::mem::replace(&mut told, true) {
-                    // Standard error may be closed, too; the lines on standard output count.
+                    // Standard error may be closed too. Only the lines on standard output matter.
                     writeln!(err, "informerd: connection lost ({why}), trying again").ok();
                 }
                 tokio::time::sleep(watch.backoff.next(None)).await;
@@ -57,7 +57,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
                 connection = opened;
                 told = false;
             }
-            // The next call on the old one says so again.
+            // The next call on the old connection reports the error again.
             Err(error) => tracing::debug!(%error, "not connected"),
         }
     }
@@ -66,7 +66,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
 // === impl Watch ===
 
 impl Watch<'_> {
-    /// One call.
+    /// Runs one call.
     async fn follow(&mut self, connection: &Connection, ask: &Ask, named: &Named) -> Result<Again, Failure> {
         let start = (!self.token.is_empty()).then(|| v1::watch_request::Start::ResumeToken(self.token.clone()));
         let request = v1::WatchRequest { selection: Some(selection(ask, named)), start, ..Default::default() };
@@ -108,7 +108,7 @@ impl Watch<'_> {
             Some(Frame::Started(_) | Frame::Bookmark(_)) | None => {}
         }
         self.printer.flush()?;
-        // Not before its events are printed.
+        // Only after its events are printed.
         self.token = response.resume_token;
         Ok(None)
     }
@@ -116,7 +116,7 @@ impl Watch<'_> {
     fn event(&mut self, event: &v1::Event) -> Result<(), Failure> {
         let Some(key) = &event.key else { return Ok(()) };
         if event.r#type == v1::event::Type::Deleted as i32 {
-            // What came twice over a reconnect is printed once.
+            // An event that came twice because of a reconnect is printed once.
             return if self.seen.remove(key) {
                 self.printer.change(Change::Deleted, key, &event.object)
             } else {
@@ -130,7 +130,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Whether it is worth another try.
+    /// Whether the call should be tried again.
     fn failed(&mut self, status: &Status) -> Result<Again, Failure> {
         let why = status.message().replace('\n', " ");
         match status.code() {

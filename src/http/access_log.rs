@@ -1,4 +1,5 @@
-//! A line for every request: who asked for what, how it was answered, and how long it took. No credential is in it.
+//! The access log: one line per request, with the client, the request, the answer and the duration. It contains no
+//! credentials.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -21,26 +22,26 @@ use crate::lifecycle::Fatal;
 use crate::meta::RequestInfo;
 use crate::telemetry::lines::{LineCounts, Lines, LinesError, LinesTo};
 
-/// The log. Cloning shares it.
+/// The access log. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
-    /// `None`: nothing is written.
+    /// `None`: nothing is logged.
     lines: Option<Arc<Lines>>,
 }
 
-/// What is known of a request so far.
+/// What is known about a request so far.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line {
     time: String,
     client: String,
-    /// Empty where nobody asked.
+    /// Empty if the client was not authenticated.
     pub(super) user: String,
     program: String,
     protocol: &'static str,
     method: String,
     path: String,
-    /// The HTTP status; 0 if the client left before the answer.
+    /// The HTTP status; 0 if the client disconnected before the answer.
     pub(super) status: u16,
     /// The gRPC status, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,22 +49,23 @@ pub(super) struct Line {
     pub(super) plan: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) reason: &'static str,
-    /// Bytes of the body, as it was sent.
+    /// Bytes of the body, as sent.
     pub(super) bytes: u64,
-    /// Until the answer had ended.
+    /// Until the end of the response.
     pub(super) duration_ms: f64,
 }
 
-/// A body that tells of its bytes and of its end.
+/// A body that reports its bytes and its end to the request record.
 struct Logged {
     body: Body,
     record: Arc<RequestRecord>,
 }
 
-/// What a target may be long; a client chooses it.
+/// The longest request target that is logged. A client can send any length.
 const LONGEST: usize = 1024;
 
-/// What is shown of a query: parameters of the Kubernetes API that hold no credential. A client may put anything into others.
+/// The query parameters that are logged: parameters of the Kubernetes API that hold no credentials. Other parameters
+/// are left out, because a client can put anything into them.
 const SHOWN: &[&str] = &[
     "allowWatchBookmarks",
     "container",
@@ -102,7 +104,7 @@ impl AccessLog {
         Self::default()
     }
 
-    /// Opens the log, and starts the task that writes it.
+    /// Opens the log and starts the task that writes it.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -145,7 +147,8 @@ fn canonical(address: IpAddr) -> String {
     address.to_canonical().to_string()
 }
 
-/// The path, and of the query what may be shown. What comes behind a proxy subresource belongs to another program.
+/// The path, with only those query parameters that may be logged. The path behind a `proxy` subresource is left out,
+/// because it belongs to another program.
 fn target(method: &Method, uri: &Uri) -> String {
     let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     let info = RequestInfo::parse(method.as_str(), path, query);
@@ -171,7 +174,7 @@ fn cut(mut text: String) -> String {
 
 // === impl Logged ===
 
-/// The response, whose end is record.
+/// The response. Its end is recorded in `record`.
 pub(super) fn logged(response: Response<Body>, record: Arc<RequestRecord>) -> Response<Body> {
     response.map(|body| Logged { body, record }.boxed_unsync())
 }

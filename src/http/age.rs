@@ -1,5 +1,6 @@
-//! Connections that carry long calls are not kept for ever, so that clients spread over replicas that come and go: after
-//! their age they take no further call, and after a grace the streams that are left are told to say goodbye. None is cut.
+//! Limits the age of connections that carry long calls, so that clients spread over replicas that come and go. A
+//! connection that reaches its age takes no new calls. After a grace period the remaining streams are told to end. No
+//! stream is cut.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -14,10 +15,10 @@ use crate::lifecycle::drain::{self, Drain, DrainWatch};
 /// How long a connection with long calls lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgeLimits {
-    /// When it takes no further call, a tenth more or less, so that connections of one start do not end together. Zero
-    /// for never.
+    /// The age at which a connection takes no new calls. It varies randomly by 10 % up or down, so that connections
+    /// that start together do not end together. Zero means no limit.
     pub age: Duration,
-    /// How much later its streams are to end.
+    /// How long after that its streams are told to end.
     pub grace: Duration,
 }
 
@@ -25,7 +26,7 @@ pub struct AgeLimits {
 #[derive(Debug)]
 pub struct Age {
     since: Instant,
-    /// Whether it has carried a long call.
+    /// Whether the connection has carried a long call.
     long_calls: watch::Sender<bool>,
     retire: Drain,
 }
@@ -39,13 +40,13 @@ impl Default for Age {
 }
 
 impl Age {
-    /// A call that may last begins; what tells it to end.
+    /// Records that a long call begins. Returns the watch that tells the call to end.
     pub fn long_call(&self) -> DrainWatch {
         self.long_calls.send_if_modified(|was| !std::mem::replace(was, true));
         self.retire.watch()
     }
 
-    /// Waits until the connection is to take no further call.
+    /// Waits until the connection reaches its age and must take no new calls.
     pub(super) async fn reached(&self, limits: AgeLimits) {
         if limits.age.is_zero() {
             return pending().await;
@@ -56,10 +57,10 @@ impl Age {
         sleep_until(self.since + limits.age.mul_f64(spread)).await;
     }
 
-    /// Lets the streams go on for the grace, and then tells them to end.
+    /// Waits for the grace period, then tells the remaining streams to end.
     pub(super) async fn retire(&self, limits: AgeLimits) -> Infallible {
         sleep(limits.grace).await;
-        // They end when they have said what they must: nothing is forced.
+        // The streams end by themselves after their last message: nothing is forced.
         self.retire.start(limits.grace);
         pending().await
     }

@@ -1,4 +1,4 @@
-//! How clients are received that nobody has authenticated yet.
+//! How clients that are not authenticated yet are received.
 
 use http::{HeaderMap, Response, StatusCode};
 
@@ -10,11 +10,11 @@ use crate::meta::Status;
 // === impl Inner ===
 
 impl Inner {
-    /// Finds out who a newcomer is, before anything of its request is read or kept. What its request comes to is decided later
-    /// and elsewhere.
+    /// Authenticates the client of a new connection before any body of its request is read or kept. The answer to the
+    /// request is decided later and elsewhere.
     ///
     /// # Errors
-    /// Nobody can tell, and too many that nobody can tell of are here already.
+    /// The client cannot be authenticated now, and too many such clients are connected already.
     pub(super) async fn welcome(&self, headers: &HeaderMap, connection: &Connection) -> Result<(), Box<Status>> {
         let Some(newcomer) = connection.newcomer.as_ref().filter(|newcomer| !newcomer.is_authenticated()) else {
             return Ok(());
@@ -22,14 +22,14 @@ impl Inner {
         match self.access.recognize(&connection.caller(headers)).await {
             Ok(()) => newcomer.authenticated(),
             Err(status) if status.code != 401 && !newcomer.go_on_unjudged() => return Err(status),
-            // It is refused, or the apiserver is asked.
+            // Either the request is refused later, or the apiserver is asked.
             Err(_) => {}
         }
         Ok(())
     }
 }
 
-/// Whether an answer says that nobody knows the client: by its status, or by that of a gRPC call.
+/// Whether an answer says that the client is not authenticated: by its HTTP status, or by the status of a gRPC call.
 pub(super) fn is_unauthenticated(response: &Response<Body>) -> bool {
     let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
     response.status() == StatusCode::UNAUTHORIZED || grpc

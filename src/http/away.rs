@@ -1,4 +1,4 @@
-//! Reads while the apiserver does not answer, where the settings say that an old state is better than none.
+//! Reads while the apiserver does not answer, if the settings allow old state in that case.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::meta::RequestInfo;
 use crate::passthrough::ForwardError;
 
 impl Inner {
-    /// What is to be kept of a request that is forwarded, in case that nobody answers it.
+    /// The part of a forwarded request that is kept in case the apiserver does not answer.
     pub(super) fn in_case(&self, head: &Parts, info: &RequestInfo) -> Option<Parts> {
         (info.is_plain_read() && self.reads.serves_while_away(&info.gvr())).then(|| head.clone())
     }
 
-    /// The answer to a read that was forwarded in vain, as far as the cache has one; with the age of what it tells. It is
-    /// for those alone who are trusted, or of whom it is known that they may read it.
+    /// Answers a read from the cache after forwarding it failed, if the cache has an answer. The response carries the
+    /// age of the cached state. Only clients that are trusted, or that are known to be allowed to read it, get this
+    /// answer.
     pub(super) async fn while_away(
         &self,
         error: &ForwardError,
@@ -31,7 +32,7 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> Option<(Response<Body>, Plan)> {
         let head = head.filter(|_| error.is_silence())?;
-        // As it is asked, or in a form that the client takes as well.
+        // First in the requested form, then in another form that the client accepts.
         for parse in [read::parse, read::parse_plain] {
             let Parsed::Read(mut read, wanted) = parse(&head, info, connection.listener.mode()) else { continue };
             read.stale = true;

@@ -1,4 +1,4 @@
-//! The one body type of all answers.
+//! The body type that all answers share.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::codec::Slices;
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A body of shared slices: a list goes to the socket without being joined.
+/// A body of shared slices: a list is written to the socket without being joined into one buffer.
 pub type Body = UnsyncBoxBody<Slices, BoxError>;
 
 /// A body of known length.
@@ -22,7 +22,7 @@ pub fn full(slices: impl Into<Slices>) -> Body {
     Full::new(slices.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is all there but sent without its length.
+/// A body that is complete but is sent without its length.
 pub fn chunked(slices: impl Into<Slices>) -> Body {
     StreamBody::new(stream::iter([Ok(Frame::data(slices.into()))])).boxed_unsync()
 }
@@ -32,7 +32,7 @@ pub fn without_length(body: Body) -> Body {
     StreamBody::new(BodyStream::new(body)).boxed_unsync()
 }
 
-/// The same body, which keeps something until it ends.
+/// The same body. It keeps `kept` alive until it ends.
 pub fn with<T: Send + 'static>(body: Body, kept: T) -> Body {
     body.map_frame(move |frame| {
         let _kept = &kept;
@@ -41,7 +41,7 @@ pub fn with<T: Send + 'static>(body: Body, kept: T) -> Body {
     .boxed_unsync()
 }
 
-/// A body that comes from somewhere else and passes through, trailers included.
+/// A body that is relayed from elsewhere, trailers included.
 pub fn relayed<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
@@ -50,8 +50,9 @@ where
     NotEmpty { inner: body }.map_frame(|frame| frame.map_data(Slices::from)).map_err(Into::into).boxed_unsync()
 }
 
-/// A body without frames that hold nothing. The last frame from upstream is often one, and would go on as one before the
-/// last: of those a client with h2 (all in Rust) takes a hundred in the life of a connection, and then closes it.
+/// A body without empty frames. The last frame from upstream is often empty, and would be passed on as an empty frame
+/// before the end. A client that uses h2 (all Rust clients) accepts a hundred of these over the life of a connection,
+/// and then closes the connection.
 struct NotEmpty<B> {
     inner: B,
 }

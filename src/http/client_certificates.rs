@@ -1,5 +1,6 @@
-//! Client certificates in the handshake: asked for, never demanded, and judged with the request. So a bad one is answered
-//! with 401, as by the apiserver, and another CA counts for connections that are open already.
+//! Client certificates in the TLS handshake. They are requested but not required, and are verified with each request.
+//! So a client with a bad certificate gets a 401, as from the apiserver, and a changed CA also applies to connections
+//! that are already open.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -8,13 +9,13 @@ use rustls::server::ProducesTickets;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Takes any certificate whose key the client has.
+/// Accepts any certificate for which the client proves that it has the key.
 #[derive(Debug)]
 pub(super) struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Resumes no session.
+/// Disables session resumption.
 #[derive(Debug)]
 pub(super) struct NoTickets;
 
@@ -27,7 +28,7 @@ impl AnyClient {
 }
 
 impl ClientCertVerifier for AnyClient {
-    /// None: the bundle may change while the listener lives.
+    /// None, because the CA bundle may change while the listener runs.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

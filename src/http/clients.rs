@@ -1,5 +1,5 @@
-//! Who the clients are: counts by address, program and protocol, for whoever looks after the daemon. The table has a
-//! bound; credentials are no part of it.
+//! Statistics of the clients, by address, program and protocol, for the administrator. The table is bounded and
+//! contains no credentials.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -20,19 +20,19 @@ use super::server::Connection;
 use crate::codec::Slices;
 use crate::reads::ForwardReason;
 
-/// The most clients in the table. Clients that find no place share one entry.
+/// The most clients in the table. Clients that do not fit share one entry.
 pub const MOST: usize = 200;
-/// A client that has nothing open and was silent for this long gives its place to a new one.
+/// A client with nothing open that was silent for this long can be replaced by a new one.
 const SILENT: Duration = Duration::from_secs(60);
-/// What a program calls itself is cut to this.
+/// The name of a program is cut to this length.
 const LONGEST: usize = 64;
 
-/// All clients that were seen. Bounded by [`MOST`].
+/// All clients that were seen. The table is bounded by [`MOST`].
 #[derive(Debug, Default)]
 pub struct Clients {
     clients: Mutex<HashMap<Key, Arc<ClientStats>>>,
     others: Arc<ClientStats>,
-    /// Bytes sent to those that have given their places away.
+    /// Bytes sent to clients that are no longer in the table.
     departed_bytes: AtomicU64,
 }
 
@@ -46,28 +46,29 @@ struct Key {
 /// Counts of one client.
 #[derive(Debug, Default)]
 pub struct ClientStats {
-    /// Who it last was on a delegated listener; empty where nobody asked.
+    /// The last user of this client on a delegated listener; empty if none was authenticated.
     user: Mutex<Arc<str>>,
     requests: AtomicU64,
     watches: AtomicI64,
-    /// Answers under way, watches among them.
+    /// Responses in progress, including watches.
     open: AtomicI64,
     bytes: AtomicU64,
-    /// Reads that went to the apiserver, in the order of [`ForwardReason::ALL`].
+    /// Reads that were forwarded to the apiserver, in the order of [`ForwardReason::ALL`].
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
     last: Mutex<Option<Instant>>,
-    /// It has given its place away.
+    /// The client is no longer in the table.
     gone: AtomicBool,
 }
 
-/// The client of a connection's last request, and what the program called itself in it: a copy, for a header is a slice of
-/// the buffer that the whole request was read into, which would stay as long as the connection.
+/// The client of a connection's last request, with the `User-Agent` of that request. The header is copied: it is a
+/// slice of the buffer that the whole request was read into, and that buffer would otherwise live as long as the
+/// connection.
 pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<ClientStats>)>>;
 
-/// One client as it is shown.
+/// One client, as displayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// `unix` on a socket; empty for the entry that several clients share.
+    /// `unix` for a Unix socket; empty for the entry that several clients share.
     pub address: String,
     pub user: String,
     pub program: String,
@@ -76,15 +77,15 @@ pub struct Client {
     pub watches: u64,
     /// Bytes of bodies.
     pub bytes: u64,
-    /// Reads that went to the apiserver, by reason; only those that there are.
+    /// Reads that were forwarded to the apiserver, by reason. Reasons with a count of zero are left out.
     pub forwarded: Vec<(ForwardReason, u64)>,
 }
 
-/// Marks the answer to a watch.
+/// Marks the response to a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct IsWatch;
 
-/// A body whose bytes count for a client, and which is open until it is dropped.
+/// A body whose bytes are counted for a client. It counts as open until it is dropped.
 struct Counted {
     body: Body,
     stats: Arc<ClientStats>,
@@ -94,7 +95,8 @@ struct Counted {
 // === impl Clients ===
 
 impl Clients {
-    /// The client of a request, which counts. A connection's next request of the same program finds its counts at once.
+    /// The statistics of the client that sent this request; the request is counted. The next request of the same
+    /// program on this connection finds its statistics without a look-up in the table.
     pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
         let agent = headers.get(USER_AGENT);
         let mut last = connection.last.lock();
@@ -137,7 +139,7 @@ impl Clients {
         stats
     }
 
-    /// Takes out the client that was silent for longest.
+    /// Removes the client that was silent for the longest time.
     fn make_place(&self, clients: &mut HashMap<Key, Arc<ClientStats>>) -> bool {
         let silent =
             |stats: &Arc<ClientStats>| (stats.open.load(Ordering::Relaxed) <= 0).then(|| *stats.last.lock()).flatten();
@@ -153,7 +155,7 @@ impl Clients {
         true
     }
 
-    /// Bytes of the bodies of all answers, whoever they came from.
+    /// Bytes of the bodies of all responses, over all clients.
     pub fn sent_bytes(&self) -> u64 {
         let clients = self.clients.lock();
         let bytes = |stats: &Arc<ClientStats>| stats.bytes.load(Ordering::Relaxed);
@@ -177,18 +179,18 @@ impl Clients {
     }
 }
 
-/// `kubectl/v1.36.3` of `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
+/// For example `kubectl/v1.36.3` for `kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef`.
 pub(super) fn program(agent: Option<&HeaderValue>) -> &str {
     let text = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("–");
     let name = text.split(' ').next().filter(|name| !name.is_empty()).unwrap_or(text);
-    // Visible ASCII, as every text of a header value.
+    // `to_str` returns visible ASCII only, so any index is a character boundary.
     name.get(..LONGEST).unwrap_or(name)
 }
 
 // === impl ClientStats ===
 
 impl ClientStats {
-    /// Tells who it is.
+    /// Sets the user of this client.
     pub fn is(&self, user: &str) {
         let mut known = self.user.lock();
         if **known != *user {
@@ -203,7 +205,7 @@ impl ClientStats {
         }
     }
 
-    /// Counts what is sent of an answer.
+    /// Counts the bytes sent for a response.
     pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let watch = response.extensions_mut().remove::<IsWatch>().is_some();
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -281,11 +283,11 @@ mod tests {
         }
         let first = &clients.list()[0];
         assert_eq!((first.program.as_str(), first.protocol, first.requests), ("kubectl/v1", "HTTP/2", 2));
-        // All were there a moment ago.
+        // All clients were active a moment ago, so none is replaced.
         seen(&clients, 1, "late");
         let all = clients.list();
         assert_eq!((all.len(), all[MOST].program.as_str(), all[MOST].requests), (MOST + 1, "others", 2));
-        // The one that has something open stays.
+        // A client with an open response stays.
         let open = seen(&clients, 0, "kubectl/v1 x").count(Response::new(body::full(bytes::Bytes::new())));
         tokio::time::advance(SILENT).await;
         for _ in 0..MOST {

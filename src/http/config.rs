@@ -1,4 +1,4 @@
-//! What the HTTP side may be told.
+//! Settings of the HTTP side.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,28 +16,30 @@ pub struct HttpConfig {
     pub tls: TlsConfig,
     /// Names that a `Host` header may carry besides localhost and loopback addresses.
     pub hosts: Vec<String>,
-    /// Connections served at once over all listeners; one more is accepted and closed. Default 10,000.
+    /// Connections served at once over all listeners. Any further connection is accepted and closed. Default 10,000.
     pub max_connections: usize,
-    /// A connection that has bytes to take and takes none for this long is closed. Default 5 min.
+    /// A connection that has bytes to send is closed if the client reads none of them for this long. Default 5 min.
     pub write_stall_timeout: Duration,
-    /// How long connections with gRPC calls live. Default 30 min, and 30 min more for the streams that are open then.
+    /// How long connections with gRPC calls live. Default 30 min, plus 30 min for the streams that are open then.
     pub age: AgeLimits,
-    /// How long a client may take for a request's headers. It also bounds how long an HTTP/1.1 connection may be idle
-    /// between requests, because both are one clock in the HTTP library: hence 90 s, the apiserver's idle timeout.
+    /// How long a client may take to send a request's headers. It also bounds how long an HTTP/1.1 connection may be
+    /// idle between requests, because the HTTP library uses one timer for both. So the default is 90 s, the apiserver's
+    /// idle timeout.
     pub header_read_timeout: Duration,
-    /// How long a client may take for its first bytes, and for the TLS handshake. Default 30 s.
+    /// How long a client may take to send its first bytes, and to complete the TLS handshake. Default 30 s.
     pub handshake_timeout: Duration,
-    /// Over how long the ends of open watches are spread when a drain starts. Default 3 s.
+    /// When a drain starts, the ends of open watches are spread over this time. Default 3 s.
     pub drain_spread: Duration,
-    /// Whether every answer says by a header of informerd's own how it came about. Default no: the apiserver has none.
+    /// Whether every answer carries a header of informerd that explains how it was produced. Default no: the apiserver
+    /// has no such header.
     pub explain: bool,
-    /// Whether clients of `http` and `https` listeners may open sessions in pods (`exec`, `attach`, `port-forward`) with the
-    /// daemon's identity, where it is lent. Default no. Clients of Unix sockets always may.
+    /// Whether clients of `http` and `https` listeners may open sessions in pods (`exec`, `attach`, `port-forward`)
+    /// with the daemon's identity, where that identity is lent. Default no. Clients of Unix sockets always may.
     pub lend_sessions: bool,
     /// Permissions of Unix sockets. Default 0600.
     pub unix_mode: u32,
-    /// What the kernel may keep of a TCP connection's bytes that its client does not take. Default: up to megabytes, as the
-    /// kernel sees fit.
+    /// The send buffer of the kernel for a TCP connection. It limits how many bytes the kernel keeps for a client that
+    /// does not read them. Default: the kernel decides, up to megabytes.
     pub send_buffer: Option<usize>,
     pub gzip: GzipConfig,
 }
@@ -45,19 +47,20 @@ pub struct HttpConfig {
 /// Where the certificate of the `https` listeners comes from.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// PEM files, read again when they change. Without them a certificate is issued by a CA of our own.
+    /// PEM files. They are read again when they change. Without them, a CA of our own issues the certificate.
     pub files: Option<CertificateFiles>,
-    /// The certificate is given later ([`super::Certificates::give`]): until then no handshake succeeds.
+    /// The certificate is set later ([`super::Certificates::give`]). Until then no handshake succeeds.
     pub given: bool,
     /// Holds the self-issued CA (`ca.crt`, `ca.key`).
     pub state_dir: PathBuf,
-    /// DNS names or addresses to put into a self-issued certificate besides localhost and the listen addresses.
+    /// DNS names or addresses that a self-issued certificate contains in addition to localhost and the listen
+    /// addresses.
     pub names: Vec<String>,
     /// TLS 1.2 is refused.
     pub only_tls13: bool,
-    /// Whether delegated listeners ask their clients for a certificate.
+    /// Whether delegated listeners request a certificate from their clients.
     pub client_certificates: bool,
-    /// How often the files are looked at for a change. Default 10 s.
+    /// How often the files are checked for changes. Default 10 s.
     pub reload_interval: Duration,
 }
 
@@ -68,13 +71,13 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// One listener: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `delegated+https://ADDRESS:PORT` or `unix:///PATH`. Port
-/// 0 takes a free one.
+/// One listener: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `delegated+https://ADDRESS:PORT` or `unix:///PATH`.
+/// Port 0 picks a free port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddr {
     Http(SocketAddr),
     Https(SocketAddr),
-    /// TLS, and every client is authenticated and authorized by the cluster.
+    /// TLS. The cluster authenticates and authorizes every client.
     Delegated(SocketAddr),
     Unix(PathBuf),
 }
@@ -141,7 +144,7 @@ impl ListenAddr {
         }
     }
 
-    /// How much it believes its clients.
+    /// How far the listener trusts its clients.
     pub fn mode(&self) -> Mode {
         match self {
             Self::Http(_) | Self::Https(_) | Self::Unix(_) => Mode::Trust,

@@ -1,4 +1,5 @@
-//! The one place where failures become HTTP: every room's error as the Status a client of the apiserver understands.
+//! The one place where errors become HTTP: it maps the errors of all modules to a Status that a client of the apiserver
+//! understands.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
@@ -13,10 +14,10 @@ use crate::meta::{Encoding, Status, errors};
 use crate::passthrough::ForwardError;
 
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// What the apiserver says of every answer to an authenticated request.
+/// The `Cache-Control` header that the apiserver sends with every answer to an authenticated request.
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// What a request is known by in the audit logs: as the client says, or something new.
+/// The ID of a request in the audit logs: the one that the client sent, or a new one.
 pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
     let given = headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
     given.unwrap_or_else(|| {
@@ -25,7 +26,7 @@ pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// The answer that says this Status.
+/// The response for this Status.
 pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
     let mut body = match form.encoding {
         Encoding::Json | Encoding::Table => json::status_body(status),
@@ -48,18 +49,18 @@ pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
     response
 }
 
-/// What new watches hear while the process drains: opening and closing one within a second would make clients start
-/// from nothing.
+/// The answer to new watches while the process drains. Opening a watch and closing it within a second would make
+/// clients start again with a list.
 pub fn draining() -> Status {
     Status::failure(429, "TooManyRequests", "informerd is shutting down, please try again later").with_retry_after(1)
 }
 
-/// What lists and watches hear while memory is short.
+/// The answer to lists and watches while memory is short.
 pub fn short() -> Status {
     errors::too_many_requests("informerd is short of memory, please try again later", 1)
 }
 
-/// What a request of our own hears when it comes back to us.
+/// The answer to a request of informerd itself that is routed back to informerd.
 pub fn of_ourselves() -> Status {
     Status::failure(508, "", "informerd received its own request: its kubeconfig leads to informerd itself")
 }
@@ -98,7 +99,7 @@ impl From<&ForwardError> for Status {
             ForwardError::NoCredentials => Self::failure(401, "Unauthorized", message),
             ForwardError::NotLent(_) => Self::failure(403, "Forbidden", message),
             ForwardError::BadRequest(_) => Self::failure(400, "BadRequest", message),
-            // Nothing was sent, so the request may be repeated whatever it is.
+            // Nothing was sent, so any request may be retried.
             ForwardError::Unreachable { .. } => Self::failure(503, "ServiceUnavailable", message).with_retry_after(1),
             ForwardError::Broken { .. } => Self::failure(503, "ServiceUnavailable", message),
             ForwardError::Busy { .. } | ForwardError::Memory { .. } => errors::too_many_requests(message, 1),

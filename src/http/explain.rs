@@ -1,5 +1,5 @@
-//! The header that tells of one answer what `informerd_reads_total` tells of all. The apiserver has no such header, so it
-//! is sent only where it was asked for by a setting.
+//! The header that explains one answer in the terms that `informerd_reads_total` uses for all answers. The apiserver
+//! has no such header, so it is sent only if a setting enables it.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ pub const PLAN: HeaderName = HeaderName::from_static("x-informerd-plan");
 pub enum Plan {
     /// From a cache.
     Served(Served),
-    /// From a cache, since the apiserver does not answer.
+    /// From a cache, because the apiserver does not answer.
     Old(Served),
-    /// By the apiserver; without a reason where no cache could answer anyway: a write, a subresource, discovery.
+    /// By the apiserver. The reason is `None` for requests that no cache can answer: writes, subresources, discovery.
     Forwarded(Option<ForwardReason>),
     Refused(&'static str),
 }
@@ -24,7 +24,7 @@ pub enum Plan {
 // === impl Plan ===
 
 impl Plan {
-    /// Plan and reason in the words of `informerd_reads_total`; the reason is empty where there is none.
+    /// Plan and reason as the labels of `informerd_reads_total` name them. The reason is empty if there is none.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Served(served) => (served.waited.plan(), served.waited.reason()),
@@ -34,8 +34,8 @@ impl Plan {
         }
     }
 
-    /// `waited; reason=not_fresh; revision=1234; age=0.050`; the age, in seconds, is that of the last word of the
-    /// apiserver on this resource.
+    /// Writes the header, for example `waited; reason=not_fresh; revision=1234; age=0.050`. The age, in seconds, is the
+    /// time since the apiserver last reported on this resource.
     pub fn write(self, headers: &mut HeaderMap) {
         let mut text = String::with_capacity(64);
         match self {

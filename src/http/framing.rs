@@ -1,5 +1,5 @@
-//! What the apiserver's HTTP library (Go's net/http) does by itself: it tells the length of a body that fits into its
-//! write buffer and nothing of a longer one, and it refuses some requests before any handler sees them.
+//! What the apiserver's HTTP library (Go's net/http) does by itself. It sends a `Content-Length` if the body fits into
+//! its write buffer, and none for a longer body. It also refuses some requests before any handler sees them.
 
 use http::header::{
     ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderMap, LAST_MODIFIED, TRANSFER_ENCODING,
@@ -9,11 +9,12 @@ use http_body::Body as _;
 
 use super::body::{self, Body};
 
-/// The bytes of an answer that are buffered over HTTP/1.1, and over HTTP/2.
+/// The size of the write buffer for HTTP/1.1, and for HTTP/2.
 const SHORT: usize = 2048;
 const SHORT_HTTP2: usize = 4096;
 
-/// `application/grpc`, alone or with a subtype. It needs the trailers of HTTP/2.
+/// Whether the content type is `application/grpc`, alone or with a subtype. gRPC needs HTTP/2, because it uses
+/// trailers.
 pub(super) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     let of_grpc = |value: &HeaderValue| {
         let rest = value.as_bytes().strip_prefix(b"application/grpc");
@@ -22,18 +23,18 @@ pub(super) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2 && headers.get(CONTENT_TYPE).is_some_and(of_grpc)
 }
 
-/// The apiserver gives the length of a body up to this size, and sends longer ones in chunks.
+/// The apiserver sends the length of bodies up to this size, and sends longer bodies in chunks.
 pub(super) fn short(version: Version) -> usize {
     if version == Version::HTTP_2 { SHORT_HTTP2 } else { SHORT }
 }
 
-/// Leaves the length out where the apiserver would have, had it been asked in the client's protocol: what is forwarded
-/// comes over HTTP/2, so only lengths between the two buffers are in question.
+/// Removes the length if the apiserver would have left it out in the client's protocol. Forwarded answers come over
+/// HTTP/2, so only lengths between the two buffer sizes are affected.
 pub(super) fn for_version(mut response: Response<Body>, version: Version) -> Response<Body> {
     let headers = response.headers();
     let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let length = told.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
-    // What is served like a file has its length from the handler.
+    // For answers that are served like a file, the handler sets the length.
     let is_file = [ETAG, LAST_MODIFIED, ACCEPT_RANGES].iter().any(|name| headers.contains_key(name));
     if version == Version::HTTP_2 || is_file || !(SHORT as u64 + 1..=SHORT_HTTP2 as u64).contains(&length) {
         return response;
@@ -42,7 +43,7 @@ pub(super) fn for_version(mut response: Response<Body>, version: Version) -> Res
     response.map(body::without_length)
 }
 
-/// Whether a request of HTTP/1 expects what nobody can meet; net/http knows `100-continue` only.
+/// Whether an HTTP/1 request has an expectation that cannot be met. net/http knows `100-continue` only.
 pub(super) fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
     let expected = headers.get(EXPECT).map_or(&b""[..], HeaderValue::as_bytes);
     let is_known = |token: &[u8]| token.trim_ascii().eq_ignore_ascii_case(b"100-continue");
@@ -57,8 +58,8 @@ pub(super) fn expectation_failed() -> Response<Body> {
     response
 }
 
-/// The answer to a body whose transfer codings the apiserver's library does not read: it knows `chunked` alone. Other servers
-/// may understand them otherwise, and so where the next request begins.
+/// The answer to a body with transfer codings that net/http does not support: it knows `chunked` only. Other servers
+/// may decode such a body differently, and so disagree about where the next request begins.
 pub(super) fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let (first, second) = (codings.next()?, codings.next());
@@ -76,14 +77,14 @@ pub(super) fn unreadable(headers: &HeaderMap, version: Version) -> Option<Respon
     Some(response)
 }
 
-/// Whether every escape in a path is one. Go's parser of URLs looks at no others: a query may hold anything.
+/// Whether every percent escape in a path is valid. Go's URL parser checks the path only: a query may contain anything.
 pub(super) fn is_path(path: &str) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = path.as_bytes();
     bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)))
 }
 
-/// The answer to a request for what is none, as net/http gives it before any handler sees the request.
+/// The answer to an invalid path, as net/http gives it before any handler sees the request.
 pub(super) fn bad_request(version: Version) -> Response<Body> {
     let mut response = Response::new(body::full(bytes::Bytes::from_static(b"400 Bad Request")));
     *response.status_mut() = StatusCode::BAD_REQUEST;

@@ -1,7 +1,8 @@
-//! What is read of a client that nobody has authenticated yet.
+//! Limits what is read from a client that is not authenticated yet.
 //!
-//! A byte of a compressed head (HPACK) can be a hundred in memory. So the library is given the heads of HTTP/2 whole, one at
-//! a time: it never keeps part of one, and each is looked at before the next. The bytes are only held back, never changed.
+//! A byte of a compressed header block (HPACK) can become a hundred bytes in memory. So the gate passes HTTP/2 header
+//! blocks to the library one at a time and only when they are complete. The library never keeps a part of one, and each
+//! is examined before the next is passed on. The gate only delays bytes; it never changes them.
 
 use std::io;
 use std::pin::Pin;
@@ -13,42 +14,42 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::io::{HTTP2_PREFACE, Protocol};
 use super::newcomer::{Newcomer, Wait};
 
-/// Bytes that a newcomer may say, heads and bodies of all its requests together.
+/// The most bytes that an unauthenticated client may send: headers and bodies of all its requests together.
 pub(super) const SAYS: usize = 64 << 10;
-/// Read at once.
+/// The most bytes per read.
 const PART: usize = 4096;
 const FRAME_HEAD: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// Between a socket and the library, until the client is authenticated.
+/// Stands between the socket and the HTTP library until the client is authenticated.
 #[derive(Debug)]
 pub(super) struct Gate {
     newcomer: Arc<Newcomer>,
     said: usize,
     frames: Option<Frames>,
-    /// To be read. Its first bytes have been.
+    /// Bytes that the library may read. It has read the first `read` bytes of them.
     ready: Vec<u8>,
     read: usize,
-    /// What came behind a head: it waits until the head was looked at.
+    /// The bytes behind a header block. They wait until that header block was examined.
     behind: Vec<u8>,
-    /// A head was read.
+    /// A header block was read and has to be examined.
     look: bool,
     ended: bool,
 }
 
-/// Finds the frames in the bytes of HTTP/2.
+/// Finds the frames in an HTTP/2 byte stream.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes of the preface, or of the current frame's payload, that are still to come.
+    /// The bytes of the preface, or of the current frame's payload, that are still missing.
     payload: usize,
     head: Vec<u8>,
-    /// The current frame continues a head.
+    /// The current frame is part of a header block.
     in_head: bool,
-    /// The head of a request, as far as it has come.
+    /// The part of a request's header block that has arrived so far.
     held: Vec<u8>,
-    /// The current frame is the last of its head.
+    /// The current frame is the last frame of its header block.
     last: bool,
 }
 
@@ -68,7 +69,7 @@ impl Gate {
         }
     }
 
-    /// What the connection speaks, and the bytes that it was told by. They are read again.
+    /// Sets the protocol of the connection. `bytes` are the bytes that it was detected from; they are read again.
     pub(super) fn open(&mut self, protocol: Protocol, bytes: &[u8]) {
         if protocol == Protocol::Http2 {
             let payload = HTTP2_PREFACE.len();
@@ -77,7 +78,7 @@ impl Gate {
         self.take(bytes);
     }
 
-    /// Whether nothing is held back and nothing is to be.
+    /// Whether the gate holds nothing back and will hold nothing back in the future.
     pub(super) fn is_open(&mut self) -> bool {
         if !self.newcomer.is_authenticated() {
             return false;
@@ -86,7 +87,7 @@ impl Gate {
         self.read == self.ready.len()
     }
 
-    /// As [`AsyncRead::poll_read`].
+    /// Like [`AsyncRead::poll_read`].
     pub(super) fn poll_read(
         &mut self,
         mut inner: Pin<&mut (impl AsyncRead + ?Sized)>,
@@ -149,7 +150,7 @@ impl Gate {
         }
     }
 
-    /// Gives out what is held back.
+    /// Releases the bytes that are held back.
     fn release(&mut self) {
         if let Some(frames) = self.frames.take() {
             self.ready.extend(frames.held);
@@ -162,7 +163,8 @@ impl Gate {
 // === impl Frames ===
 
 impl Frames {
-    /// Appends to `ready` what may be read, up to the end of a head: then it tells how many bytes were taken.
+    /// Appends to `ready` what may be read, up to the end of a header block. At the end of a header block it returns
+    /// the number of bytes that it consumed.
     fn take(&mut self, mut bytes: &[u8], ready: &mut Vec<u8>) -> Option<usize> {
         let all = bytes.len();
         while !bytes.is_empty() {
@@ -194,7 +196,7 @@ impl Frames {
         self.payload = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
         self.in_head = kind == HEADERS || kind == CONTINUATION;
         self.last = flags & END_HEADERS != 0;
-        // Another frame within a head is an error: the library finds it.
+        // Another frame inside a header block is a protocol error. The library detects it.
         if !self.in_head {
             ready.append(&mut self.held);
         }

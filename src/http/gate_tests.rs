@@ -25,7 +25,7 @@ fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![kind; payload]].concat()
 }
 
-/// A connection that has begun with these bytes.
+/// A connection whose client has sent these bytes.
 async fn opened(newcomer: &Arc<Newcomer>, bytes: &[u8]) -> (Bounded<DuplexStream>, DuplexStream) {
     let (ours, mut theirs) = duplex(1 << 20);
     theirs.write_all(bytes).await.unwrap();

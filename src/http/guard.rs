@@ -1,7 +1,8 @@
-//! Who may speak to an unauthenticated loopback listener: programs of this machine, and no web page.
+//! Decides which clients may use an unauthenticated loopback listener: programs on this machine may, web pages may not.
 //!
-//! A page in a browser can reach loopback addresses in two ways: under a name of its own that it lets point here (DNS
-//! rebinding), which the `Host` header betrays, and across origins, which `Origin` and `Sec-Fetch-Site` betray.
+//! A page in a browser can reach loopback addresses in two ways. It can point its own DNS name at a loopback address
+//! (DNS rebinding); the `Host` header reveals that. Or it can send a cross-origin request; `Origin` and
+//! `Sec-Fetch-Site` reveal that.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,7 @@ use super::config::ListenAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Why a request is refused before anything else is looked at.
+/// Why a request is refused before anything else is checked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuardError {
     #[error("the request names no host, or more than one")]
@@ -24,7 +25,7 @@ pub enum GuardError {
     CrossOrigin,
 }
 
-/// The names a listener answers to.
+/// The host names that a listener accepts.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     names: Vec<String>,
@@ -33,16 +34,16 @@ pub struct Guard {
 // === impl Guard ===
 
 impl Guard {
-    /// `names` are accepted besides `localhost` and loopback addresses.
+    /// `names` are accepted in addition to `localhost` and loopback addresses.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect() }
     }
 
-    /// Checks a request. A Unix socket is out of a browser's reach: anything goes there.
+    /// Checks a request. A browser cannot reach a Unix socket, so everything is accepted there.
     pub fn check(&self, request: &Parts, listener: &ListenAddr) -> Result<(), GuardError> {
         let address = match listener {
             ListenAddr::Http(address) | ListenAddr::Https(address) => Some(address),
-            // Whatever name a client knows it by: no page can make a browser show somebody else's token.
+            // Any name is accepted: a page cannot make a browser send the token of another user.
             ListenAddr::Delegated(_) => None,
             ListenAddr::Unix(_) => return Ok(()),
         };
@@ -59,7 +60,7 @@ impl Guard {
     }
 
     fn is_ours(&self, host: &str, listening: IpAddr) -> bool {
-        // An address in the URL cannot be rebound, so any loopback one is as good as ours.
+        // DNS rebinding does not work with an IP address in the URL, so any loopback address is accepted.
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(ip) = bare.parse::<IpAddr>() {
             return ip.is_loopback() || ip == listening || self.names.iter().any(|name| name == bare);
@@ -68,7 +69,7 @@ impl Guard {
         host.eq_ignore_ascii_case("localhost") || self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
-    /// Programs send no `Origin`, or the one of the server they speak to (WebSocket libraries).
+    /// Programs send no `Origin`, or the origin of the server that they connect to (WebSocket libraries).
     fn is_same_origin(&self, headers: &HeaderMap, named: Option<&Authority>) -> bool {
         let mut origins = headers.get_all(ORIGIN).iter();
         match (origins.next(), origins.next(), named) {
@@ -79,8 +80,8 @@ impl Guard {
     }
 }
 
-/// The one host a request names: its `:authority` or absolute target, beside which a `Host` header does not count
-/// (RFC 9112, 3.2.2), or that header. HTTP/1.0 may name none.
+/// The host of a request: its `:authority` or absolute target if there is one, and otherwise the `Host` header (RFC
+/// 9112, 3.2.2). An HTTP/1.0 request may have no host.
 fn host(request: &Parts) -> Result<Option<Authority>, GuardError> {
     let mut headers = request.headers.get_all(HOST).iter();
     let (header, None) = (headers.next(), headers.next()) else { return Err(GuardError::NoHost) };
@@ -95,7 +96,7 @@ fn host(request: &Parts) -> Result<Option<Authority>, GuardError> {
     }
 }
 
-/// Browsers say where a request comes from even where they send no `Origin` (images, links, forms).
+/// Browsers send `Sec-Fetch-Site` even where they send no `Origin` (images, links, forms).
 fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
 }

@@ -1,7 +1,8 @@
-//! Compressed answers: made once, in small steps, by whoever reads them first, and shared by all who ask for the same.
+//! Compressed answers. Each is compressed once, in small steps, by the reader that comes first, and is shared by all
+//! readers that ask for the same.
 //!
-//! Nothing is compressed ahead of its readers and nothing beside them: a step is one part of a reader's own poll. So
-//! there is no task to stop, no queue, and what nobody reads any more is dropped with what it was made from.
+//! Nothing is compressed ahead of the readers, and no task compresses in the background: a step is part of a reader's
+//! own poll. So there is no task to stop and no queue. An answer without readers is dropped together with its source.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -28,68 +29,69 @@ use crate::reads::{GetAnswer, ListAnswer, ListIdentity};
 /// Whether and how answers are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GzipConfig {
-    /// As the apiserver does it: bodies of gets and lists over 128 KiB, for clients that accept gzip. Default.
+    /// As the apiserver does: bodies of gets and lists over 128 KiB, for clients that accept gzip. Default.
     pub enabled: bool,
-    /// Compressed bytes kept for the next who asks. What was used least goes first; what does not fit at all is
-    /// compressed for its own readers alone. Default 64 MiB.
+    /// Compressed bytes that are kept for later requests. The least used entry is evicted first. An answer that is too
+    /// large to keep is compressed for its current readers only. Default 64 MiB.
     pub keep_bytes: u64,
 }
 
-/// The apiserver compresses what is larger than this.
+/// The apiserver compresses bodies larger than this.
 pub(super) const THRESHOLD: usize = 128 << 10;
-/// What comes closest to the apiserver's level 1 in size and time: level 1 of this library is a third larger.
+/// The level that comes closest to the apiserver's level 1 in size and time. Level 1 of this library gives a third more
+/// bytes.
 const LEVEL: u32 = 2;
-/// Uncompressed bytes in one step, which takes well below a millisecond.
+/// Uncompressed bytes per step. A step takes well below a millisecond.
 const STEP: usize = 128 << 10;
-/// Compressed bytes are handed out in pieces of at least this size, but for the last.
+/// Compressed bytes are handed out in chunks of at least this size, except for the last.
 const CHUNK: usize = 16 << 10;
-/// What nobody has asked for again within this time is let go.
+/// An answer that is not requested again within this time is evicted.
 const KEEP: Duration = Duration::from_secs(60);
-/// What a compressor holds while it works.
+/// The memory that a compressor uses while it works.
 const COMPRESSOR: usize = 320 << 10;
-/// What an entry costs besides its bytes.
+/// The cost of an entry in addition to its bytes.
 const OVERHEAD: usize = 512;
 
 type Shelf = moka::future::Cache<Key, Arc<Compressed>>;
 
-/// The compressed answers that may be asked for again, and those that are being made.
+/// The compressed answers that are kept for later requests, and those that are being compressed.
 pub(super) struct Gzip {
     enabled: bool,
     kept: Shelf,
-    /// Held by their readers. As many as those have, and what the last look-up left.
+    /// Answers that are being compressed. Their readers own them. Dead entries are removed when the next one is added.
     making: Mutex<HashMap<Key, Weak<Compressed>>>,
     ledger: Ledger,
     metrics: Arc<HttpMetrics>,
 }
 
-/// Answers with equal keys are the same bytes.
+/// Answers with equal keys have the same bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     List { identity: ListIdentity, meta: ListMetaOut, form: Same<Form>, shape: Shape, indent: bool },
     Object { object: Same<Object>, form: Same<Form>, shape: Shape, indent: bool },
 }
 
-/// One value and no other, however equal. Kept alive, so that no other takes its place.
+/// Compares by address, not by value. It keeps the value alive, so that no other value gets the same address.
 pub(super) struct Same<T>(Arc<T>);
 
-/// One answer, as far as it has been compressed.
+/// One answer, compressed as far as readers have come.
 pub(super) struct Compressed {
     inner: Mutex<Inner>,
-    /// There is no memory for all of it: what a reader has taken is let go, unless others are still to read it.
+    /// There is no memory to keep the whole answer. A chunk is dropped once it is read, unless there are other readers.
     is_lean: AtomicBool,
     metrics: Arc<HttpMetrics>,
 }
 
 struct Inner {
-    /// `None` when all is compressed.
+    /// `None` once everything is compressed.
     source: Option<Source>,
-    /// Where it is kept then.
+    /// Where the answer is kept once it is complete.
     shelf: Option<(Key, Shelf)>,
     chunks: Vec<Bytes>,
     len: usize,
     objects: u64,
     failed: bool,
-    /// For the chunks, and for the compressor while it is there.
+    /// The memory reservation for the chunks, and for the compressor while there is one.
     place: Reservation,
 }
 
@@ -100,17 +102,17 @@ struct Source {
     encoder: GzEncoder<Vec<u8>>,
 }
 
-/// What a reader finds at its place.
+/// The result of reading one piece.
 pub(super) enum Piece {
     Chunk(Bytes),
-    /// There will be more; one step towards it was made.
+    /// The piece is not complete yet. One step was made.
     Later,
     End,
-    /// Compression into memory does not fail; should it, no body may look whole.
+    /// Compression into memory should never fail. If it does, the body must not look complete.
     Failed,
 }
 
-/// Whether the client takes gzip, by the apiserver's own reading: the first header only, and the bare word.
+/// Whether the client accepts gzip, by the apiserver's rules: only the first header counts, and only the bare word.
 pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(',').any(|token| token.trim() == "gzip")
@@ -137,17 +139,18 @@ impl Gzip {
         self.enabled
     }
 
-    /// The answer of this key; if it is not there, it will be made of `first` and what `writer` gives after it.
+    /// The answer for this key. If there is none, a new one is compressed from `first` and from the later output of
+    /// `writer`.
     ///
     /// # Errors
-    /// Returns both unchanged if there is no memory for a compressor.
+    /// There is no memory for a compressor. Both arguments are returned unchanged.
     pub(super) async fn get(
         &self,
         key: Key,
         first: Slices,
         writer: Writer,
     ) -> Result<Arc<Compressed>, Box<(Slices, Writer)>> {
-        // What tells the time is for nobody else.
+        // An answer that depends on the current time is not shared.
         let shared = !key.tells_time();
         if shared && let Some(kept) = self.kept.get(&key).await {
             self.metrics.gzip_responses.inc();
@@ -192,7 +195,7 @@ impl Key {
         }
     }
 
-    /// What it alone may keep in memory.
+    /// The memory that this key alone may keep alive.
     fn size(&self) -> usize {
         match self {
             Self::List { .. } => 0,
@@ -251,12 +254,12 @@ impl Compressed {
         }
     }
 
-    /// The piece of this number. A reader that is the first to come to it makes one step, and finds it at its next look.
-    /// Others wait meanwhile, a step's time at most.
+    /// The piece with this number. If it is not compressed yet, the reader makes one step and finds the piece on a
+    /// later call. Other readers wait meanwhile, at most for the time of one step.
     pub(super) fn piece(self: &Arc<Self>, number: usize) -> Piece {
         let mut inner = self.inner.lock();
         if let Some(chunk) = inner.chunks.get(number).cloned() {
-            // Nobody joins a lean answer, so its only reader may free chunks.
+            // No reader can join a lean answer, so its only reader may free chunks.
             if self.is_lean.load(Ordering::Relaxed) && Arc::strong_count(self) == 1 {
                 inner.let_go(number, &self.metrics);
             }
@@ -272,8 +275,8 @@ impl Compressed {
         Piece::Later
     }
 
-    /// All of it, if that comes to at most `most` bytes. Makes as many steps as it takes to know, and lets others run
-    /// between them.
+    /// The whole answer if it has at most `most` bytes. Makes as many steps as are needed to decide that, and yields to
+    /// other tasks between them.
     pub(super) async fn if_short(self: &Arc<Self>, most: usize) -> Option<Slices> {
         loop {
             {
@@ -290,7 +293,7 @@ impl Compressed {
         }
     }
 
-    /// Objects in it, once it is complete.
+    /// The number of objects in the answer, once it is complete.
     pub(super) fn objects(&self) -> u64 {
         self.inner.lock().objects
     }
@@ -316,7 +319,7 @@ impl Drop for Compressed {
 }
 
 impl Inner {
-    /// Compresses up to [`STEP`] bytes more.
+    /// Compresses up to [`STEP`] more bytes.
     fn step(&mut self, is_lean: &AtomicBool, metrics: &HttpMetrics) -> io::Result<()> {
         let Some(source) = &mut self.source else { return Ok(()) };
         let mut budget = STEP;
@@ -347,10 +350,10 @@ impl Inner {
             chunk = std::mem::replace(source.encoder.get_mut(), Vec::with_capacity(2 * CHUNK));
         }
         if !chunk.is_empty() {
-            // Kept long: not with the room it had to grow.
+            // The chunk is kept for long, so it must not keep spare capacity.
             chunk.shrink_to_fit();
             if self.place.grow(chunk.len()).is_err() {
-                // Nobody else joins, and it is not kept.
+                // From now on no other reader joins, and the answer is not kept.
                 is_lean.store(true, Ordering::Relaxed);
                 self.shelf = None;
             }
@@ -368,7 +371,7 @@ impl Inner {
     /// Drops the chunks up to this one.
     fn let_go(&mut self, number: usize, metrics: &HttpMetrics) {
         let gone: usize = self.chunks.iter_mut().take(number + 1).map(|chunk| std::mem::take(chunk).len()).sum();
-        // What did not fit was not counted.
+        // Bytes that did not fit were not added to the reservation.
         let counted = self.len + if self.source.is_some() { COMPRESSOR } else { 0 };
         self.len -= gone;
         self.place.shrink(gone.saturating_sub(counted.saturating_sub(self.place.bytes())));

@@ -27,7 +27,7 @@ async fn compressed(gzip: &Gzip, world: &World, key: &Key) -> Arc<Compressed> {
     gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false)).await.ok().unwrap()
 }
 
-/// The key of a list that looks the same and is of another state.
+/// The key of a list that looks the same but belongs to another state.
 fn another(answer: &ListAnswer) -> Key {
     let state = Snapshot::empty(ResourceVersion(7)).id();
     keyed(answer, ListIdentity { state, ..answer.identity.clone() })
@@ -38,7 +38,7 @@ fn keyed(answer: &ListAnswer, identity: ListIdentity) -> Key {
     Key::List { identity, meta, form, shape: answer.shape, indent: false }
 }
 
-/// Reads on from a place; false at the end.
+/// Reads the next piece; false at the end.
 fn read(compressed: &Arc<Compressed>, place: &mut usize, into: &mut Vec<u8>) -> bool {
     match compressed.piece(*place) {
         Piece::Chunk(chunk) => {
@@ -61,7 +61,7 @@ fn read_all(compressed: &Arc<Compressed>) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// However their turns come, all readers of one answer read the same list, and it is compressed once.
+    /// In whatever order the readers of one answer run, all read the same list, and it is compressed once.
     #[test]
     fn readers_share_one_compression(turns in prop::collection::vec(0_usize..4, 0..200)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -113,7 +113,7 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
     assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (2, 3));
     assert!(metrics.gzip_memory.get() > 0);
 
-    // Anything else that is asked for is something else.
+    // Any difference in the request gives a different key.
     let ListAnswer { form: as_written, shape, served, .. } = world.list();
     let one = GetAnswer { form: as_written, shape, object: object(1, 1), served };
     let others = [
@@ -147,7 +147,7 @@ async fn memory_is_bounded() {
     gzip.kept.run_pending_tasks().await;
     assert_eq!(metrics.gzip_compressions.get(), 20);
     assert!(gzip.kept.weighted_size() <= 40 << 10);
-    // What the cache drops is freed a few operations later.
+    // An evicted answer is freed a few operations later.
     for n in 0.. {
         if metrics.gzip_memory.get() <= 40 << 10 {
             break;
@@ -194,7 +194,7 @@ async fn without_memory_for_a_compressor_the_answer_goes_as_it_is() {
     drop(held);
     let whole = gzip.get(key, Slices::new(), writer()).await.ok().unwrap();
     assert!(read_all(&whole) == list_text(OBJECTS, SIZE).into_bytes());
-    // The compressor is gone, what it made is there.
+    // The compressor is gone; its output is still in memory.
     assert_eq!(ledger.used() as i64, metrics.gzip_memory.get());
 }
 

@@ -1,5 +1,6 @@
-//! The beginning of a WebSocket (RFC 6455, 4.2), as the apiserver's library has it. Only what it accepts beyond doubt is
-//! accepted here; it refuses the rest in its own words.
+//! The opening handshake of a WebSocket (RFC 6455, 4.2), as the apiserver's library implements it. This code accepts
+//! only what that library certainly accepts. All other handshakes are forwarded, so that the apiserver refuses them
+//! with its own messages.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
@@ -15,7 +16,7 @@ use http::{HeaderValue, Response, StatusCode, Version};
 use super::body::{Body, full};
 use crate::codec::Slices;
 
-/// A handshake that is accepted.
+/// A handshake that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     accept: HeaderValue,
@@ -23,14 +24,14 @@ pub(super) struct Handshake {
 }
 
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Begins a protocol that is a token.
+/// The prefix of a protocol that carries a bearer token.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
 // === impl Handshake ===
 
 impl Handshake {
-    /// `None` for what is none, and where the apiserver may refuse it. It wants an `Origin` of everybody, and cannot choose
-    /// between protocols.
+    /// `None` if the request is not a handshake, or if the apiserver might refuse it. The apiserver requires an
+    /// `Origin` from every client, and does not choose between protocols.
     pub(super) fn of(request: &Parts) -> Option<Self> {
         let headers = &request.headers;
         let has_body = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
@@ -57,7 +58,8 @@ impl Handshake {
         })
     }
 
-    /// The answer that accepts it. The apiserver writes it to the bare connection: it has no header of any other answer.
+    /// The answer that accepts the handshake. The apiserver writes it directly to the connection, so it has none of the
+    /// headers that other answers have.
     pub(super) fn accept(&self) -> Response<Body> {
         let mut response = Response::new(full(Slices::new()));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -72,7 +74,8 @@ impl Handshake {
     }
 }
 
-/// The protocol, if it is one. A token among them is taken out where it is what the client is known by.
+/// The subprotocol, if exactly one is offered. A bearer token among the protocols is removed if the client has no other
+/// credentials.
 fn protocol(offered: &str, otherwise_known: bool) -> Option<&str> {
     let (tokens, others): (Vec<_>, Vec<_>) =
         offered.split(',').map(str::trim).partition(|offered| offered.starts_with(BEARER));
@@ -80,7 +83,7 @@ fn protocol(offered: &str, otherwise_known: bool) -> Option<&str> {
     (!only.is_empty() && tokens.len() <= usize::from(!otherwise_known)).then_some(only)
 }
 
-/// The value of a header that stands there once.
+/// The value of a header that occurs exactly once.
 fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -89,7 +92,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// A name or an address, maybe with a port: in every URL parser the same.
+/// Whether this is a name or an address, possibly with a port, that every URL parser reads in the same way.
 fn is_plain_host(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']');

@@ -1,4 +1,4 @@
-//! A socket that does not wait for ever: for a client's first bytes, and for a client that takes none of ours.
+//! A socket with timeouts: for a client that sends no first bytes, and for a client that reads none of our bytes.
 
 use std::future::Future;
 use std::io;
@@ -14,8 +14,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::gate::Gate;
 use super::newcomer::Newcomer;
 
-/// What every HTTP/2 connection with prior knowledge starts with. The protocol is told apart by it, so the wait for
-/// the first bytes ends with the first byte that differs or with the last of these.
+/// The bytes that start every HTTP/2 connection with prior knowledge. They identify the protocol, so the wait for the
+/// first bytes ends with the first byte that differs, or with the last of these.
 pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +24,19 @@ pub enum Protocol {
     Http2,
 }
 
-/// Bounds on a connection's socket. Reads are bounded until the protocol is known; later silence is bounded by the
-/// protocols themselves. Writes are bounded by progress: any byte taken starts the clock anew. A connection that was
-/// upgraded is a pipe between two others and has no bounds of ours.
+/// Timeouts on a connection's socket. Reads have a timeout until the protocol is known; after that, the protocols
+/// themselves limit silence. Writes are limited by progress: any byte that the client reads restarts the timer. An
+/// upgraded connection is a pipe between two other parties and has no timeouts of ours.
 #[derive(Debug)]
 pub struct Bounded<S> {
     inner: S,
-    /// What the protocol was told by, until it is read. No longer than the preface.
+    /// The bytes that the protocol was detected from, until they are read again. At most as long as the preface.
     opening: Vec<u8>,
     stall_timeout: Duration,
     upgraded: Arc<AtomicBool>,
-    /// Runs while the socket takes no byte.
+    /// Runs while the socket accepts no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// While its client is not authenticated.
+    /// Present until the client is authenticated.
     gate: Option<Box<Gate>>,
 }
 
@@ -63,10 +63,11 @@ impl<S> Bounded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Bounded<S> {
-    /// Waits for the bytes that tell the protocol; they are read again. `None` if the client leaves before.
+    /// Waits for the bytes that identify the protocol. They are read again later. `None` if the client disconnects
+    /// first.
     ///
     /// # Errors
-    /// The socket's, or it takes longer than this.
+    /// The socket fails, or the client takes longer than `within`.
     pub async fn open(&mut self, within: Duration) -> io::Result<Option<Protocol>> {
         let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "client says nothing");
         timeout(within, self.protocol()).await.map_err(silent)?
@@ -95,7 +96,7 @@ impl<S: AsyncRead + Unpin> Bounded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Bounded<S> {
-    /// What the gate lets pass while there is one.
+    /// Reads through the gate while there is one.
     fn poll_inner(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(gate) = &mut self.gate {
             if !gate.is_open() {
@@ -117,8 +118,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         self.opening.drain(..fits);
         if self.opening.is_empty() {
             self.opening = Vec::new();
-            // The rest of a head comes with its beginning: HTTP/1 doubles its buffer for one that comes in two reads.
-            // An error stays with the socket.
+            // Return the start of a header together with its rest: HTTP/1 doubles its buffer for a header that comes in
+            // two reads. A socket error stays with the socket, so the next read returns it.
             if buf.remaining() > 0
                 && let Poll::Ready(Err(error)) = self.poll_inner(cx, buf)
             {
@@ -149,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS writes what it has buffered when it is flushed, so a stall can show here only.
+        // TLS writes its buffered data when it is flushed, so a stall may show up only here.
         let result = Pin::new(&mut self.inner).poll_flush(cx).map_ok(|()| 0);
         self.written(cx, result).map_ok(|_| ())
     }

@@ -1,4 +1,5 @@
-//! Gets and lists, written while they are sent. Of a list: head, items as shared slices in batches, tail.
+//! The bodies of gets and lists, written while they are sent. A list consists of a head, its items as shared slices in
+//! batches, and a tail.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::memory::{StallGuard, StallGuards};
 use crate::meta::Object;
 use crate::reads::{ListAnswer, ListItems};
 
-/// Objects per frame. A frame goes to the kernel in one vectored write, which takes 64 slices.
+/// Objects per frame. A frame goes to the kernel in one vectored write, which takes up to 64 slices.
 const BATCH: usize = 63;
 
 /// Writes one list.
@@ -26,7 +27,7 @@ pub(super) struct ListWriter {
     meta: ListMetaOut,
     items: ListItems,
     batch: Vec<Arc<Object>>,
-    /// Held back until it is known whether another follows: the last one has no comma.
+    /// Held back until it is known whether another item follows: the last item has no comma.
     held: Option<Arc<Object>>,
     state: State,
     objects: u64,
@@ -35,7 +36,7 @@ pub(super) struct ListWriter {
 /// One step of writing.
 pub(super) enum Step {
     Frame(Slices),
-    /// Nothing yet: a selective list looked through a part of the cache in vain.
+    /// No output yet: a selective list searched a part of the cache and found no match.
     Again,
     End,
 }
@@ -47,7 +48,7 @@ enum State {
     Done,
 }
 
-/// The rest of a body whose beginning is already made.
+/// The rest of a body whose beginning was written already.
 pub(super) struct ListBody {
     first: Option<Slices>,
     stall_guard: Arc<StallGuard<Rest>>,
@@ -55,13 +56,13 @@ pub(super) struct ListBody {
     sent: Sent,
 }
 
-/// Where the bytes of a body are counted.
+/// Selects the counter for the bytes of a body.
 pub(super) type Sent = fn(&HttpMetrics) -> &Counter;
 
-/// What is still to be sent.
+/// What remains to be sent.
 pub(super) enum Rest {
     Plain(Box<Writer>),
-    /// From this piece on.
+    /// The rest from this piece on.
     Compressed(Arc<Compressed>, usize),
 }
 
@@ -81,7 +82,7 @@ impl ListWriter {
         }
     }
 
-    /// How many objects have been written.
+    /// The number of objects written so far.
     pub(super) fn objects(&self) -> u64 {
         self.objects
     }
@@ -124,7 +125,7 @@ impl ListWriter {
 // === impl ListBody ===
 
 impl ListBody {
-    /// Continues a list after its first frame, if that is there.
+    /// Continues a list after its first frame, if there is one.
     pub(super) fn new(
         first: Slices,
         rest: Rest,
@@ -165,7 +166,7 @@ impl Body for ListBody {
                 sent(metrics).inc_by(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
-            // Others get their turn between the parts of a long search.
+            // Yield to other tasks between the parts of a long search.
             Ok(Ok(Step::Again)) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -201,7 +202,7 @@ impl Rest {
         }
     }
 
-    /// Known before the end is asked for.
+    /// Whether the end is known before another step.
     fn is_done(&self) -> bool {
         match self {
             Self::Plain(writer) => writer.is_done(),

@@ -6,7 +6,7 @@ use super::*;
 use crate::http::testing::{World, list_text, objects};
 use crate::memory::{HURRY, Level, Pressure};
 
-/// The text, how many objects it has, and how often nothing was found.
+/// The text, the number of objects, and the number of steps without output.
 fn whole(answer: ListAnswer) -> (String, u64, usize) {
     let mut writer = ListWriter::new(answer);
     let (mut text, mut again) = (Vec::new(), 0);
@@ -68,7 +68,7 @@ async fn a_body_is_the_same_list() {
 async fn a_list_nobody_takes_is_given_up() {
     let (mut body, stall_guards, metrics) = body(1000).await;
     crate::lifecycle::spawn("stall_guards", watch(stall_guards, Pressure::default(), metrics.clone()));
-    // Slowly but surely is fine.
+    // A slow but steady reader is fine.
     for _ in 0..5 {
         tokio::time::sleep(TIMEOUT * 3 / 4).await;
         assert!(body.frame().await.unwrap().is_ok());
@@ -88,7 +88,7 @@ async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
     tokio::time::sleep(2 * HURRY).await;
     assert!(body.frame().await.unwrap().is_ok());
     pressure.set(Level::Short);
-    // One that takes it, however slowly, may go on.
+    // A list that is being read, however slowly, may go on.
     tokio::time::sleep(HURRY / 2).await;
     assert!(body.frame().await.unwrap().is_ok());
     tokio::time::sleep(2 * HURRY).await;

@@ -1,4 +1,4 @@
-//! Sockets that are listened on: TCP and Unix.
+//! Listening sockets: TCP and Unix.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use super::config::{HttpConfig, ListenAddr};
 
 const BACKLOG: u32 = 1024;
-/// A dead peer on an idle connection is noticed after the idle time and five unanswered probes.
+/// A dead peer on an idle connection is detected after the idle time and five unanswered probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 5;
@@ -42,7 +42,7 @@ pub enum BindError {
     Tls(#[from] super::tls::TlsError),
 }
 
-/// A socket in the file system; removed with its listener, if it is still the same one.
+/// A socket in the file system. It is removed with its listener, unless another file took its place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -64,10 +64,11 @@ impl Accepted {
 // === impl Listener ===
 
 impl Listener {
-    /// Must be called inside a runtime.
+    /// Binds the socket. Must be called inside a runtime.
     ///
     /// # Errors
-    /// The address is in use or not ours, or the path of a Unix socket holds something else than a stale socket.
+    /// The address is in use or does not belong to this machine, or the path of a Unix socket is taken by something
+    /// other than a stale socket.
     pub fn bind(address: &ListenAddr, config: &HttpConfig) -> Result<Self, BindError> {
         let failed = |error| BindError::Socket { address: address.clone(), error };
         match address {
@@ -83,7 +84,7 @@ impl Listener {
             }
             ListenAddr::Unix(path) => {
                 remove_stale(address, path)?;
-                // The socket is made with its permissions: there is no moment in which others could connect.
+                // The socket is created with its final permissions, so other users can never connect in between.
                 let before = rustix::process::umask(Mode::from_raw_mode(!config.unix_mode & 0o777));
                 let socket = UnixListener::bind(path);
                 rustix::process::umask(before);
@@ -94,7 +95,7 @@ impl Listener {
         }
     }
 
-    /// Where it really listens: with the port that was taken.
+    /// The address it actually listens on, with the port that was assigned.
     pub fn address(&self) -> ListenAddr {
         match self {
             Self::Tcp { address, .. } => address.clone(),
@@ -116,18 +117,18 @@ impl Listener {
 
 fn bind_tcp(address: SocketAddr, send_buffer: Option<usize>) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
-    // A restart must not wait for the old connections to leave the kernel.
+    // A restart must not wait until the kernel has released the old connections.
     socket.set_reuseaddr(true)?;
     if let Some(bytes) = send_buffer {
-        // Its connections inherit it.
+        // Accepted connections inherit it.
         socket.set_send_buffer_size(u32::try_from(bytes).unwrap_or(u32::MAX))?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Small frames must not wait for acknowledgements, and peers that vanished must be noticed. A socket that cannot be
-/// tuned works all the same.
+/// Small frames must not wait for acknowledgements, and dead peers must be detected. A failure to set the options is
+/// not fatal.
 fn tune(stream: &TcpStream) {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
@@ -140,7 +141,7 @@ fn tune(stream: &TcpStream) {
     }
 }
 
-/// A socket that nobody listens on is what a crashed process left.
+/// Removes a socket without a listener: a crashed process left it behind.
 fn remove_stale(address: &ListenAddr, path: &Path) -> Result<(), BindError> {
     let failed = |error| BindError::Socket { address: address.clone(), error };
     match fs::symlink_metadata(path) {
@@ -182,7 +183,7 @@ mod tests {
         let ListenAddr::Http(address) = listener.address() else { panic!("http") };
         let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let Accepted::Tcp(stream, _) = accepted.unwrap() else { panic!("tcp") };
-        // Linux doubles it, for its own bookkeeping.
+        // Linux doubles the size, for its own bookkeeping.
         let size = socket2::SockRef::from(&stream).send_buffer_size().unwrap();
         assert!((64 << 10..=128 << 10).contains(&size), "{size}");
     }
@@ -207,7 +208,7 @@ mod tests {
         assert!(path.exists(), "left behind");
         let address = ListenAddr::Unix(path.clone());
         let listener = Listener::bind(&address, &config()).unwrap();
-        // Another one in its place is not ours to remove.
+        // Another file in its place is not ours, so it must not be removed.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "x").unwrap();
         drop(listener);

@@ -1,5 +1,6 @@
-//! A CA of our own, which signs the certificates of `https` listeners. It lies in the state directory, so that it outlives the
-//! process. Where that cannot be written, it is kept in memory until it can: whoever trusts it already is served.
+//! A CA of our own that signs the certificates of `https` listeners. It is stored in the state directory, so that it
+//! survives a restart. While the directory cannot be written, the CA is kept in memory, and clients that already trust
+//! it are still served.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -17,23 +18,23 @@ use crate::authority::{BACKDATED, Ca, NoCa};
 
 const CA_CERTIFICATE: &str = "ca.crt";
 pub(super) const CA_KEY: &str = "ca.key";
-/// Only the certificate and the key are kept, so the name must be known.
+/// Only the certificate and the key are stored, so the name has to be a constant.
 const NAME: &str = "informerd local CA";
 const DAY: Duration = Duration::from_secs(86_400);
 const CA_LASTS: Duration = Duration::from_secs(3650 * DAY.as_secs());
-/// How long a serving certificate is valid. It is replaced each day, by the clock that clients judge it by: that goes
-/// on while a machine sleeps, and may be set.
+/// How long a serving certificate is valid. It is replaced every day. The wall clock decides when, because clients use
+/// it to check the certificate. That clock goes on while the machine sleeps, and it can be set.
 const LEAF_LASTS: Duration = Duration::from_secs(90 * DAY.as_secs());
 const LEAF_RENEWAL: Duration = DAY;
 
-/// Its key never leaves the state directory and this process.
+/// The CA. Its key never leaves the state directory and this process.
 #[derive(Debug)]
 pub(super) struct Authority {
     directory: PathBuf,
     pub(super) certificate_file: PathBuf,
     ca: Ca,
     names: Vec<String>,
-    /// As long as it could not be written: why, or empty before the first attempt.
+    /// `Some` while the CA could not be written yet: the reason, or empty before the first attempt.
     unsaved: Mutex<Option<String>>,
     /// When the last serving certificate was issued.
     issued: Mutex<SystemTime>,
@@ -42,14 +43,14 @@ pub(super) struct Authority {
 // === impl Authority ===
 
 impl Authority {
-    /// Takes the CA out of the directory, or makes one there.
+    /// Loads the CA from the directory, or creates one there.
     pub(super) fn open(directory: &Path, names: Vec<String>) -> Result<Self, TlsError> {
         let (certificate_file, key_file) = (directory.join(CA_CERTIFICATE), directory.join(CA_KEY));
         let failed = |error| TlsError::File { path: key_file.clone(), error };
         if !is_there(&key_file).map_err(failed)? || !is_there(&certificate_file).map_err(failed)? {
             return Self::make(directory, names);
         }
-        // Members of its group may be meant to read it: Kubernetes gives the files of volumes to groups.
+        // The group may have read access: Kubernetes gives the files of volumes to groups.
         if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
             return Err(TlsError::Exposed(key_file));
         }
@@ -82,7 +83,7 @@ impl Authority {
         Ok(made)
     }
 
-    /// Writes what is still to be written, if it can be; says once why it cannot.
+    /// Writes the CA if that is still to be done and is possible now. A failure is logged once.
     pub(super) fn save_again(&self) {
         let mut unsaved = self.unsaved.lock();
         let Some(said) = &mut *unsaved else { return };
@@ -106,7 +107,7 @@ impl Authority {
         }
     }
 
-    /// Both files are complete before either gets its name.
+    /// Writes both files completely before either gets its final name.
     fn save(&self) -> io::Result<()> {
         let key_file = self.directory.join(CA_KEY);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
@@ -119,7 +120,7 @@ impl Authority {
         certificate.rename(&self.certificate_file)
     }
 
-    /// Whether the serving certificate is to be replaced.
+    /// Whether the serving certificate has to be replaced.
     pub(super) fn is_due(&self) -> bool {
         is_due(*self.issued.lock(), SystemTime::now())
     }
@@ -135,12 +136,14 @@ impl Authority {
 fn is_due(issued: SystemTime, now: SystemTime) -> bool {
     match now.duration_since(issued) {
         Ok(age) => age >= LEAF_RENEWAL,
-        // A certificate is valid from a little before, so a clock that is set back by more makes it one of the future.
+        // A certificate is backdated by a little. If the clock is set back by more than that, the certificate is not
+        // valid yet.
         Err(set_back) => set_back.duration() >= BACKDATED,
     }
 }
 
-/// Whether a file is there. If that cannot be told, another CA must not take the place of the one that clients trust.
+/// Whether a file exists. If that cannot be determined, this is an error: a new CA must not replace the one that
+/// clients trust.
 fn is_there(path: &Path) -> io::Result<bool> {
     match path.try_exists() {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
@@ -148,7 +151,7 @@ fn is_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// A file that is complete and has no name yet. It goes away unless it gets one.
+/// A complete file that does not have its final name yet. It is removed unless it is renamed.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -169,7 +172,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It has its name, or was never made.
+        // Either the file was renamed, or it was never created.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -203,7 +206,7 @@ mod tests {
         assert!(matches!(result, Err(TlsError::File { path, .. }) if path == key));
     }
 
-    /// Not even the superuser can make a directory below a file.
+    /// Not even root can create a directory below a file.
     #[test]
     fn a_directory_that_cannot_be_written_is_written_once_it_can() {
         let directory = tempfile::tempdir().unwrap();
@@ -215,7 +218,7 @@ mod tests {
         fs::remove_file(&obstacle).unwrap();
         authority.save_again();
         assert!(authority.unsaved.lock().is_none());
-        // What was issued meanwhile is of the CA that is there now.
+        // The saved CA is the one that issued certificates in the meantime.
         let saved = Authority::open(&obstacle.join("informerd"), vec!["localhost".into()]).unwrap();
         assert_eq!(saved.ca.certificate, authority.ca.certificate);
         assert_eq!(saved.ca.key(), authority.ca.key());

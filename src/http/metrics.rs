@@ -1,4 +1,4 @@
-//! What the HTTP side counts.
+//! Metrics of the HTTP side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,66 +11,67 @@ use super::clients::Clients;
 use crate::telemetry::histogram::{self, Histogram};
 use crate::telemetry::lines::LineCounts;
 
-/// Counters since start and gauges of now. Shared.
+/// Counters since the start, and gauges of the current state. Shared.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     pub connections_open: Gauge,
     pub connections_total: Counter,
-    /// Connections closed at once because the bound was reached.
+    /// Connections that were closed at once because the limit was reached.
     pub connections_refused: Counter,
     /// Connections of delegated listeners whose clients are not authenticated yet.
     pub newcomers_open: Gauge,
     /// Connections that were closed to make room for others.
     pub newcomers_evicted: Counter,
-    /// Requests on them that were refused because they were too much.
+    /// Requests on such connections that were refused because they exceeded a limit.
     pub newcomers_refused: Counter,
-    /// Failed accepts (out of file descriptors and the like).
+    /// Failed accepts (for example because no file descriptors are left).
     pub accept_errors: Counter,
     pub tls_handshake_errors: Counter,
     /// Connections that ended with an error of the protocol, the socket or a timeout.
     pub connection_errors: Counter,
-    /// Writes to the sockets of HTTP/2 connections, and the pieces that were gathered into them.
+    /// Writes to the sockets of HTTP/2 connections, and the pieces that were combined into them.
     pub http2_writes: Counter,
     pub http2_pieces: Counter,
     /// Requests answered from a cache.
     pub requests_served: Counter,
-    /// Requests handed to the apiserver.
+    /// Requests forwarded to the apiserver.
     pub requests_forwarded: Counter,
-    /// Requests answered with a Status of ours.
+    /// Requests that informerd answered with a Status of its own.
     pub requests_refused: Counter,
     pub upgrades_open: Gauge,
     pub watches_open: Gauge,
     pub watches_total: Counter,
     pub watch_events: Counter,
     pub watch_bytes: Counter,
-    /// Watches ended because of a drain.
+    /// Watches that ended because of a drain.
     pub watches_drained: Counter,
     /// Watches that ended with an ERROR event.
     pub watches_failed: Counter,
     pub list_objects: Counter,
     pub list_bytes: Counter,
     pub get_bytes: Counter,
-    /// Gets and lists answered compressed.
+    /// Gets and lists that were answered with a compressed body.
     pub gzip_responses: Counter,
-    /// Answers that were compressed: the other compressed responses shared one of them.
+    /// Answers that were compressed. All other compressed responses shared one of these.
     pub gzip_compressions: Counter,
-    /// What went into the compression, and what came out.
+    /// Bytes before compression, and after it.
     pub gzip_bytes_in: Counter,
     pub gzip_bytes_out: Counter,
-    /// Compressed bytes in memory, kept or being sent.
+    /// Compressed bytes in memory, either kept or being sent.
     pub gzip_memory: Gauge,
-    /// List bodies given up because the client stopped taking them.
+    /// List bodies that were abandoned because the client stopped reading.
     pub lists_stalled: Counter,
-    /// From the request to the head of its answer.
+    /// From the request to the headers of its answer.
     pub latencies: Latencies,
-    /// From the receipt of an event to its frame for the client's connection. A frame counts with its oldest event.
+    /// From the receipt of an event to its frame for the client's connection. A frame counts with the time of its
+    /// oldest event.
     pub event_lag: Histogram,
     /// Lines of the access log.
     pub access_log: Arc<LineCounts>,
     pub clients: Clients,
 }
 
-/// Times by how requests were answered, in the words of `informerd_reads_total`.
+/// Latencies by how requests were answered, labelled as in `informerd_reads_total`.
 #[derive(Debug, Default)]
 pub struct Latencies([Histogram; PLANS.len()]);
 
@@ -79,7 +80,7 @@ const PLANS: [&str; 5] = ["serve", "wait", "old", "forward", "refuse"];
 // === impl HttpMetrics ===
 
 impl HttpMetrics {
-    /// Registers what this room counts.
+    /// Registers the metrics of this module.
     pub fn register(&self, registry: &mut Registry) {
         let (name, help) = ("request_duration_seconds", "From a request to the beginning of its answer");
         histogram::register(registry, name, help, "plan", self.latencies.by_plan());

@@ -1,4 +1,4 @@
-//! The HTTP side: listeners, what requests ask for, and the reads said in the apiserver's words.
+//! The HTTP side: listeners, request parsing, and reads answered in the apiserver's format.
 
 mod access_log;
 pub mod age;

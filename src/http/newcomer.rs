@@ -1,8 +1,9 @@
-//! Connections of delegated listeners whose client nobody has authenticated yet. Anybody can open one, so all of them
-//! together hold little: there are few of them, they may say little, and their requests hold few bytes.
+//! Newcomers: connections of delegated listeners whose client is not authenticated yet. Anyone can open one, so the
+//! total cost of all of them is bounded: there are few of them, each may send little, and their requests hold few
+//! bytes.
 //!
-//! A connection stops being a newcomer with its first request whose credentials are accepted. From then on it has the limits
-//! of every other connection.
+//! A connection stops being a newcomer with its first request whose credentials are accepted. From then on it has the
+//! same limits as every other connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,28 +21,28 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::HttpMetrics;
 use crate::telemetry::gauge::Raised;
 
-/// Newcomers at once. For one more, another one has to leave.
+/// The most newcomers at once. Another one must leave before one more can come.
 pub(super) const MOST: usize = 128;
-/// A newcomer that has been here for this long may be sent away for another one. Clients authenticate in milliseconds, or in
-/// seconds where hundreds come at once and the processor is busy with their handshakes.
+/// A newcomer that has been here for this long may be evicted for another one. Clients authenticate in milliseconds, or
+/// in seconds if hundreds come at once and the CPU is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Where another address has so many times the newcomers of one, this one does not wait.
+/// If another address has this many times the newcomers of the new one's address, the new one does not wait.
 const CROWDED: usize = 4;
-/// How long a newcomer without a request may stay: the time that Go's server of the apiserver has for a head.
+/// How long a newcomer without a request may stay: the time that the apiserver's Go server allows for the headers.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
-/// The headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
+/// The largest headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
 const HEADER_LIST: usize = 64 << 10;
 const HEADER_OVERHEAD: usize = 32;
-/// Requests of one newcomer that are judged at once. More are read when one of them is judged: a client that begins with
-/// hundreds of watches waits for the first of them.
+/// The most requests of one newcomer that are authenticated at once. More are read when one of them is decided: a
+/// client that starts with hundreds of watches waits for the first of them.
 const REQUESTS: usize = 8;
-/// Calls of one newcomer that last although nobody is asked who it is: health and reflection.
+/// The most open calls of one newcomer that need no authentication: health and reflection.
 const LASTING: usize = 4;
-/// Bytes of all heads that wait until it is known whose they are.
+/// The most bytes of all request headers that wait for authentication.
 const HELD: usize = 4 << 20;
-/// What a header costs in memory besides its bytes, about.
+/// The approximate memory cost of a header in addition to its bytes.
 const HEADER_COST: usize = 128;
-/// Newcomers that may go on although nobody can say now who they are.
+/// The most newcomers that may go on although nothing can authenticate them now.
 const UNJUDGED: usize = 16;
 
 /// All newcomers of this process.
@@ -57,7 +58,7 @@ pub(super) struct Newcomers {
 #[derive(Debug, Default)]
 struct Present {
     next: u64,
-    /// In the order in which they came.
+    /// In the order of arrival.
     by_id: BTreeMap<u64, Visit>,
 }
 
@@ -79,13 +80,13 @@ pub struct Newcomer {
     authenticated: AtomicBool,
     requests: AtomicUsize,
     lasting: AtomicUsize,
-    /// It may say more than others.
+    /// Present if this newcomer may send more than others.
     unjudged: Mutex<Option<OwnedSemaphorePermit>>,
-    /// The connection's reader, where it has to wait for a request to be judged.
+    /// The waker of the connection's reader, which may have to wait until a request is authenticated.
     reader: Mutex<Option<Waker>>,
 }
 
-/// One request of a newcomer, from its head until it is answered.
+/// One request of a newcomer, from its headers until it is answered.
 #[derive(Debug)]
 pub struct Heard {
     newcomer: Arc<Newcomer>,
@@ -96,22 +97,22 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Lasting(Arc<Newcomer>);
 
-/// Why a newcomer's request is refused before anything of it is looked at.
+/// Why a newcomer's request is refused before anything else is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooMuch {
-    /// Its head is too large.
+    /// Its headers are too large.
     Head,
-    /// The heads of all newcomers that wait to be judged are too large.
+    /// The headers of all newcomers that wait for authentication are too large in total.
     Requests,
 }
 
-/// What a reader waits for.
+/// What a reader has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Over,
-    /// Until a request is judged.
+    /// Until a request is authenticated or refused.
     Judged,
-    /// There is nothing to wait for.
+    /// The client has sent too much and there is nothing to wait for.
     Never,
 }
 
@@ -123,11 +124,11 @@ impl Newcomers {
         Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
     }
 
-    /// A place for a new connection. Where there is none, the oldest newcomer of the address with the most of them leaves:
-    /// once it has had [`PATIENCE`], or at once if that address has [`CROWDED`] times as many as this one.
+    /// Returns a place for a new connection. If there is none, the oldest newcomer of the address that has the most
+    /// newcomers is evicted: after [`PATIENCE`], or at once if that address has [`CROWDED`] times as many as this one.
     ///
     /// # Errors
-    /// When that will be.
+    /// There is no place yet. The error is the time at which one can be evicted.
     pub(super) fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
         let mut present = self.present.lock();
         if let Some((id, leaves)) = present.in_the_way(address) {
@@ -142,7 +143,7 @@ impl Newcomers {
         Ok(self.enter(&mut present, address))
     }
 
-    /// A place for a new connection, once there is one. Nobody else may wait for this.
+    /// Waits for a place for a new connection. No other connection may have to wait for this call.
     pub(super) async fn place(self: &Arc<Self>, address: IpAddr) -> Arc<Newcomer> {
         loop {
             let left = self.left.notified();
@@ -187,7 +188,8 @@ impl Newcomers {
 // === impl Present ===
 
 impl Present {
-    /// The newcomer that leaves before one of this address can come, and when. `None` while there is room.
+    /// The newcomer that has to leave before one of this address can come, and the time when it leaves. `None` while
+    /// there is room.
     fn in_the_way(&self, address: IpAddr) -> Option<(u64, Instant)> {
         if self.by_id.len() < MOST {
             return None;
@@ -197,7 +199,7 @@ impl Present {
             let entry = of_address.entry(visit.address).or_insert((0, *id, visit.since));
             *entry = (entry.0 + 1, *id, visit.since);
         }
-        // If two addresses have equally many, the one with the oldest newcomer.
+        // If two addresses have the same number, the one with the oldest newcomer is chosen.
         let own = of_address.get(&address).map_or(0, |(count, ..)| *count);
         let most = of_address.into_values().max_by_key(|(count, id, _)| (*count, u64::MAX - id));
         most.map(|(count, id, since)| (id, if count >= CROWDED * (own + 1) { since } else { since + PATIENCE }))
@@ -211,7 +213,7 @@ impl Newcomer {
         self.authenticated.load(Ordering::Acquire)
     }
 
-    /// Somebody has accepted its credentials.
+    /// Marks the client as authenticated.
     pub fn authenticated(&self) {
         if !self.authenticated.swap(true, Ordering::AcqRel) {
             self.all.leave(self.id);
@@ -220,7 +222,8 @@ impl Newcomer {
         }
     }
 
-    /// Nobody can say now who it is. True if it may go on all the same, to be judged by the apiserver.
+    /// Called when nothing can authenticate the client now. Returns true if the client may still go on; the apiserver
+    /// then decides.
     pub fn go_on_unjudged(&self) -> bool {
         let mut unjudged = self.unjudged.lock();
         if unjudged.is_none() {
@@ -232,7 +235,7 @@ impl Newcomer {
         goes_on
     }
 
-    /// Waits until it has to leave: for another one, or because it has not said anything for too long.
+    /// Waits until this newcomer has to leave: because another one replaces it, or because it was silent for too long.
     pub async fn sent_away(&self) {
         let silent = async {
             let mut until = self.since + HEAD_TIMEOUT;
@@ -253,10 +256,10 @@ impl Newcomer {
         }
     }
 
-    /// Takes a request in, or refuses it. `None`: it is no newcomer any more.
+    /// Registers a request, or refuses it. `None` if the client is authenticated by now.
     ///
     /// # Errors
-    /// It is too much.
+    /// The request exceeds a limit.
     pub fn hear<B>(self: &Arc<Self>, head: &Request<B>) -> Result<Option<Heard>, TooMuch> {
         if self.is_authenticated() {
             return Ok(None);
@@ -271,30 +274,31 @@ impl Newcomer {
         self.requests.fetch_add(1, Ordering::AcqRel);
         let before = self.all.held.fetch_add(held, Ordering::AcqRel);
         let heard = Heard { newcomer: Arc::clone(self), held };
-        // What was added is taken back when this is dropped.
+        // Dropping `heard` subtracts what was added.
         if before + held > HELD {
             return Err(self.refused(TooMuch::Requests));
         }
         Ok(Some(heard))
     }
 
-    /// A call that only ends when its client wants it to. `None`: it is no newcomer any more.
+    /// Registers a call that ends only when its client ends it. `None` if the client is authenticated by now.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many such calls.
     pub fn lasting(self: &Arc<Self>) -> Result<Option<Lasting>, TooMuch> {
         if self.is_authenticated() {
             return Ok(None);
         }
         let before = self.lasting.fetch_add(1, Ordering::AcqRel);
-        // What was added is taken back when this is dropped.
+        // Dropping `lasting` subtracts what was added.
         let lasting = Lasting(Arc::clone(self));
         if before < LASTING { Ok(Some(lasting)) } else { Err(self.refused(TooMuch::Requests)) }
     }
 
-    /// What its reader may do now; it is woken when that changes. `said_all`: what a newcomer may say.
+    /// What the connection's reader may do now. The reader is woken when that changes. `said_all`: the newcomer has
+    /// sent as much as it may.
     pub(super) fn reader_may(&self, reader: &Waker, said_all: bool) -> Wait {
-        // Before the look at what it waits for, so that nothing is missed in between.
+        // Store the waker before checking the state, so that no change is missed in between.
         *self.reader.lock() = Some(reader.clone());
         if self.is_authenticated() {
             return Wait::Over;

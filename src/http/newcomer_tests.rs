@@ -31,7 +31,7 @@ async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
     assert_eq!(started.elapsed(), PATIENCE);
     assert!(crowd[0].leave.is_cancelled() && !crowd[1].leave.is_cancelled() && !other.leave.is_cancelled());
     assert_eq!((all.metrics.newcomers_open.get(), all.metrics.newcomers_evicted.get()), (128, 1));
-    // Whoever is authenticated makes room at once, and does not count.
+    // An authenticated client makes room at once and is not counted.
     late.authenticated();
     assert_eq!(all.metrics.newcomers_open.get(), 127);
     all.place(address(3)).await;
@@ -47,7 +47,7 @@ async fn whoever_has_few_does_not_wait_for_a_crowd() {
     let mut crowd: Vec<_> = (0..MOST).map(|_| all.try_place(address(1)).unwrap()).collect();
     let waits = all.try_place(address(1)).unwrap_err();
     assert_eq!(waits, Instant::now() + PATIENCE);
-    // Until the crowd has no more than a few times as many.
+    // This address gets places until the crowd has no more than `CROWDED` times as many.
     let few: Vec<_> = std::iter::from_fn(|| all.try_place(address(2)).ok()).collect();
     assert_eq!(few.len(), MOST / (CROWDED + 1));
     assert!(all.try_place(address(3)).is_ok(), "there is always room for one more address");
@@ -104,7 +104,7 @@ async fn its_requests_hold_little() {
     let reader = futures_util::task::noop_waker();
     let heard: Vec<_> = (0..REQUESTS).map(|_| one.hear(&request(1, 1)).unwrap()).collect();
     assert_eq!(one.reader_may(&reader, false), Wait::Judged, "the next one is not read yet");
-    // All newcomers together.
+    // The limit over all newcomers.
     let mut others = Vec::new();
     let refused = loop {
         let other = all.place(address(2)).await;

@@ -1,4 +1,4 @@
-//! Bodies of requests that are waited for, but not without end.
+//! Request bodies with a timeout.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use tokio::time::{Sleep, sleep};
 use super::body::BoxError;
 use crate::meta::{RequestInfo, Verb};
 
-/// How long the next part of a body may take: as long as the apiserver gives a whole request.
+/// How long the next part of a body may take: as long as the apiserver allows for a whole request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A body that fails when its client sends nothing of it for [`PATIENCE`]. Only while somebody wants it: a client that is
-/// held back by its reader is not late.
+/// A body that fails if its client sends nothing of it for [`PATIENCE`]. The time counts only while the body is being
+/// read: a client that has to wait for the reader is not late.
 #[derive(Debug)]
 pub struct Patient<B> {
     inner: B,
     /// Whether `PATIENCE` applies.
     is_bounded: bool,
-    /// Runs while the next part is waited for.
+    /// Runs while the next part is awaited.
     late: Option<Pin<Box<Sleep>>>,
     spoilt: Spoilt,
 }
 
-/// Why a body could not be read to its end, once that is so.
+/// Why a body could not be read to its end. Set when that happens.
 pub type Spoilt = Arc<OnceLock<String>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub struct Late;
 // === impl Patient ===
 
 impl<B: Body> Patient<B> {
-    /// The body of a request. What the apiserver counts as long-running has no bound there either.
+    /// The body of a request. Requests that the apiserver treats as long-running have no timeout, as in the apiserver.
     pub fn new(inner: B, info: &RequestInfo) -> Self {
         let long = info.verb == Verb::Watch
             || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
@@ -46,7 +46,7 @@ impl<B: Body> Patient<B> {
         Self { is_bounded, ..Self::bounded(inner) }
     }
 
-    /// A body that always has the bound.
+    /// A body that always has the timeout.
     pub fn bounded(inner: B) -> Self {
         Self { inner, is_bounded: true, late: None, spoilt: Spoilt::default() }
     }
@@ -107,7 +107,7 @@ mod tests {
             let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
             let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
             let mut body = Patient::new(body, &info("POST", path));
-            // Slow is not late.
+            // A slow client is not late.
             for _ in 0..5 {
                 sender.send(Ok(Frame::data("x".into()))).await.unwrap();
                 body.frame().await.unwrap().unwrap();

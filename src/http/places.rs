@@ -1,4 +1,5 @@
-//! How many connections there may be: of all clients, of those of delegated listeners, and of one address among these.
+//! Limits the number of connections: of all clients, of those on delegated listeners, and of a single address among
+//! these.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,20 +13,20 @@ use super::metrics::HttpMetrics;
 use crate::auth::Mode;
 use crate::telemetry::gauge::Raised;
 
-/// The places of a process's listeners. Where it has listeners of both kinds, a quarter of all places is kept for clients
-/// of trusted ones: whoever can connect to a delegated listener can take places there. One address may take half of the
-/// places for delegated listeners.
+/// The places of a process's listeners. If there are listeners of both kinds, a quarter of all places is reserved for
+/// clients of trusted listeners, because anyone who can connect to a delegated listener can take places there. One
+/// address may take half of the places for delegated listeners.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
     delegated: Arc<Semaphore>,
     per_address: usize,
-    /// Connections of delegated listeners. An entry for each address that has one.
+    /// Connections of delegated listeners. There is an entry for each address that has a connection.
     by_address: Mutex<HashMap<IpAddr, usize>>,
     metrics: Arc<HttpMetrics>,
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection for as long as the connection lives.
 #[derive(Debug)]
 pub(super) struct Place {
     _all: OwnedSemaphorePermit,
@@ -59,7 +60,7 @@ impl Places {
         })
     }
 
-    /// A place for a connection, if there is one.
+    /// Takes a place for a connection, if there is one.
     pub(super) fn take(self: &Arc<Self>, listener: &ListenAddr, address: Option<IpAddr>) -> Option<Place> {
         let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         let delegated = match (listener.mode(), address) {

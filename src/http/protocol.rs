@@ -1,4 +1,4 @@
-//! The two protocols of a connection, each with its bounds.
+//! The two HTTP protocols of connections, each with its limits.
 
 use std::error::Error;
 use std::future::Future;
@@ -22,13 +22,14 @@ const WINDOW: u32 = 1 << 20;
 const MAX_HEADER_LIST: u32 = 1 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// What one HTTP/2 stream may hold of a body the client does not take.
+/// The most bytes that one HTTP/2 stream may hold of a body that the client does not read.
 const MAX_SEND_BUFFER: usize = 128 << 10;
-/// What a head over HTTP/1 may be, as Go's server has it.
+/// The largest request head over HTTP/1, as in Go's server.
 const MAX_HEAD: usize = (1 << 20) + 4096;
-/// Over HTTP/1. Whoever impersonates names each group in a header of its own; Go's server counts bytes alone.
+/// The most headers over HTTP/1. A client that impersonates sends each group in its own header. Go's server limits only
+/// the bytes.
 const MAX_HEADERS: usize = 2000;
-/// A client that drops all its watches at once resets this many streams before they are looked at.
+/// A client that drops all its watches at once resets this many streams before the server has looked at them.
 const MAX_PENDING_RESETS: usize = 256;
 
 /// How connections are served.
@@ -37,13 +38,13 @@ pub(super) struct Protocols {
     http2: http2::Builder<StreamExecutor>,
 }
 
-/// A connection under way.
+/// A connection that is being served.
 pub(super) trait Serving: Future<Output = hyper::Result<()>> {
-    /// Takes no further request, and ends with those that run.
+    /// Accepts no further requests, and ends when the running ones have ended.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
-/// Runs what an HTTP/2 connection spawns: one future per stream.
+/// Runs the futures that an HTTP/2 connection spawns: one per stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamExecutor;
 

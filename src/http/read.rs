@@ -1,4 +1,4 @@
-//! Which requests go to the read path, and what they ask of it.
+//! Decides which requests go to the read path, and parses them.
 
 use http::header::{HeaderMap, UPGRADE};
 use http::request::Parts;
@@ -14,22 +14,23 @@ use crate::meta::{ListOptions, Query, RequestInfo, Verb};
 use crate::passthrough::has_own_credentials;
 use crate::reads::{ForwardReason, ReadRequest};
 
-/// What a request is to the read path.
+/// How the read path sees a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
     Read(Box<ReadRequest>, Wanted),
-    /// A read of objects that only the apiserver can answer as it would.
+    /// A read of objects that only the apiserver can answer correctly.
     Forward(ForwardReason),
-    /// No plain read of objects.
+    /// Not a plain read of objects.
     Other,
 }
 
-/// What a request asks of the read path.
+/// Parses a request for the read path.
 pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     parse_with(request, info, mode, Wanted::of)
 }
 
-/// [`parse`], in the first form that the client takes and that caches of objects have, whichever it prefers.
+/// Like [`parse`], but in the first form that the client accepts and that caches of objects have, regardless of its
+/// preference.
 pub fn parse_plain(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
     parse_with(request, info, mode, Wanted::plain)
 }
@@ -44,10 +45,10 @@ fn parse_with(
     if request.method != Method::GET || !info.is_plain_read() {
         return Parsed::Other;
     }
-    // A watch over a WebSocket must become one: its client would wait for the end of a plain answer.
+    // A watch over a WebSocket must be upgraded: its client would wait for the end of a plain answer.
     let upgrades = headers.contains_key(UPGRADE);
     let to_no_watch = upgrades && (info.verb != Verb::Watch || Handshake::of(request).is_none());
-    // And where clients are trusted nobody asks who may be somebody else.
+    // On trusted listeners nothing checks the right to impersonate, so the request is forwarded.
     if to_no_watch || mode == Mode::Trust && impersonates(headers) {
         return Parsed::Forward(ForwardReason::Unsupported);
     }
@@ -72,13 +73,13 @@ fn parse_with(
     let options = match kind {
         ReadKind::Get if query.bytes("export").is_some() => return Parsed::Forward(ForwardReason::Unsupported),
         ReadKind::Get => ListOptions::decode_get(query_text),
-        // What does not decode is refused by the apiserver in its own words.
+        // Options that do not decode are refused by the apiserver with its own message.
         ReadKind::List | ReadKind::Watch => match ListOptions::decode(query_text) {
             Ok(options) => options,
             Err(_) => return Parsed::Forward(ForwardReason::Invalid),
         },
     };
-    // The request deadline's parameter; it is not looked at where there is no deadline.
+    // The parameter of the request deadline. It is ignored for requests without a deadline.
     if kind != ReadKind::Watch && query.text("timeout").is_some_and(|timeout| !is_duration(&timeout)) {
         return Parsed::Forward(ForwardReason::Invalid);
     }

@@ -1,5 +1,5 @@
-//! Watches that the apiserver answers through us. When the process ends they end too, and when their client's right to
-//! them is gone: between two events, as if the apiserver had ended them, and not cut.
+//! Watches that the apiserver answers through informerd. They end when the process ends, and when the client loses its
+//! right to them. They end between two events, as if the apiserver had ended them, and are not cut.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use crate::codec::{json, protobuf};
 use crate::lifecycle::ending::Ending;
 use crate::meta::Status;
 
-/// A watch on its way through.
+/// A watch that is being relayed.
 pub(super) struct RelayedWatch<B> {
-    /// `None` once it is over.
+    /// `None` once the watch has ended.
     inner: Option<B>,
-    /// `None` where its events are not to be told apart.
+    /// `None` if the boundaries of its events cannot be found.
     framing: Option<Framing>,
     ending: Ending,
-    /// For who is not trusted: until when it may go on.
+    /// For clients that are not trusted: until when the watch may go on.
     term: Option<Term>,
     over: Option<Over>,
-    /// What is said last.
+    /// The last bytes to send.
     parting: Option<Bytes>,
     metrics: Arc<HttpMetrics>,
 }
 
-/// Why it ends between the next two events.
+/// Why the watch ends at the next event boundary.
 enum Over {
     Drained,
     Gone(Option<Box<Status>>),
 }
 
-/// Where events end in the bytes of a stream, and how far the one at hand has come.
+/// Finds the ends of events in the bytes of a stream, and keeps the position within the current event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// JSON: each event is a line.
+    /// JSON: each event is one line.
     Lines { between: bool },
-    /// Protobuf: each event comes after its length, four bytes of it, the highest first.
+    /// Protobuf: each event follows its length, which is four bytes in big-endian order.
     Lengths { length: [u8; 4], known: usize, left: usize },
 }
 
@@ -72,7 +72,7 @@ impl<B> RelayedWatch<B> {
         }
     }
 
-    /// To be called between two events.
+    /// Ends the watch. To be called between two events.
     fn end(&mut self) {
         self.inner = None;
         match &self.over {
@@ -100,7 +100,7 @@ where
             this.poll_over(cx);
             if this.over.is_some() {
                 match &this.framing {
-                    // Nothing can be said that would not look like a part of an event.
+                    // Anything sent now would look like a part of an event.
                     None => {
                         this.inner = None;
                         return Poll::Ready(Some(Err("the right to the watch is gone".into())));
@@ -134,7 +134,7 @@ where
 // === impl Framing ===
 
 impl Framing {
-    /// The framing of a stream with this head; `None` if its events cannot be told apart.
+    /// The framing of a stream with these headers; `None` if the boundaries of its events cannot be found.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         if headers.contains_key(CONTENT_ENCODING) {
             return None;
@@ -154,7 +154,7 @@ impl Framing {
         }
     }
 
-    /// The last event of a watch that is refused from now on.
+    /// The last event of a watch that is no longer allowed.
     fn error(&self, status: &Status) -> Bytes {
         match self {
             Self::Lines { .. } => json::error_frame(status),
@@ -162,7 +162,7 @@ impl Framing {
         }
     }
 
-    /// Takes the next bytes of the stream and tells where in them the first event ends that ends in them.
+    /// Reads the next bytes of the stream. Returns the end of the first event that ends within them.
     fn follow(&mut self, data: &[u8]) -> Option<usize> {
         match self {
             Self::Lines { between } => {

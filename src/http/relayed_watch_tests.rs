@@ -18,12 +18,12 @@ fn framing(media_type: &'static str) -> Option<Framing> {
 const JSON: &str = "application/json;stream=watch";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// An event of so many bytes, as it stands in the stream.
+/// An event of this many bytes, as encoded in the stream.
 fn event(media_type: &str, size: usize) -> Vec<u8> {
     if media_type == JSON {
         return [vec![b'x'; size], vec![b'\n']].concat();
     }
-    // Newlines mean nothing there.
+    // Newlines have no meaning in protobuf.
     [u32::try_from(size).unwrap().to_be_bytes().to_vec(), vec![b'\n'; size]].concat()
 }
 
@@ -36,8 +36,8 @@ fn watch(framing: Framing, ending: Ending) -> (mpsc::Sender<Bytes>, impl Body<Da
 }
 
 proptest! {
-    /// However the bytes are cut on their way and whenever the drain starts: what was sent before it arrives, and then
-    /// the stream ends with the event that was on its way.
+    /// The bytes may be split anywhere and the drain may start at any time. Everything that was sent before the drain
+    /// arrives, and the stream ends after the event that was in flight.
     #[test]
     fn ends_between_two_events(
         protobuf in any::<bool>(),
@@ -71,7 +71,7 @@ proptest! {
                 received.extend_from_slice(&body.frame().await.unwrap().unwrap().into_data().unwrap());
             }
             drain.start(Duration::from_secs(100));
-            // As the connection's task is woken by it.
+            // The drain wakes the connection's task, so it polls here too.
             assert!(body.frame().now_or_never().is_none());
             tokio::time::sleep(Duration::from_secs(10)).await;
             let sent = received.len();
@@ -79,7 +79,7 @@ proptest! {
             for piece in &pieces[before..] {
                 sender.send(piece.clone()).await.unwrap();
             }
-            // The apiserver does not end it.
+            // The apiserver does not end the watch.
             while let Some(frame) = body.frame().await {
                 received.extend_from_slice(&frame.unwrap().into_data().unwrap());
             }

@@ -1,4 +1,4 @@
-//! What is recorded of one request, for the table of clients, the histogram of latencies, and the access log.
+//! The record of one request, for the table of clients, the latency histogram and the access log.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ pub struct RequestRecord {
     began: Instant,
     plan: OnceLock<Plan>,
     log: AccessLog,
-    /// `None` where there is no access log, and once the line is written.
+    /// `None` if there is no access log, and after the line is written.
     line: Mutex<Option<Line>>,
 }
 
@@ -45,7 +45,7 @@ impl RequestRecord {
         })
     }
 
-    /// Names the user whose request this is.
+    /// Sets the user of this request.
     pub fn is(&self, user: &str) {
         self.stats.is(user);
         if let Some(line) = &mut *self.line.lock() {
@@ -53,7 +53,7 @@ impl RequestRecord {
         }
     }
 
-    /// How it is answered. What is said first counts.
+    /// Records how the request is answered. Only the first call counts.
     pub(super) fn planned(&self, plan: Plan) {
         if self.plan.set(plan).is_ok()
             && let Plan::Forwarded(Some(reason)) = plan
@@ -62,7 +62,7 @@ impl RequestRecord {
         }
     }
 
-    /// What was answered. A call or a refusal of which nothing else is known is told by its status.
+    /// Records the answer. If no plan was recorded, as for gRPC calls and refusals, the status decides.
     pub(super) fn answered(self: &Arc<Self>, response: Response<Body>) -> Response<Body> {
         let (plan, reason) = self.words(&response);
         self.metrics.latencies.observe(plan, self.began.elapsed());
@@ -78,7 +78,7 @@ impl RequestRecord {
         if is_logged { logged(response, Arc::clone(self)) } else { response }
     }
 
-    /// So many bytes of the answer, or how a call ended.
+    /// Records bytes that were sent, or the status with which a call ended.
     pub(super) fn sent(&self, bytes: usize, status: Option<&HeaderValue>) {
         if let Some(line) = &mut *self.line.lock() {
             line.bytes += bytes as u64;
@@ -86,7 +86,7 @@ impl RequestRecord {
         }
     }
 
-    /// The answer has ended, or was given up.
+    /// Records that the answer has ended or was abandoned.
     pub(super) fn ended(&self) {
         if let Some(mut line) = self.line.lock().take() {
             line.duration_ms = self.began.elapsed().as_micros() as f64 / 1e3;
@@ -105,7 +105,7 @@ impl RequestRecord {
 }
 
 impl Drop for RequestRecord {
-    /// A client that leaves before its answer begins is told of as well.
+    /// Requests whose client disconnects before the answer begins are logged too.
     fn drop(&mut self) {
         self.ended();
     }
@@ -119,7 +119,7 @@ fn code(status: Option<&HeaderValue>) -> Option<u16> {
     status?.to_str().ok()?.parse().ok()
 }
 
-/// The words of the header that explains an answer.
+/// The plan as named by the header that explains an answer.
 fn in_log(plan: &'static str) -> &'static str {
     match plan {
         "serve" | "old" => "served",

@@ -1,4 +1,4 @@
-//! Accept loops and connections: one task each, every wait bounded, all of them part of the drain.
+//! Accept loops and connections. Each is one task, each wait has a timeout, and all are part of the drain.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,43 +36,45 @@ use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
-/// Connections that wait for a place among the newcomers, and a quarter of all connections at most. More are closed.
+/// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. Further
+/// ones are closed.
 const WAITING: usize = 1024;
-/// How long they wait.
+/// How long they may wait.
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Answers requests. A failure is an answer too.
+/// Answers requests. Errors are answers too.
 pub trait Handler: Send + Sync + 'static {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>>;
 }
 
-/// What is known of the connection a request came by.
+/// What is known about the connection of a request.
 #[derive(Debug)]
 pub struct Connection {
     pub listener: ListenAddr,
     /// `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// What the client showed in the handshake of a delegated listener. Only possession of the key is proven.
+    /// The certificates that the client presented in the handshake of a delegated listener. Only possession of the key
+    /// is proven.
     certificates: Option<Arc<[CertificateDer<'static>]>>,
-    /// When long calls have to end.
+    /// Determines when long calls have to end.
     pub age: Age,
     upgraded: Arc<AtomicBool>,
-    /// Who sent the last request.
+    /// The client of the last request.
     pub(super) last: Last,
-    /// On a delegated listener: whether its client is authenticated yet.
+    /// On a delegated listener: whether the client is authenticated yet.
     pub(super) newcomer: Option<Arc<Newcomer>>,
-    /// It takes no further request.
+    /// Notified when the connection must accept no further requests.
     closing: Notify,
-    /// It counts, also as a pipe after an upgrade: whoever keeps the connection keeps its place.
+    /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
 }
 
-/// Bound sockets that do not accept yet.
+/// Bound sockets that do not accept connections yet.
 #[derive(Debug)]
 pub struct Server {
     config: HttpConfig,
@@ -101,10 +103,10 @@ struct Shared {
 // === impl Server ===
 
 impl Server {
-    /// Binds every listener and loads the certificate if one of them needs it.
+    /// Binds every listener. Loads the certificate if a listener needs it.
     ///
     /// # Errors
-    /// The first listener that cannot be bound, or a certificate that cannot be had.
+    /// The first listener that cannot be bound, or a certificate that is not available.
     pub fn bind(config: HttpConfig, metrics: Arc<HttpMetrics>) -> Result<Self, BindError> {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
@@ -112,7 +114,7 @@ impl Server {
         Ok(Self { config, listeners, certificates, metrics })
     }
 
-    /// Where it listens, with the ports that were taken, in the order of the configuration.
+    /// The addresses of the listeners, with the ports that were assigned, in the order of the configuration.
     pub fn addresses(&self) -> Vec<ListenAddr> {
         self.listeners.iter().map(Listener::address).collect()
     }
@@ -122,12 +124,12 @@ impl Server {
         self.certificates.clone()
     }
 
-    /// The CA that clients of a self-issued certificate are to trust.
+    /// The CA that clients have to trust if the certificate is self-issued.
     pub fn ca_file(&self) -> Option<PathBuf> {
         self.certificates.as_ref().and_then(|certificates| certificates.ca_file()).map(Into::into)
     }
 
-    /// Starts to accept. Listeners close when the drain starts; connections end with their last request then.
+    /// Starts to accept. When the drain starts, listeners close, and connections end after their last request.
     pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) {
         let tls = self.certificates.as_ref().map(|certificates| certificates.server_config().into());
         let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_config().into());
@@ -170,7 +172,8 @@ impl Shared {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     self.metrics.accept_errors.inc();
-                    // One peer's fault needs no pause. Ours (no file descriptors left) would come again at once.
+                    // An error of one peer needs no pause. An error of ours (no file descriptors left) would repeat at
+                    // once.
                     if !is_of_one_connection(&error) {
                         tracing::warn!(%error, listener = %address, "cannot accept connections");
                         tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -197,7 +200,8 @@ impl Shared {
         }
     }
 
-    /// Where there is no room for one more newcomer. The next connections may be of others, so nothing waits for this one.
+    /// Starts a connection for which there is no room among the newcomers yet. The accept loop does not wait for it,
+    /// because the next connections may be from other clients.
     fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
         let Ok(waits) = Arc::clone(&self.waiting).try_acquire_owned() else {
             self.metrics.connections_refused.inc();
@@ -217,7 +221,7 @@ impl Shared {
         });
     }
 
-    /// Each kind of connection is a task of its own type: thousands of them are no larger than they must be.
+    /// Each kind of connection is a task of its own type, so that thousands of tasks use no more memory than necessary.
     fn start(self: Arc<Self>, accepted: Accepted, connection: Connection) {
         let listener = &connection.listener;
         let acceptor = match listener {
@@ -234,7 +238,8 @@ impl Shared {
                     }
                 });
             }
-            // Certificates are loaded with the listeners that need them; without, nothing is said in the clear.
+            // Certificates are loaded for the listeners that need them. Without a certificate, nothing is sent in plain
+            // text.
             _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
             (Accepted::Tcp(stream, _), None) => {
                 spawn("connection", async move { self.http(stream, connection).await });
@@ -296,7 +301,7 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));
-                // Hundreds of streams share it, and HTTP/1.1 has a connection for each watch.
+                // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
                 Box::pin(self.run(self.protocols.http2(stream, service), &connection)).await;
             }
             Err(error) => self.failed(&connection, &error),
@@ -337,12 +342,12 @@ impl Shared {
     }
 }
 
-/// Accepts TLS. A client that speaks HTTP without TLS gets the 400 that the apiserver sends.
+/// Accepts TLS. A client that sends HTTP without TLS gets the same 400 as from the apiserver.
 async fn accept_tls(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     let mut first = [0; 5];
     let read = stream.peek(&mut first).await?;
     if [&b"GET /"[..], b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first[..read]) {
-        // What is left unread would break the connection before the answer is read.
+        // Unread bytes would reset the connection before the client reads the answer.
         stream.try_read(&mut [0; 4096])?;
         stream.write_all(HTTP_WITHOUT_TLS).await?;
         stream.shutdown().await?;
@@ -351,7 +356,7 @@ async fn accept_tls(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<
     acceptor.accept(stream).await
 }
 
-/// Waits until a newcomer has to leave. Any other connection never has to.
+/// Waits until a newcomer has to leave. Never returns for any other connection.
 async fn sent_away(connection: &Connection) {
     match &connection.newcomer {
         Some(newcomer) => newcomer.sent_away().await,
@@ -366,7 +371,7 @@ async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     }
 }
 
-/// Errors that concern the connection that was to be accepted, not the listener.
+/// Whether an error concerns only the connection that was to be accepted, and not the listener.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -380,7 +385,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 // === impl Connection ===
 
 impl Connection {
-    /// A connection that is not counted.
+    /// Creates a connection that is not counted.
     pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
         Self {
             listener,
@@ -395,35 +400,36 @@ impl Connection {
         }
     }
 
-    /// Who sends a request with these headers, as far as the connection tells.
+    /// The caller that sends a request with these headers, as far as the connection identifies it.
     pub fn caller<'a>(&'a self, headers: &'a HeaderMap) -> Caller<'a> {
         Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers, may_impersonate: true }
     }
 
-    /// Takes a request in, before anything of it is looked at; the guard is kept until it is answered.
+    /// Registers a request before anything else is checked. The guard is kept until the request is answered.
     ///
     /// # Errors
-    /// It is too much for a client that is not authenticated.
+    /// The request exceeds a limit for clients that are not authenticated.
     pub(super) fn hear<B>(&self, request: &Request<B>) -> Result<Option<Heard>, TooMuch> {
         self.newcomer.as_ref().map_or(Ok(None), |newcomer| newcomer.hear(request))
     }
 
-    /// Takes a gRPC call in; the guard is kept until its answer ends. Health and reflection answer whoever asks, for as long
-    /// as the client wants it, and all other services ask who it is.
+    /// Registers a gRPC call. The guard is kept until its answer ends. Health and reflection need no authentication and
+    /// last as long as the client wants; all other services authenticate the client.
     ///
     /// # Errors
-    /// It is one too many for a client that is not authenticated. The connection takes no further request then.
+    /// There is one call too many for a client that is not authenticated. The connection then accepts no further
+    /// requests.
     pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
         let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
     }
 
-    /// The connection takes no further request, and ends with those that run.
+    /// Makes the connection accept no further requests. It ends when the running ones have ended.
     pub(super) fn close(&self) {
         self.closing.notify_one();
     }
 
-    /// Frees the connection from its write bound: it becomes a pipe whose ends may stand still.
+    /// Removes the write timeout of the connection: it becomes a pipe, and both ends may be idle.
     pub fn set_upgraded(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Over real sockets, so with the real clock: waits are for events, and the time bounds are generous.
+//! These tests use real sockets and therefore the real clock: they wait for events, and the time limits are generous.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, StreamBody};
@@ -66,7 +66,7 @@ fn hello() -> Box<Respond> {
     Box::new(|_| Box::pin(async { Response::new(full(Bytes::from_static(b"hello"))) }))
 }
 
-/// Bodies that say one line and stay open until the sender says otherwise.
+/// Bodies that send one line and then stay open until `closed` becomes true.
 fn open_until(closed: &watch::Sender<bool>) -> Box<Respond> {
     let closed = closed.clone();
     Box::new(move |_| {
@@ -90,7 +90,7 @@ fn streamed(receiver: mpsc::Receiver<Bytes>) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// Whether nothing more comes and the end is a proper one. (HTTP/2 ends with an empty frame.)
+/// Whether no more data comes and the body ends properly. (HTTP/2 ends with an empty frame.)
 async fn ends_clean(body: &mut Incoming) -> bool {
     body.collect().await.is_ok_and(|rest| rest.to_bytes().is_empty())
 }
@@ -120,7 +120,7 @@ async fn a_thousand_streams_on_one_connection() {
         let mut sender = sender.clone();
         sender.ready().await.unwrap();
         let mut body = sender.send_request(get("http://localhost/")).await.unwrap().into_body();
-        // The head and the first line come though the body stays open.
+        // The headers and the first line arrive although the body stays open.
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
         bodies.push(body);
     }
@@ -218,7 +218,7 @@ async fn a_reader_that_stops_reading_is_cut() {
     let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), endless);
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    // The kernel's buffers fill up, then nothing moves.
+    // The kernel's buffers fill up, and then no more data moves.
     while server.metrics.connection_errors.get() == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -242,7 +242,7 @@ async fn an_http2_client_that_stops_reading_is_cut() {
         })
     });
     let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), events);
-    // Its windows are so wide that only the socket holds anything up.
+    // The windows are so large that only the socket can block.
     let (stream, mut relay) = tokio::io::duplex(1 << 10);
     let mut socket = server.connect().await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -375,7 +375,7 @@ async fn past_the_deadline_the_rest_is_cut() {
     assert!(body.frame().await.unwrap().is_err(), "no clean end");
 }
 
-/// A certificate that was replaced is served to whoever connects next; who is connected stays so.
+/// Clients that connect later get the new certificate. Open connections stay open.
 #[tokio::test]
 async fn a_certificate_is_replaced_without_a_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -385,7 +385,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
         let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
         (params.self_signed(&key).unwrap(), key.serialize_pem())
     };
-    // As certificate managers do it: beside, and then renamed.
+    // As certificate managers do it: write another file, then rename it.
     let put = |(certificate, key): &(rcgen::Certificate, String)| {
         for (name, text) in [("tls.key", key.clone()), ("tls.crt", certificate.pem())] {
             std::fs::write(path("new"), text).unwrap();
@@ -423,7 +423,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
 
     put(&second);
-    // Every connection made meanwhile shows one of the two.
+    // Every connection made in the meantime gets one of the two certificates.
     while shown(&connect().await) != *second.0.der() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,4 +1,4 @@
-//! From a request to an answer: guard, read path, or the apiserver.
+//! Produces the answer to a request: by the guard, the read path, or the apiserver.
 
 use std::future::Future;
 use std::io;
@@ -70,32 +70,32 @@ pub(super) struct Inner {
     metrics: Arc<HttpMetrics>,
 }
 
-/// What the service is made of.
+/// The parts of the service.
 pub struct ServiceParts {
     pub guard: Guard,
-    /// Who may read what.
+    /// Authorization: which clients may read what.
     pub access: Access,
-    /// Who read what.
+    /// The audit log: which clients read what.
     pub audit: Audit,
-    /// Who asked for what.
+    /// The access log: all requests.
     pub access_log: AccessLog,
     pub reads: Reads,
     pub forward: Forward,
     pub drain: DrainWatch,
-    /// Over how long the ends of open watches are spread when a drain starts.
+    /// When a drain starts, the ends of open watches are spread over this time.
     pub drain_spread: Duration,
-    /// An answer whose client takes nothing of it for this long is given up.
+    /// An answer is abandoned if its client reads nothing of it for this long.
     pub stall_timeout: Duration,
     pub stall_guards: StallGuards,
-    /// What compressed answers are counted in, and what is asked whether there is memory for one more answer.
+    /// Accounts for the memory of compressed answers, and decides whether there is memory for one more answer.
     pub ledger: Ledger,
-    /// Whether every answer says by a header how it came about.
+    /// Whether every answer carries a header that explains how it was produced.
     pub explain: bool,
     /// Whether trusted clients over TCP may open sessions in pods with the daemon's identity, where it is lent.
     pub lend_sessions: bool,
-    /// What our own requests to the apiserver carry as [`VIA`].
+    /// The value of the [`VIA`] header in our own requests to the apiserver.
     pub via: HeaderValue,
-    /// Answers what comes as gRPC; without it that is a request like any other.
+    /// Answers gRPC calls. Without it, they are handled like any other request.
     pub grpc: Option<Arc<dyn Handler>>,
     pub gzip: GzipConfig,
     pub metrics: Arc<HttpMetrics>,
@@ -104,7 +104,7 @@ pub struct ServiceParts {
 // === impl Service ===
 
 impl Service {
-    /// Must be called inside a runtime: it starts the task that looks after stalled lists.
+    /// Must be called inside a runtime: it starts the task that ends stalled lists.
     pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
         let (stall_guards, metrics) = (parts.stall_guards, Arc::clone(&parts.metrics));
         let count = move |stalled| _ = metrics.lists_stalled.inc_by(stalled);
@@ -161,7 +161,7 @@ impl Handler for Service {
             let answer = inner.answer(request, &connection, &span, &client).await;
             let response = framing::for_version(answer, version);
             if version == Version::HTTP_2 && is_unauthenticated(&response) {
-                // As the apiserver does: HTTP/2 is too cheap for clients that nobody knows.
+                // As the apiserver does: requests over HTTP/2 are too cheap for clients that are not authenticated.
                 connection.close();
             }
             spans::answered(&span, &response);
@@ -200,7 +200,7 @@ impl Inner {
                 Err(why) => return self.refuse(&why.into(), StatusForm::default(), audit_id),
             };
             let mut request = Request::from_parts(head, body);
-            // The call itself finds out which user it belongs to.
+            // The user is only known once the call is authenticated.
             request.extensions_mut().insert(Arc::clone(client));
             let mut response = grpc.handle(request, connection).await;
             if watches {
@@ -266,7 +266,7 @@ impl Inner {
         response
     }
 
-    /// The right to a read, and how it is told of; `None` where only the apiserver can decide.
+    /// Authorizes a read. Returns the grant and the audit entry, or `None` if only the apiserver can decide.
     pub(super) async fn authorize(
         &self,
         head: &Parts,
@@ -305,7 +305,7 @@ impl Inner {
         }
     }
 
-    /// The read path's answer, none where the request is to be forwarded, and how it came about.
+    /// The read path's answer, or `None` if the request has to be forwarded, and how it was produced.
     pub(super) async fn read(
         &self,
         mut request: ReadRequest,
@@ -331,7 +331,7 @@ impl Inner {
             }
         };
         let (mut response, plan) = match outcome {
-            // It will be answered soon, and could be nowhere else.
+            // The cache can answer soon, and the request cannot be forwarded.
             Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local && !stale => {
                 let message = format!(
                     "informerd cannot answer yet ({}), and cannot forward a client certificate",
@@ -407,7 +407,7 @@ impl Inner {
                 if let Err(status) = self.access.pass(&caller).await {
                     return Ok(self.refuse(&status, status_form, audit_id.clone()));
                 }
-                // A write whose outcome nobody learns counts as one that may have happened, if its client is known.
+                // A write with an unknown outcome counts as one that may have happened, if its client is known.
                 let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
                 if info.is_resource && info.verb == Verb::Watch {
                     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
@@ -418,7 +418,7 @@ impl Inner {
             }
         };
         let answer = match (forwarded, spoilt.get()) {
-            // The apiserver saw less of it than the client believes to have sent.
+            // The apiserver received less of the body than the client believes to have sent.
             (Err(_), Some(why)) => {
                 let status = errors::bad_request(format!("informerd cannot read the request's body: {why}"));
                 return Ok(self.refuse(&status, status_form, audit_id.clone()));
@@ -426,7 +426,7 @@ impl Inner {
             (forwarded, _) => forwarded?,
         };
         if let Some(newcomer) = connection.newcomer.as_ref().filter(|_| answer.response.status().is_success()) {
-            // The apiserver knows it.
+            // The apiserver has authenticated the client.
             newcomer.authenticated();
         }
         self.metrics.requests_forwarded.inc();
@@ -453,7 +453,7 @@ impl Inner {
         })
     }
 
-    /// A session lives until its sides end it, until a drain is forced, or until the right to it is gone.
+    /// Runs a session until its sides end it, until a drain is forced, or until the right to it is lost.
     fn run(&self, tunnel: Tunnel, connection: Arc<Connection>, term: Option<Term>) {
         connection.set_upgraded();
         self.open("tunnel", connection, async move {
@@ -467,7 +467,7 @@ impl Inner {
         });
     }
 
-    /// Runs what a connection was upgraded for, at most until a drain is forced.
+    /// Runs the session of an upgraded connection, until a drain is forced at the latest.
     fn open<F>(&self, name: &'static str, connection: Arc<Connection>, session: F)
     where
         F: Future<Output = io::Result<()>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The whole HTTP side between a client's socket and a scripted apiserver's.
+//! Tests of the whole HTTP side, between a client's socket and the socket of a scripted apiserver.
 
 use std::net::SocketAddr;
 
@@ -28,14 +28,14 @@ use crate::upstream::reflector::ReflectorConfig;
 
 /// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;
-/// Begins after the first state.
+/// A watch that begins after the first state.
 const WATCH: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=20000";
 
 /// The resources that are cached, and their writers.
 struct Cached {
     reads: Reads,
     configmaps: Writer,
-    /// What was made for the readers of `configmaps`.
+    /// The cache behind `configmaps`.
     cache: WatchCache,
     /// Objects of 5 kB and 500 kB.
     _endpoints: Writer,
@@ -118,7 +118,7 @@ struct Running {
     metrics: Arc<HttpMetrics>,
     ledger: Ledger,
     drain: Drain,
-    /// What the apiserver was asked.
+    /// The requests that the apiserver received.
     asked: Arc<Mutex<Vec<String>>>,
     _directory: tempfile::TempDir,
 }
@@ -286,7 +286,7 @@ async fn large_answers_are_compressed_for_those_who_take_it() {
             assert_eq!(server.metrics.list_bytes.get() - bytes, (sent.len() + body.len()) as u64);
         }
     }
-    // What comes to very little is sent with its length.
+    // A body that compresses to very few bytes is sent with its length.
     let response = ask("/api/v1/namespaces/a/endpoints/huge", "gzip").await;
     assert!(!header(&response, "content-length").is_empty());
     // One answer was compressed for the list and one for the object.
@@ -343,7 +343,7 @@ async fn warnings_stand_on_every_answer_of_ours() {
         let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
         assert_eq!(warnings, [1, 2].map(|n| format!("299 - \"{resource} {n}\"")).each_ref(), "{target}");
     }
-    // What is forwarded has those of the apiserver.
+    // A forwarded answer has the warnings of the apiserver.
     assert_eq!(header(&server.get("/api/v1/configmaps?limit=x").await, "warning"), "");
 }
 
@@ -377,7 +377,7 @@ async fn everything_else_is_forwarded() {
     assert_eq!(server.metrics.requests_forwarded.get(), 10);
 }
 
-/// As clients of a proxy write it; Go's server takes it too.
+/// Clients of a proxy send absolute targets. Go's server accepts them too.
 #[tokio::test]
 async fn targets_may_be_absolute() {
     let server = start().await;
@@ -447,7 +447,7 @@ async fn an_apiserver_that_is_away_is_named() {
 #[tokio::test]
 async fn a_drain_ends_watches_with_a_bookmark_and_takes_no_new_ones() {
     let mut server = start().await;
-    // A connection that was there before the drain, and is kept busy.
+    // A connection that was open before the drain, and is kept busy.
     let (mut sender, connection) = hyper::client::conn::http2::handshake(
         TokioExecutor::new(),
         TokioIo::new(TcpStream::connect(server.address).await.unwrap()),
@@ -475,7 +475,7 @@ async fn a_drain_ends_watches_with_a_bookmark_and_takes_no_new_ones() {
 async fn a_new_watch_during_a_drain_is_put_off() {
     let server = start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // The request's head is under way when the drain starts, so the connection is not idle.
+    // The headers of the request are incomplete when the drain starts, so the connection is not idle.
     stream.write_all(b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: ").await.unwrap();
     while server.metrics.connections_open.get() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,5 +1,5 @@
-//! The span of a request, by OpenTelemetry's conventions for HTTP and gRPC servers. It ends when the head of the answer
-//! is known: a watch may go on for hours, and a list's bytes take their client's time.
+//! The span of a request, by OpenTelemetry's conventions for HTTP and gRPC servers. It ends when the headers of the
+//! answer are known: a watch may go on for hours, and the duration of a list depends on its client.
 
 use http::request::Parts;
 use http::{Request, Response, Version};
@@ -14,12 +14,12 @@ use super::server::Connection;
 use crate::meta::RequestInfo;
 use crate::telemetry::trace::{self, SPANS};
 
-/// What a path may be long; a client chooses it.
+/// The longest path that is recorded. A client can send any length.
 const LONGEST: usize = 256;
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
-/// Begins it, below the span that the request names.
+/// Begins the span, as a child of the span that the request names.
 pub(super) fn begin<B>(request: Request<B>, connection: &Connection) -> (Request<B>, Span) {
     let span = tracing::info_span!(
         target: SPANS,
@@ -58,7 +58,7 @@ pub(super) fn begin<B>(request: Request<B>, connection: &Connection) -> (Request
     (Request::from_parts(head, body), span)
 }
 
-/// Says how it was answered.
+/// Records how the request was answered.
 pub(super) fn planned(span: &Span, plan: Plan) {
     if span.is_disabled() {
         return;
@@ -70,7 +70,7 @@ pub(super) fn planned(span: &Span, plan: Plan) {
     }
 }
 
-/// Says what was answered.
+/// Records the answer.
 pub(super) fn answered<B>(span: &Span, response: &Response<B>) {
     if span.is_disabled() {
         return;
@@ -84,7 +84,7 @@ pub(super) fn answered<B>(span: &Span, response: &Response<B>) {
     if let Some(code) = code {
         span.record("rpc.grpc.status_code", code);
     }
-    // By the conventions a client's mistake is none of the server.
+    // By the conventions, a client error is not an error of the server.
     let failed = match code {
         // UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS
         Some(code) => matches!(code, 2 | 4 | 12 | 13 | 14 | 15).then(|| code.to_string()),
@@ -127,7 +127,7 @@ fn describe(span: &Span, head: &Parts, connection: &Connection) {
         span.record("rpc.method", cut(method));
         return;
     }
-    // The query is left out: nobody knows what clients put there.
+    // The query is left out, because clients may put anything there.
     let info = RequestInfo::parse(head.method.as_str(), path, head.uri.query().unwrap_or_default());
     if !info.is_resource {
         span.record("otel.name", method);
@@ -137,7 +137,7 @@ fn describe(span: &Span, head: &Parts, connection: &Connection) {
     let route = route(&info);
     span.record("otel.name", cut(&format!("{method} {route}")));
     span.record("http.route", cut(&route));
-    // Behind a proxy subresource comes whatever its server takes; and which secrets there are is nobody's business.
+    // Behind a proxy subresource the path belongs to another server. The names of secrets are not recorded either.
     let is_plain = info.plain && info.resource != "secrets";
     span.record("url.path", cut(if is_plain { path } else { &route }));
     if !info.namespace.is_empty() {
@@ -147,7 +147,7 @@ fn describe(span: &Span, head: &Parts, connection: &Connection) {
     span.record("informerd.resource", cut(&info.gvr().group_resource()));
 }
 
-/// The path with names for its names: few different ones.
+/// The path with placeholders for its names, so that there are few different values.
 fn route(info: &RequestInfo) -> String {
     let mut route = if info.group.is_empty() {
         format!("/api/{}", info.version)

@@ -1,4 +1,4 @@
-//! Config maps in a cache that the test feeds, and how they read.
+//! Config maps in a cache that the test fills, and their encoded form.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 /// The revision of the first state, and the number of the first object that comes after it.
 pub(super) const FIRST: usize = 20_000;
-/// More than are looked at in one step.
+/// More objects than one step looks at.
 const SKIPPED: usize = 2500;
 
-/// A cache, and who feeds it. Objects with a label `skipped` are in no list.
+/// A cache and its writer. Objects with a label `skipped` are in no list.
 pub(super) struct World {
     pub(super) writer: Writer,
     pub(super) cache: WatchCache,
@@ -50,7 +50,7 @@ pub(super) fn parse(item: &str) -> Arc<Object> {
     Arc::new(json::parse_item(item.as_bytes(), &FieldTable::default()).unwrap().0)
 }
 
-/// In no list, before all others or after them.
+/// An object that is in no list. It sorts before or after all others.
 fn skipped(number: usize) -> Arc<Object> {
     let namespace = if number.is_multiple_of(2) { "Z" } else { "z" };
     parse(&format!(
@@ -80,7 +80,7 @@ impl World {
         Self { writer, cache }
     }
 
-    /// With much to be looked at in vain, at the beginning and at the end.
+    /// A cache with many objects that do not match, at the beginning and at the end.
     pub(super) async fn sparse(mut objects: Vec<Arc<Object>>) -> Self {
         objects.extend((0..2 * SKIPPED).map(skipped));
         Self::new(objects).await
@@ -90,7 +90,7 @@ impl World {
         add(&mut self.writer, number, size).await;
     }
 
-    /// Waits until the watchers can take all there is.
+    /// Waits until all events have reached the watchers.
     pub(super) async fn settle(&self) {
         while self.cache.stats().dispatched_rv < self.cache.resource_version() {
             tokio::task::yield_now().await;
@@ -126,7 +126,7 @@ pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What the list of these objects is to read.
+/// The expected text of the list of these objects.
 pub(super) fn list_text(objects: usize, size: usize) -> String {
     let items: Vec<String> = (0..objects).map(|number| item(number, size)).collect();
     format!(
@@ -135,13 +135,13 @@ pub(super) fn list_text(objects: usize, size: usize) -> String {
     )
 }
 
-/// What the event of an object is to read.
+/// The expected text of the event for an object.
 pub(super) fn added_text(number: usize, size: usize) -> String {
     let item = item(number, size);
     format!("{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{}}}\n", &item[1..])
 }
 
-/// How the bookmark at the revision of this object begins.
+/// The beginning of the bookmark at the revision of this object.
 pub(super) fn bookmark(number: usize) -> String {
     let rv = number + 1;
     format!(

@@ -1,4 +1,4 @@
-//! Serving certificates: from files that are read again when they change, or issued by a CA of our own.
+//! Serving certificates. They come from files that are read again when they change, or are issued by a CA of our own.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use super::client_certificates::{AnyClient, NoTickets};
 use super::config::{CertificateFiles, TlsConfig};
 use super::local_ca::Authority;
 
-/// How often a CA of our own is looked after: whether its certificate is to be replaced, and whether it is still to be
+/// How often a CA of our own is checked: whether its certificate has to be replaced, and whether the CA still has to be
 /// written.
 const TENDED: Duration = Duration::from_secs(60);
 
@@ -57,7 +57,7 @@ enum Source {
         seen: parking_lot::Mutex<(Vec<u8>, Vec<u8>)>,
     },
     SelfIssued(Authority),
-    /// By somebody who knows these names.
+    /// Set later, by a component that asks for these names.
     Given {
         names: Vec<String>,
     },
@@ -71,10 +71,10 @@ struct Resolver {
 // === impl Certificates ===
 
 impl Certificates {
-    /// Reads or issues the certificate; `addresses` are the listen addresses, which a self-issued one names.
+    /// Reads or issues the certificate. `addresses` are the listen addresses; a self-issued certificate contains them.
     ///
     /// # Errors
-    /// Files that cannot be read or do not belong together.
+    /// The files cannot be read, or certificate and key do not match.
     pub fn load(config: &TlsConfig, addresses: &[IpAddr]) -> Result<Self, TlsError> {
         let (source, first) = match &config.files {
             None if config.given => (Source::Given { names: names(config, addresses) }, None),
@@ -96,7 +96,7 @@ impl Certificates {
         let of_trusting = of(None)?;
         let asks = config.client_certificates.then(AnyClient::new);
         let mut of_delegated = of(asks)?;
-        // Who a client is is settled anew with every connection.
+        // Clients are authenticated anew on every connection, so sessions are not resumed.
         of_delegated.session_storage = Arc::new(NoServerSessionStorage {});
         of_delegated.ticketer = Arc::new(NoTickets);
         of_delegated.send_tls13_tickets = 0;
@@ -118,7 +118,7 @@ impl Certificates {
         Arc::clone(&self.delegated)
     }
 
-    /// The file that clients are to trust; `None` when the certificate was given.
+    /// The file with the CA that clients have to trust; `None` if the certificate was not self-issued.
     pub fn ca_file(&self) -> Option<&Path> {
         match &self.source {
             Source::SelfIssued(authority) => Some(&authority.certificate_file),
@@ -126,12 +126,12 @@ impl Certificates {
         }
     }
 
-    /// The chain that clients are shown, in DER, their own certificate first; empty until there is one.
+    /// The certificate chain that clients see, in DER, leaf first. Empty until there is one.
     pub fn chain(&self) -> Vec<CertificateDer<'static>> {
         self.resolver.current.load().as_ref().map(|current| current.cert.clone()).unwrap_or_default()
     }
 
-    /// What a certificate that is to be given must be for; `None` when none is.
+    /// The names that a certificate for [`Self::give`] must contain; `None` if the certificate is not set that way.
     pub fn names_to_give(&self) -> Option<&[String]> {
         match &self.source {
             Source::Given { names } => Some(names),
@@ -139,10 +139,10 @@ impl Certificates {
         }
     }
 
-    /// Puts a certificate chain and its key, both PEM, into use.
+    /// Sets the certificate chain and its key, both in PEM.
     ///
     /// # Errors
-    /// They are none, or do not belong together.
+    /// They are not valid PEM, or do not match.
     pub fn give(&self, chain: &str, key: &str) -> Result<(), TlsError> {
         let files = CertificateFiles { certificate: "the given certificate".into(), key: "the given key".into() };
         let next = certified(&files, chain.as_bytes(), key.as_bytes())?;
@@ -150,7 +150,8 @@ impl Certificates {
         Ok(())
     }
 
-    /// Keeps the certificate fresh, for ever. A change that cannot be used is logged and the old one kept.
+    /// Keeps the certificate up to date. Never returns. If a new certificate cannot be used, the error is logged and
+    /// the old one is kept.
     pub async fn keep_fresh(self: Arc<Self>) {
         let interval = match self.source {
             Source::Files { .. } => self.reload_interval,
@@ -173,7 +174,7 @@ impl Certificates {
         }
     }
 
-    /// Looks once whether there is a newer certificate; true when it was put into use.
+    /// Checks once for a newer certificate. Returns true if it was put into use.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         let next = match &self.source {
             Source::Given { .. } => return Ok(false),
@@ -183,7 +184,7 @@ impl Certificates {
                 if *seen.lock() == pair {
                     return Ok(false);
                 }
-                // Remembered only once it was usable: certificate and key may change one after the other.
+                // Remembered only after it proved usable: certificate and key may change one after the other.
                 let next = certified(files, &pair.0, &pair.1)?;
                 *seen.lock() = pair;
                 next
@@ -226,9 +227,9 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver);
-    // Upgrades come without ALPN; those connections are HTTP/1.1.
+    // Clients that want an upgrade use no ALPN; their connections are HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Some clients open a connection for each request: a resumed handshake spares both sides the key exchange.
+    // Some clients open a connection for each request. A resumed handshake saves both sides the key exchange.
     config.ticketer = aws_lc_rs::Ticketer::new()?;
     Ok(config)
 }
@@ -250,7 +251,7 @@ pub(super) fn certified(files: &CertificateFiles, certificate: &[u8], key: &[u8]
         return Err(TlsError::Empty(files.certificate.clone()));
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
-    // Checks that the two belong together.
+    // Checks that certificate and key match.
     Ok(CertifiedKey::from_der(chain, key, &provider())?)
 }
 

@@ -18,7 +18,7 @@ fn config(directory: &Path) -> TlsConfig {
     }
 }
 
-/// Shakes hands and returns the negotiated protocol, or the client's complaint.
+/// Does a handshake and returns the negotiated protocol, or the client's error.
 async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result<Vec<u8>, io::Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! In which form a client wants its answer, and what is said instead of it.
+//! The form in which a client wants its answer, and the form of an error.
 
 use http::Uri;
 use http::header::{ACCEPT, HeaderMap, USER_AGENT};
@@ -7,7 +7,7 @@ use crate::codec::negotiate::{self, Negotiated, ReadKind, StatusForm};
 use crate::codec::{Format, Shape};
 use crate::meta::{Encoding, Query, is_indented_for};
 
-/// How a read is to be answered.
+/// How a read has to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub format: Format,
@@ -19,14 +19,15 @@ pub struct Wanted {
 // === impl Wanted ===
 
 impl Wanted {
-    /// `None` for what is never answered here.
+    /// `None` for forms that only the apiserver produces.
     pub fn of(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
         let (format, pretty_param) = form(accept(headers)?, kind)?;
         let indent = pretty_param || is_pretty(headers, uri);
         Some(Self { format, indent, status: status(headers, uri)? })
     }
 
-    /// The first form that the client takes and that is of the objects themselves, whichever it prefers.
+    /// The first form that the client accepts and that contains the objects themselves (no table), regardless of its
+    /// preference.
     pub fn plain(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
         let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
         let mut forms = accept.split(',').filter_map(|clause| form(clause.trim(), kind));
@@ -49,14 +50,14 @@ fn form(accept: &str, kind: ReadKind) -> Option<(Format, bool)> {
     }
 }
 
-/// How the client of a request is told that it is refused; `None` where only the apiserver can say it.
+/// The form in which the client of a request gets a refusal; `None` if only the apiserver can produce it.
 pub(super) fn status(headers: &HeaderMap, uri: &Uri) -> Option<StatusForm> {
     let mut form = negotiate::status(accept(headers)?)?;
     form.indent |= is_pretty(headers, uri);
     Some(form)
 }
 
-/// "" without the header; `None` for what is more than one line, or no text.
+/// The `Accept` header: "" if there is none, `None` if there is more than one line or the value is not text.
 fn accept(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(ACCEPT).iter();
     match (lines.next(), lines.next()) {
@@ -66,9 +67,10 @@ fn accept(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// The apiserver indents for a `pretty` parameter that is true, and without one for clients that people look through.
+/// The apiserver indents if the `pretty` parameter is true. Without the parameter it indents for clients that people
+/// read directly.
 fn is_pretty(headers: &HeaderMap, uri: &Uri) -> bool {
-    // It looks for the word before it decodes.
+    // The apiserver searches for the word before it decodes the query.
     let query = Query::parse(uri.query().filter(|query| query.contains("pretty")).unwrap_or_default());
     match query.text("pretty").as_deref() {
         None | Some("") => headers.get(USER_AGENT).is_some_and(|agent| is_indented_for(agent.as_bytes())),

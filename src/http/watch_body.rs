@@ -1,4 +1,5 @@
-//! Watches: a body that polls its watcher. What has gathered goes out in one frame, one event alone at once.
+//! Watches: a body that polls its watcher. All events that are ready go out in one frame. A single event is sent at
+//! once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,39 +20,39 @@ use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 use crate::telemetry::gauge::Raised;
 
-/// Clients take a watch that ends within a second without an event for a failure and start from nothing.
+/// If a watch ends within a second without an event, clients treat it as a failure and start again with a list.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1200);
 
-/// A frame ends with the event that takes it over either of these.
+/// A frame ends with the event that makes it exceed one of these limits.
 const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
 
 pub(super) struct WatchBody {
     form: Arc<Form>,
     shape: Shape,
-    /// `None` once the watch is over.
+    /// `None` once the watch has ended.
     events: Option<Leased>,
     ending: Ending,
-    /// Each event is a message of a WebSocket.
+    /// Each event is sent as a WebSocket message.
     messages: bool,
-    /// The end was asked for.
+    /// The watch was told to end.
     ends: bool,
     metrics: Arc<HttpMetrics>,
     _open: Raised,
 }
 
-/// The events of a watch, as long as its client may see them.
+/// The events of a watch, for as long as its client is authorized.
 struct Leased {
     source: WatchSource,
     lease: Lease,
-    /// Tells of the end when it is dropped.
+    /// Records the end of the watch when it is dropped.
     _audit_entry: Option<Entry>,
 }
 
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// `told` is dropped when the watch is over.
+    /// `audit_entry` is dropped when the watch ends.
     pub(super) fn new(
         answer: WatchAnswer,
         lease: Lease,
@@ -72,7 +73,7 @@ impl WatchBody {
         }
     }
 
-    /// The same as messages of a WebSocket, for [`super::websocket::serve`].
+    /// The same events as WebSocket messages, for [`super::websocket::serve`].
     pub(super) fn into_messages(self) -> Self {
         Self { messages: true, ..self }
     }
@@ -95,7 +96,7 @@ impl WatchBody {
         }
         let kind = match self.form.encoding() {
             Encoding::Protobuf => {
-                // The length in front of it is the message's.
+                // The event starts with its length. In a message, the WebSocket header gives the length.
                 event.advance(event.len().min(4));
                 websocket::BINARY
             }
@@ -140,7 +141,7 @@ impl Body for WatchBody {
                     frame.append(this.write(&item, &events.source));
                     count += 1;
                     oldest = oldest.or_else(|| events.source.received());
-                    // Nothing is ever written after an error.
+                    // Nothing may follow an error event.
                     if matches!(item, WatcherEvent::Error(_)) {
                         this.metrics.watches_failed.inc();
                         over = true;
@@ -166,8 +167,8 @@ impl Body for WatchBody {
 // === impl Leased ===
 
 impl Leased {
-    /// Not to be polled again after an error. The lease is asked before every event: what happened after the right was gone
-    /// is not told.
+    /// Must not be polled again after an error. The lease is checked before every event, so that events after the loss
+    /// of the authorization are not sent.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         match self.lease.poll_gone(cx) {
             Poll::Ready(status) => Poll::Ready(Some(WatcherEvent::Error(status))),

@@ -11,7 +11,7 @@ use crate::http::testing::{FIRST, World, added_text, bookmark, objects};
 use crate::lifecycle::drain::{self, DrainWatch};
 use crate::meta::{ResourceVersion, errors};
 
-/// After the first state.
+/// The watch starts after the first state.
 const AFTER: WatchStart = WatchStart::After(ResourceVersion(FIRST as u64));
 
 struct Open {
@@ -29,7 +29,7 @@ fn open(answer: WatchAnswer, lease: Lease, drain: &DrainWatch) -> Open {
     Open { body: WatchBody::new(answer, lease, None, ending, &metrics), metrics }
 }
 
-/// With a right that is never gone.
+/// With an authorization that is never lost.
 fn open_for_ever(world: &World, start: WatchStart, drain: &DrainWatch) -> Open {
     open(world.watch(start), Lease::all([]), drain)
 }

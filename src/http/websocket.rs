@@ -1,5 +1,5 @@
-//! A watch over a WebSocket: each event is one message, text for JSON and binary for protobuf. What the client says is
-//! read and, but for pings and the end, passed over, as the apiserver does.
+//! A watch over a WebSocket: each event is one message, text for JSON and binary for protobuf. Messages from the client
+//! are read and ignored, except for pings and the close, as in the apiserver.
 
 use std::io;
 
@@ -15,17 +15,17 @@ use crate::passthrough::websocket::{CLOSE, MASKED, PONG, head};
 const PING: u8 = 9;
 const NORMAL: u16 = 1000;
 const PROTOCOL_ERROR: u16 = 1002;
-/// The most bytes of a ping that are sent back.
+/// The most bytes of a ping that a pong returns.
 const LONGEST_PONG: usize = 125;
-/// The apiserver takes no longer message, and ends the connection.
+/// The apiserver accepts no longer message and closes the connection.
 const LONGEST_MESSAGE: u64 = 32 << 20;
-/// What is read at once.
+/// The most bytes per read.
 const BUFFER: usize = 4 << 10;
 
-/// Follows the frames of a client.
+/// Parses the frames of a client.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The bytes of a frame's head until it is complete. At most 14.
+    /// The bytes of a frame's header until it is complete. At most 14.
     head: Vec<u8>,
     frame: Option<Frame>,
 }
@@ -34,23 +34,23 @@ struct Frames {
 struct Frame {
     ping: bool,
     mask: [u8; 4],
-    /// Bytes of the payload that were read, and that are still to come.
+    /// The bytes of the payload that were read, and those that are still to come.
     read: usize,
     left: u64,
-    /// The payload of a ping, to be sent back. At most [`LONGEST_PONG`] bytes.
+    /// The payload of a ping, which the pong returns. At most [`LONGEST_PONG`] bytes.
     pong: Vec<u8>,
 }
 
-/// What a client wants.
+/// What a client asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Pong(Vec<u8>),
-    /// The end; a mistake is answered with its code first.
+    /// To close. A protocol error is answered with its code first.
     End(Option<u16>),
 }
 
-/// Runs once the answer to the handshake is sent, until the watch is over or the client is gone. A client that takes
-/// nothing is bounded by the connection.
+/// Starts once the answer to the handshake was sent, and runs until the watch ends or the client disconnects. If the
+/// client reads nothing, the connection's write timeout applies.
 ///
 /// # Errors
 /// The connection broke, or was never upgraded.
@@ -101,7 +101,8 @@ fn close(code: u16) -> Vec<u8> {
 // === impl Frames ===
 
 impl Frames {
-    /// Takes what was said up to what is to be answered; `None` once all is taken. Nothing may follow an end.
+    /// Consumes the bytes of `said` up to a frame that needs an answer; `None` once all are consumed. Must not be
+    /// called again after [`Asked::End`].
     fn next(&mut self, said: &mut &[u8]) -> Option<Asked> {
         while let [byte, rest @ ..] = *said {
             let frame = match &mut self.frame {
@@ -137,7 +138,7 @@ impl Frames {
 // === impl Frame ===
 
 impl Frame {
-    /// `None` as long as the head is not complete.
+    /// `None` while the header is incomplete.
     fn of(head: &[u8]) -> Option<Result<Self, Asked>> {
         let [first, second, rest @ ..] = head else { return None };
         let masked = second & MASKED != 0;
@@ -150,7 +151,7 @@ impl Frame {
         if rest.len() < wide + mask {
             return None;
         }
-        // The highest bit of a long length does not count.
+        // The highest bit of a 64-bit length is ignored.
         let length = rest[..wide].iter().fold(short, |length, byte| (length << 8) | u64::from(*byte)) & (u64::MAX >> 1);
         let kind = first & 0x0f;
         Some(match rest[wide..].try_into() {
@@ -161,7 +162,7 @@ impl Frame {
         })
     }
 
-    /// Takes what belongs to the payload.
+    /// Consumes the bytes that belong to the payload.
     fn take(&mut self, said: &[u8]) -> usize {
         let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(said.len());
         if self.ping {

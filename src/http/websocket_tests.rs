@@ -16,7 +16,7 @@ use crate::lifecycle::spawn;
 use crate::meta::ResourceVersion;
 use crate::passthrough::websocket::TEXT;
 
-/// A frame of a client: masked, as it must be.
+/// A frame from a client: it must be masked.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [7, 0, 255, 1];
     let mut frame = head(0, payload.len());
@@ -42,7 +42,8 @@ fn asked(pieces: &[&[u8]]) -> Vec<Asked> {
 }
 
 proptest! {
-    /// However the bytes are cut, pings are answered, the first close or mistake ends it, and all else is passed over.
+    /// The bytes may be split anywhere: pings are answered, the first close or protocol error ends the connection, and
+    /// everything else is ignored.
     #[test]
     fn what_clients_say(
         said in prop::collection::vec((prop::sample::select(vec![0x80, 0x01, 0x82, 0x83, 0x89, 0x8a, 0x88, 0xff]), 0usize..200), 0..8),
@@ -82,7 +83,7 @@ fn messages_that_are_too_long_end_it() {
     assert_eq!(asked(&[&head((1 << 63) | 1), b"x"]), []);
 }
 
-/// A watch from after the first state, over a socket.
+/// A watch that starts after the first state, over a socket.
 async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
     let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
     let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, crate::http::watch_body::SHORTEST);

@@ -1,7 +1,8 @@
-//! Fewer, larger writes on HTTP/2 connections. When something happens that a thousand watches of one connection are
-//! told, their streams wake one after the other, and a socket write for each would be most of what an event costs. So
-//! what the connection writes waits here until it is polled again, by when the other streams have had their turn, and
-//! goes out at once. Large writes do not wait. On HTTP/1.1, where a connection is one stream, there is nothing to gather.
+//! Fewer and larger writes on HTTP/2 connections. If one event goes to a thousand watches of a connection, their
+//! streams wake one after the other, and a socket write for each would be most of the cost of the event. So the data
+//! that the connection writes waits here until the connection is polled again. By then the other streams have run, and
+//! all data goes out in one write. Large writes do not wait. An HTTP/1.1 connection is one stream, so there is nothing
+//! to combine.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,17 +15,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
 
-/// Waits at most; what comes beyond waits for the socket.
+/// The most bytes that wait. Further writes wait for the socket.
 const MAX_WAITING: usize = 64 << 10;
-/// A write of this size gains nothing by waiting.
+/// A write of this size gains nothing from waiting.
 const LARGE: usize = 16 << 10;
 
-/// A socket that gathers what HTTP/2 writes.
+/// A socket that combines the writes of HTTP/2.
 #[derive(Debug)]
 pub struct WriteCoalescer<S> {
     inner: Bounded<S>,
     waiting: BytesMut,
-    /// Something came since the last try to write.
+    /// Data was added since the last attempt to write.
     fresh: bool,
     metrics: Arc<HttpMetrics>,
 }
@@ -56,7 +57,7 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    /// Whether these bytes are to wait. If not, they are to be written now.
+    /// Returns the number of bytes that were buffered, or `None` if the caller has to write them now.
     fn poll_wait(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<Option<usize>>> {
         let size: usize = bufs.iter().map(|buf| buf.len()).sum();
         if !self.waiting.is_empty() && self.waiting.len() + size > MAX_WAITING {
@@ -76,12 +77,12 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WriteCoalescer<S> {
-    /// A connection reads first whenever it is polled: the others have had their turn.
+    /// A connection reads first whenever it is polled. By then the other streams have run.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty()
             && let Poll::Ready(Err(error)) = self.poll_drain(cx)
         {
-            // Where the peer takes nothing any more, nothing but this might ever tell.
+            // If the peer accepts no more data, this may be the only place that sees the error.
             return Poll::Ready(Err(error));
         }
         Pin::new(&mut self.inner).poll_read(cx, buf)
@@ -111,8 +112,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         true
     }
 
-    /// What came since the last try is promised, not written: the task is woken to do it. What was tried in vain is a
-    /// flush that waits, as of any socket.
+    /// Data that was added since the last attempt is not written yet: the task is woken to write it. If an attempt to
+    /// write was already made, the flush waits for the socket, as for any socket.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.fresh {
             self.fresh = false;

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
-/// A socket that keeps apart what is written at once, and may take nothing.
+/// A socket that records each write separately and can refuse writes.
 #[derive(Debug, Default)]
 struct Peer {
     written: Arc<Mutex<Vec<Vec<u8>>>>,

@@ -1,17 +1,17 @@
-//! Bodies of gets and lists, made in steps.
+//! Bodies of gets and lists, produced in steps.
 
 use super::list_body::{ListWriter, Step};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
 
-/// Indented bytes in one step.
+/// Indented bytes per step.
 const STEP: usize = 64 << 10;
 
-/// Writes the body of one answer, indented if that is asked for.
+/// Writes the body of one answer, indented if requested.
 pub(super) struct Writer {
-    /// `None` for an object.
+    /// `None` for a single object.
     list: Option<ListWriter>,
-    /// What is to be written before the list is asked for more.
+    /// The bytes to write before the list is asked for more.
     pending: Slices,
     indenter: Option<Indenter>,
 }
@@ -27,7 +27,7 @@ impl Writer {
         Self { list: Some(writer), pending: Slices::new(), indenter: indent.then(Indenter::default) }
     }
 
-    /// How many objects of a list have been taken in.
+    /// The number of objects of a list that were taken so far.
     pub(super) fn objects(&self) -> u64 {
         self.list.as_ref().map_or(0, ListWriter::objects)
     }
@@ -42,7 +42,7 @@ impl Writer {
             }
             let Some(indenter) = &mut self.indenter else { return Step::Frame(std::mem::take(&mut self.pending)) };
             let indented = indenter.step(&mut self.pending, STEP);
-            // The last line break leaves nothing to write.
+            // The last line break is held back, so a step may produce nothing.
             if !indented.is_empty() {
                 return Step::Frame(indented.into());
             }

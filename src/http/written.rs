@@ -1,4 +1,5 @@
-//! Gets and lists as bodies: which are compressed, which tell their length, and which are written while they are sent.
+//! Bodies of gets and lists. Decides which are compressed, which are sent with their length, and which are written
+//! while they are sent.
 
 use std::sync::Arc;
 
@@ -22,24 +23,24 @@ use crate::memory::{Ledger, StallGuards};
 use crate::meta::Encoding;
 use crate::reads::{GetAnswer, ListAnswer, Served};
 
-/// Makes bodies of answers from a cache.
+/// Produces the bodies of answers from a cache.
 pub(super) struct Bodies {
     gzip: Gzip,
     stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
 
-/// How the client takes bodies.
+/// How the client accepts bodies.
 pub(super) struct Taken {
     pub(super) wanted: Wanted,
     gzip: bool,
-    /// Up to this size with their length.
+    /// Bodies up to this size are sent with their length.
     short: usize,
-    /// A watch goes over a WebSocket.
+    /// Present if a watch goes over a WebSocket.
     pub(super) socket: Option<Socket>,
 }
 
-/// A connection that becomes a WebSocket.
+/// A connection that is upgraded to a WebSocket.
 pub(super) struct Socket {
     pub(super) handshake: Handshake,
     pub(super) client: OnUpgrade,
@@ -48,7 +49,7 @@ pub(super) struct Socket {
 
 /// An answer from a cache.
 pub(super) struct Answered {
-    /// With the headers that tell of its body.
+    /// With the headers that describe its body.
     pub(super) response: Response<Body>,
     pub(super) served: Served,
 }
@@ -89,12 +90,12 @@ impl Bodies {
         loop {
             match writer.step() {
                 Step::Frame(frame) => first.append(frame),
-                // Whether there is enough to be compressed must be known before the head is sent.
+                // It must be known before the headers are sent whether the body is large enough to be compressed.
                 Step::Again if gzip => tokio::task::yield_now().await,
-                // A search that finds nothing at first goes on while the body is sent.
+                // A search without a match so far goes on while the body is sent.
                 Step::Again | Step::End => {}
             }
-            // A frame holds all of a short list.
+            // A short list fits into one frame.
             if writer.is_done() || !gzip || first.len() > gzip::THRESHOLD {
                 break;
             }
@@ -102,7 +103,8 @@ impl Bodies {
         if gzip && first.len() > gzip::THRESHOLD {
             match self.gzip.get(key, first, writer).await {
                 Ok(compressed) => return (self.compressed(compressed, taken, sent).await, true),
-                // Without memory for it, it goes as it is: whoever takes gzip takes that, too.
+                // Without memory for compression the answer is sent uncompressed. A client that accepts gzip accepts
+                // that too.
                 Err(uncompressed) => (first, writer) = *uncompressed,
             }
         }

@@ -1,4 +1,4 @@
-//! What is said while the apiserver does not answer: what it said before, with its age, and never as if it were new.
+//! Answers while the apiserver does not answer: an earlier answer with its age, always marked as stale.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use http::header::{HeaderMap, WARNING};
 
 use super::ForwardError;
 
-/// A stale answer, as RFC 7234 numbers it (section 5.5.1), and the only number whose text kubectl prints.
+/// 110 is the code for a stale answer in RFC 7234 (section 5.5.1). 299 is the only code whose text kubectl prints.
 const CODES: [u16; 2] = [110, 299];
 
 // === impl ForwardError ===
 
 impl ForwardError {
-    /// Whether the apiserver did not answer. It has refused nothing then, and neither has the daemon.
+    /// Whether the apiserver gave no answer. Then neither the apiserver nor the daemon has refused anything.
     pub fn is_silence(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Timeout { .. })
     }
 }
 
-/// Adds the `Warning` headers of an answer that was true this long ago.
+/// Adds the `Warning` headers to an answer that was current this long ago.
 pub(crate) fn warn(headers: &mut HeaderMap, age: Duration) {
     for code in CODES {
         let text = format!(

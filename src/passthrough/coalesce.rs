@@ -1,12 +1,12 @@
-//! Equal reads that wait together share one upstream read, which started after the last of them had arrived.
+//! Equal reads that wait at the same time share one upstream read. That read starts after the last of them has arrived.
 //!
-//! One read per key is under way; those that arrive meanwhile form one batch, whose read starts when the first has been
-//! answered. So however many clients ask, the apiserver sees one read at a time of each kind, and every answer is as
-//! fresh as if each had asked alone.
+//! One read per key is in flight. Reads that arrive meanwhile form one batch. The read of the batch starts when the
+//! first read has been answered. So however many clients ask, the apiserver sees one read of each kind at a time, and
+//! every answer is as fresh as if each client had asked alone.
 //!
-//! It is not the single flight of `upstream`: that one paces questions of our own, keeps several under way while the
-//! apiserver holds one, and its answers outlive their readers. Here the key is a client's request, and the read goes with the last
-//! of its readers.
+//! This is not the single flight of `upstream`. That one paces our own requests, keeps several in flight while the
+//! apiserver delays one, and its answers outlive their readers. Here the key is a client's request, and the read is
+//! dropped with the last of its readers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,34 +25,34 @@ pub(super) struct Coalescer<K, T> {
     lanes: Arc<Mutex<HashMap<K, Lane<T>>>>,
 }
 
-/// One key's turn-taking.
+/// The queue of one key.
 struct Lane<T> {
-    /// One permit: the turn.
+    /// Has one permit: the turn to read.
     turn: Arc<Semaphore>,
     /// The batch that has not started yet.
     queued: Option<Batch<T>>,
-    /// Batches that exist, started or not; the lane goes with the last one.
+    /// Batches that exist, started or not. The lane is removed with the last one.
     batches: usize,
 }
 
 type Read<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 struct Batch<T> {
-    /// Weak: the read belongs to its members and goes with the last of them.
+    /// A weak reference: the members own the read, and it is dropped with the last of them.
     answer: WeakShared<Read<T>>,
     members: Arc<AtomicUsize>,
 }
 
-/// Held by a read that has its turn: when it is dropped the next batch may start.
+/// Held by the read that has its turn. When it is dropped, the next batch may start.
 pub(super) struct Turn {
     _permit: OwnedSemaphorePermit,
     members: usize,
 }
 
-/// Counts a member of a batch while it waits.
+/// Counts a member of a batch for as long as it waits.
 struct Member(Arc<AtomicUsize>);
 
-/// Takes a lane away with its last batch, however the batch ends.
+/// Removes a lane with its last batch, however the batch ends.
 struct LaneGuard<K: Eq + Hash, T> {
     lanes: Arc<Mutex<HashMap<K, Lane<T>>>>,
     key: K,
@@ -69,10 +69,10 @@ where
         Self { lanes: Arc::default() }
     }
 
-    /// Joins the batch of this key that waits for its turn, or opens one with `read`.
+    /// Joins the waiting batch of this key, or opens one with `read`.
     ///
-    /// The batch's read is driven by whichever members still wait: a client that leaves takes nothing from the others,
-    /// and when all have left the read is dropped.
+    /// The members that still wait drive the batch's read. If a client leaves, the others are not affected. If all have
+    /// left, the read is dropped.
     pub(super) async fn read<F, R>(&self, key: K, read: F) -> T
     where
         F: FnOnce(Turn) -> R + Send + 'static,
@@ -84,7 +84,7 @@ where
         answer
     }
 
-    /// How many keys are being read.
+    /// The number of keys that are being read.
     #[cfg(test)]
     fn lanes(&self) -> usize {
         self.lanes.lock().len()
@@ -132,9 +132,9 @@ where
     F: FnOnce(Turn) -> R,
     R: Future<Output = T>,
 {
-    // The semaphore is never closed; without a permit the read would merely be unordered.
+    // The semaphore is never closed, so this cannot fail.
     let permit = turn.acquire_owned().await;
-    // From here on nobody joins: whoever comes later must see a later state.
+    // From here on no client can join: a later client must see a later state.
     let members = guard.start(&members);
     match permit {
         Ok(permit) => read(Turn { _permit: permit, members }).await,
@@ -145,7 +145,7 @@ where
 // === impl Turn ===
 
 impl Turn {
-    /// How many clients this read is for.
+    /// The number of clients that this read is for.
     pub(super) fn members(&self) -> usize {
         self.members
     }
@@ -162,7 +162,7 @@ impl Drop for Member {
 // === impl LaneGuard ===
 
 impl<K: Eq + Hash, T> LaneGuard<K, T> {
-    /// Closes the batch to newcomers and counts who is in it.
+    /// Closes the batch to new members and counts its members.
     fn start(&self, members: &Arc<AtomicUsize>) -> usize {
         let mut lanes = self.lanes.lock();
         if let Some(lane) = lanes.get_mut(&self.key)
@@ -198,7 +198,7 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<(usize, Instant)>>>;
 
-    /// A read that takes a second and answers its number; the log has its members and its start.
+    /// A read that takes a second and returns its number. The log records its members and its start.
     async fn ask(coalescer: Arc<Coalescer<&'static str, usize>>, key: &'static str, log: Log) -> usize {
         coalescer
             .read(key, move |turn| async move {
@@ -263,7 +263,7 @@ mod tests {
         let leader = spawn("leader", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
         let follower = spawn("follower", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
         assert_eq!(running.await.unwrap(), 1);
-        // The second read is under way, driven by either of the two.
+        // The second read is in flight, driven by either of the two.
         sleep(SECOND / 2).await;
         leader.abort();
         assert_eq!(follower.await.unwrap(), 2);

@@ -1,5 +1,6 @@
-//! Discovery and OpenAPI documents: large, asked for by every client at its start, and seldom changed. Kept with their
-//! ETag and confirmed by the apiserver on every request, so an answer is never older than the apiserver's own.
+//! Discovery and OpenAPI documents. They are large, every client requests them at its start, and they seldom change.
+//! They are cached with their ETag and revalidated with the apiserver on every request, so an answer is never older
+//! than the apiserver's own.
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -16,46 +17,47 @@ use super::away::warn;
 use super::headers::has_prefixed;
 use crate::upstream::client::Identity;
 
-/// Larger documents pass unkept.
+/// Larger documents are passed on but not cached.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Which user's document, and in which form. Discovery may depend on the user: with own credentials it is kept per credential.
+/// The user and the form of a document. Discovery may depend on the user: requests with credentials of their own have a
+/// cache entry per credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DocumentKey {
     identity: Identity,
-    /// The SHA-256: a document is kept for longer than anybody's token should lie about.
+    /// The SHA-256 of the header: a document is cached for longer than a token should stay in memory.
     authorization: Option<[u8; 32]>,
     target: Box<str>,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
 }
 
-/// A document as it was last confirmed.
+/// A document as it was last validated.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// `None`: it cannot be confirmed, and is kept for the time when nobody could read it anew.
+    /// `None`: the document cannot be revalidated. It is cached for times when the apiserver does not answer.
     pub etag: Option<HeaderValue>,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// When the apiserver last said that it is so.
+    /// When the apiserver last confirmed the document.
     confirmed: Mutex<Instant>,
 }
 
 // === impl DocumentKey ===
 
 impl DocumentKey {
-    /// `None` for requests whose answer is not to be kept.
+    /// `None` for requests whose answer must not be cached.
     pub(super) fn of(request: &Parts, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
         let path = request.uri.path();
         let unusual = headers.contains_key(RANGE)
             || headers.contains_key(IF_MODIFIED_SINCE)
-            // What is in front of an apiserver may know a user by it.
+            // A proxy in front of the apiserver may identify a user by it.
             || headers.contains_key(COOKIE)
             || has_prefixed(headers, "impersonate-")
-            // Several header lines of one name are too rare to be keyed by.
+            // Several header lines of one name are too rare to be part of the key.
             || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
         if request.method != Method::GET || unusual || !is_document(path) {
             return None;
@@ -100,12 +102,12 @@ impl Document {
         Self { etag, headers, body, confirmed: Mutex::new(Instant::now()) }
     }
 
-    /// The apiserver has just said that it is still so.
+    /// Records that the apiserver has just confirmed the document.
     pub(super) fn confirm(&self) {
         *self.confirmed.lock() = Instant::now();
     }
 
-    /// The head of an answer that nobody confirms, and whether the body goes with it.
+    /// The headers of an answer that was not revalidated, and whether the body is sent with them.
     pub(super) fn old(&self, asked: Option<&HeaderValue>) -> (StatusCode, HeaderMap, bool) {
         let (status, mut headers, with_body) = self.answer(asked, &HeaderMap::new());
         headers.remove(DATE);
@@ -114,7 +116,7 @@ impl Document {
         (status, headers, with_body)
     }
 
-    /// The head that a client is answered with whose `If-None-Match` was this, and whether the body goes with it.
+    /// The headers of the answer to a client with this `If-None-Match`, and whether the body is sent with them.
     /// `confirmed` is the apiserver's own answer to this request.
     pub(super) fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
         let mut headers = self.headers.clone();
@@ -136,12 +138,12 @@ impl Document {
     }
 }
 
-/// The entity tag of an answer, if it is worth keeping.
+/// The entity tag of an answer, if the answer is worth caching.
 pub(super) fn tag_of(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
     (status == StatusCode::OK).then(|| headers.get(ETAG).cloned()).flatten()
 }
 
-/// Whether `If-None-Match` names this tag; weak and strong forms are the same for this (RFC 9110, 13.1.2).
+/// Whether `If-None-Match` contains this tag. Weak and strong tags are compared as equal here (RFC 9110, 13.1.2).
 fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
     fn opaque(tag: &str) -> &str {
         tag.trim().strip_prefix("W/").unwrap_or(tag.trim())
@@ -150,7 +152,7 @@ fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
     asked.split(',').any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
 }
 
-/// Asks whether the kept document is still the apiserver's.
+/// Adds the condition that asks the apiserver whether the cached document has changed.
 pub(super) fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
     if let Some(etag) = &kept.etag {
         headers.insert(IF_NONE_MATCH, etag.clone());

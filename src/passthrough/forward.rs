@@ -1,4 +1,4 @@
-//! The forwarder: which way a request goes, in whose name, and what is learnt from the answer.
+//! The forwarder. It decides how and with which identity a request is sent, and what can be learned from the answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,37 +32,37 @@ use crate::upstream::{RequestVerb, UpstreamError};
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
     pub lend: LendIdentity,
-    /// How long the head of the answer to a plain get or list may take. The apiserver gives itself 60 s.
+    /// How long the headers of the answer to a plain get or list may take. The apiserver's own limit is 60 s.
     pub read_timeout: Duration,
-    /// A shared read whose body is larger is not shared: every client then reads for itself. Default 32 MiB. Nor is one
-    /// for which the ledger has nothing to spare.
+    /// The largest body of a shared read. If the body is larger, or the ledger has no memory to spare, every client
+    /// reads for itself. Default 32 MiB.
     pub share_limit: usize,
-    /// What all answers under way may hold.
+    /// Accounts for the memory of all answers in flight.
     pub ledger: Ledger,
-    /// Bytes that one answer may hold while its client takes it; so much, and what the client of the apiserver reads ahead,
-    /// is reserved before it is asked for. `None`, the default, for as much as it happens to be.
+    /// The bytes that one answer may hold while its client reads it. This much, plus what the HTTP client reads ahead,
+    /// is reserved before the request is sent. `None`, the default, sets no limit.
     pub window: Option<usize>,
-    /// Bytes of discovery and OpenAPI documents that are kept. Default 64 MiB.
+    /// The most bytes of cached discovery and OpenAPI documents. Default 64 MiB.
     pub documents: u64,
-    /// Whether trusted clients are told the documents as they were last seen while the apiserver does not answer.
+    /// Whether trusted clients get documents from the cache while the apiserver does not answer.
     pub old_documents: bool,
 }
 
-/// A client that has taken nothing for this long is not waited for while memory is short.
+/// While memory is short, answers are abandoned if their client has read nothing for this long.
 const HURRY: Duration = Duration::from_secs(2);
 
-/// Who sends a request, as far as the connection tells.
+/// The sender of a request, as far as the connection identifies it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     /// `None` on a Unix socket.
     pub address: Option<IpAddr>,
-    /// Its credentials were accepted, or it is trusted; see [`Observation`].
+    /// Its credentials were accepted, or it is trusted. See [`Observation`].
     pub known: bool,
-    /// Without credentials of its own it may open sessions in pods with ours.
+    /// It may open sessions in pods with our identity if it has no credentials of its own.
     pub sessions: bool,
 }
 
-/// Sends what is not served from a cache to the apiserver. Cloning shares it.
+/// Sends requests that are not served from a cache to the apiserver. Clones share it.
 #[derive(Clone)]
 pub struct Forward {
     inner: Arc<Inner>,
@@ -72,7 +72,7 @@ pub struct Forward {
 #[derive(Debug)]
 pub struct Answer {
     pub response: Response<ForwardBody>,
-    /// With a 101: what is to be run once the response is on its way.
+    /// For a 101: the tunnel, which must be run once the response is sent.
     pub tunnel: Option<Tunnel>,
 }
 
@@ -116,16 +116,16 @@ impl Forward {
         &self.inner.metrics
     }
 
-    /// Ends the answers whose clients have stopped to take them. For when memory is short.
+    /// Ends the answers whose clients have stopped reading. For use when memory is short.
     pub fn give_up(&self) {
         self.inner.give_up();
     }
 
-    /// Forwards a request; `info` was parsed from it. Plain gets and lists that are equal and wait together share one
-    /// upstream read; discovery is confirmed rather than read again; an upgrade becomes a tunnel.
+    /// Forwards a request. `info` was parsed from it. Equal plain gets and lists that wait at the same time share one
+    /// upstream read. Discovery documents are revalidated instead of read again. An upgrade becomes a tunnel.
     ///
     /// # Errors
-    /// The request may not be forwarded, or there is no answer.
+    /// The request may not be forwarded, or the apiserver gave no answer.
     pub async fn forward<B>(
         &self,
         request: Request<B>,
@@ -139,11 +139,11 @@ impl Forward {
         self.forward_as(None, request, info, sender).await
     }
 
-    /// [`Self::forward`] with nothing of ours, whatever may be lent to others: the request's own credentials count, and
-    /// without any it is anonymous.
+    /// Like [`Self::forward`], but never with our identity, whatever the configuration lends. The request is sent with
+    /// its own credentials, or anonymously if it has none.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The apiserver gave no answer.
     pub async fn forward_as_client<B>(
         &self,
         request: Request<B>,
@@ -216,7 +216,7 @@ impl Forward {
         let read = self.inner.reads.read(key, move |turn| async move {
             let response = inner.fetch(first, client::empty(), identity, &its_info, true).await?;
             if turn.members() == 1 {
-                // The turn ends here: a client that reads slowly does not hold up the others.
+                // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));
             }
             inner.metrics.shared_reads.inc();
@@ -233,7 +233,8 @@ impl Forward {
         });
         match read.await? {
             SharedRead::Whole(whole) => Ok(whole.response()),
-            // Whoever comes first has it, the others read for themselves: what they get started after they came.
+            // The first client takes the response. The others read for themselves, so their reads start after they
+            // arrived.
             SharedRead::Alone(response) => {
                 let first = response.lock().take();
                 match first {
@@ -248,7 +249,7 @@ impl Forward {
 // === impl Inner ===
 
 impl Inner {
-    /// One exchange with the apiserver, observed.
+    /// Sends one request to the apiserver and observes the answer.
     async fn fetch(
         &self,
         head: Parts,
@@ -288,7 +289,7 @@ impl Inner {
         }
     }
 
-    /// Memory for one request and its answer.
+    /// Reserves memory for one request and its answer.
     fn place(&self, info: &RequestInfo, body: &ReqBody) -> Result<Option<Reservation>, ForwardError> {
         self.pace.place(info.verb == Verb::Watch, body).map_err(|_| {
             // Frees memory for later requests.
@@ -408,7 +409,7 @@ impl Inner {
     }
 }
 
-/// A new request with nothing of the client's connection: only method, target, headers and body.
+/// Builds a new request from method, target, headers and body only, without state of the client's connection.
 fn rebuild(head: Parts, body: ReqBody) -> Request<ReqBody> {
     let mut request = Request::new(body);
     *request.method_mut() = head.method;
@@ -424,7 +425,7 @@ fn answer(status: StatusCode, headers: HeaderMap, body: ForwardBody) -> Response
     response
 }
 
-/// The name the request is counted under.
+/// The resource name for the metrics of this request.
 fn resource_of(info: &RequestInfo) -> String {
     if info.is_resource && info.plain { info.gvr().group_resource() } else { String::new() }
 }

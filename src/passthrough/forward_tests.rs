@@ -1,4 +1,4 @@
-//! Against a scripted apiserver on a real socket.
+//! These tests use a scripted apiserver on a real socket.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::meta::ResourceVersion;
 
 type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
 
-/// Remembers what it was told.
+/// Records the calls.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<String>>);
 
@@ -118,7 +118,7 @@ async fn bodies_stream_both_ways() {
     sender.send(Bytes::from_static(b"one")).await.unwrap();
     let request = Request::post("/api/v1/namespaces/a/pods/p/exec").body(body).unwrap();
     let mut echoed = ask(&forward, request).await.unwrap().into_body();
-    // Each part is there before the next is sent.
+    // Each part arrives before the next is sent.
     for part in ["one", "two", "three"] {
         assert_eq!(echoed.frame().await.unwrap().unwrap().into_data().unwrap(), part);
         let next = match part {
@@ -224,7 +224,7 @@ async fn writes_and_reads_are_observed() {
     assert_eq!(*recorder.0.lock(), ["wrote pods 5", "wrote pods ?", "showed pods 9"]);
 }
 
-/// Counts reads; each waits for a permit and answers its number.
+/// Counts reads. Each read waits for a permit and returns its number.
 async fn gated(limit: usize, pad: usize) -> (Forward, Arc<Recorder>, Arc<AtomicU64>, Arc<Semaphore>) {
     let (reads, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
     let (count, wait) = (Arc::clone(&reads), Arc::clone(&gate));
@@ -308,10 +308,10 @@ async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refuse
     let ledger = Ledger::new(8000, Pressure::default());
     let config = ForwardConfig { ledger: ledger.clone(), window: Some(1000), ..lend_all() };
     let (forward, _) = forward_to(serve(script).await, config).await;
-    // Room for four, and less than half of it for a body that is shared.
+    // There is memory for four reads. Less than half of it may be used for a shared body.
     let read = async || {
         let (mut body, mut length) = (ask(&forward, get("/api/v1/pods")).await.unwrap().into_body(), 0);
-        // Each part is gone before the next, as those are that a connection has sent.
+        // Each part is dropped before the next is read, as for data that a connection has sent.
         while let Some(part) = body.frame().await {
             length += part.unwrap().into_data().unwrap().len();
         }
@@ -341,7 +341,7 @@ async fn a_shared_failure_is_everybodys() {
     until(|| reads.load(Ordering::SeqCst) == 2).await;
     gate.close();
     for task in tasks {
-        // Two users never share, and the script panics without an answer.
+        // Two users never share a read, and the script panics without an answer.
         assert!(matches!(task.await.unwrap(), Err(ForwardError::Broken { .. })));
     }
 }
@@ -405,7 +405,7 @@ async fn an_upgrade_becomes_a_pipe_with_half_close() {
         spawn("session", async move {
             let mut stream = TokioIo::new(upgrade.await.unwrap());
             let mut said = String::new();
-            // The client has said everything and still listens.
+            // The client has sent everything and still reads.
             stream.read_to_string(&mut said).await.unwrap();
             stream.write_all(format!("you said {said}").as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();

@@ -1,4 +1,4 @@
-//! Which headers cross the proxy.
+//! Selects which headers pass the proxy.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Headers that concern one connection only. `TE` is dropped too: the trailers that gRPC would ask for do not occur in
-/// the Kubernetes API.
+/// Hop-by-hop headers. `TE` is dropped too: it asks for trailers, as gRPC does, and the Kubernetes API has none.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -32,25 +31,25 @@ pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
-/// Makes a client's headers fit for the apiserver: nothing of the connection, and nothing that a proxy in front of an
-/// apiserver would vouch with.
+/// Prepares a client's headers for the apiserver: removes hop-by-hop headers, and headers with which a trusted proxy in
+/// front of an apiserver would authenticate users.
 pub(super) fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    // The target's own are set when the request is sent. The body is sent without waiting to be asked for.
+    // The HTTP client sets `Host` when the request is sent. The body is sent without waiting for `100 Continue`.
     headers.remove(HOST);
     headers.remove(EXPECT);
     remove_prefixed(headers, "x-remote-");
 }
 
-/// Takes out what would tell of others: our identity's requests come from us.
+/// Removes headers about other senders: requests with our identity come from us.
 pub(super) fn strip_forwarded(headers: &mut HeaderMap) {
     headers.remove(FORWARDED);
     headers.remove(X_REAL_IP);
     remove_prefixed(headers, "x-forwarded-");
 }
 
-/// Says where the request came from, behind what the client says of itself, as Go's reverse proxy does. The apiserver writes
-/// it to its audit log. Other headers by which a proxy says it are a client's own claim, and do not pass.
+/// Appends the client's address to the `X-Forwarded-For` header that it sent, as Go's reverse proxy does. The apiserver
+/// writes it to its audit log. Other headers with the same purpose are only the client's claim, so they are removed.
 pub(super) fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
     headers.remove(FORWARDED);
     headers.remove(X_REAL_IP);
@@ -62,7 +61,7 @@ pub(super) fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
     }
 }
 
-/// Makes the apiserver's headers fit for the client.
+/// Prepares the apiserver's headers for the client.
 pub(super) fn strip_response(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
 }
@@ -79,7 +78,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Whom a request comes from: no `Connection` takes it away. Without its impersonation a request would be its sender's.
+/// Headers that identify the user: `Connection` cannot remove them. Without its impersonation headers, a request would
+/// act as its sender.
 fn says_who(name: &HeaderName) -> bool {
     *name == AUTHORIZATION || name.as_str().starts_with("impersonate-")
 }

@@ -1,4 +1,4 @@
-//! In whose name a request goes upstream.
+//! The identity of an upstream request.
 
 use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
@@ -11,26 +11,26 @@ use crate::upstream::client::Identity;
 
 const SESSION: &str = "a session in a pod";
 
-/// How a bearer token travels where a WebSocket client cannot set headers.
+/// The protocol prefix that carries a token if a WebSocket client cannot set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// What requests without credentials of their own may do in the daemon's name.
+/// What requests without credentials of their own may do with the daemon's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LendIdentity {
-    /// Everything, as if the client held the kubeconfig itself.
+    /// Everything, as if the client had the kubeconfig itself.
     All,
-    /// GET, LIST and WATCH, but nothing that reaches into a pod or mints credentials.
+    /// GET, LIST and WATCH, but no access into pods and no creation of credentials.
     Reads,
     #[default]
     None,
 }
 
-/// The identity a request is sent with; `info` was parsed from it.
+/// Chooses the identity of a request. `info` was parsed from it.
 ///
-/// A request that carries credentials goes with them and never with ours, even where ours would allow more.
+/// A request with credentials is sent with those and never with ours, even if ours would allow more.
 ///
 /// # Errors
-/// `NoCredentials` and `NotLent` for a request that has none and is not lent ours.
+/// `NoCredentials` and `NotLent` for a request that has no credentials and may not use ours.
 pub(super) fn choose(
     lend: LendIdentity,
     sessions: bool,
@@ -41,7 +41,7 @@ pub(super) fn choose(
         return Ok(Identity::Bare);
     }
     match lend {
-        // Every program of the machine can reach a TCP port: what kubectl's proxy refuses is refused here.
+        // Every program on the machine can reach a TCP port, so this refuses what kubectl's proxy refuses.
         LendIdentity::All if !sessions && is_session(info) => Err(ForwardError::NotLent(SESSION)),
         LendIdentity::All => Ok(Identity::Own),
         LendIdentity::None => Err(ForwardError::NoCredentials),
@@ -57,7 +57,7 @@ pub(crate) fn has_own_credentials(headers: &HeaderMap) -> bool {
             .any(|protocols| memchr::memmem::find(protocols.as_bytes(), TOKEN_PROTOCOL.as_bytes()).is_some())
 }
 
-/// Whether this is reading and nothing but reading; otherwise what it is instead. Only what is known to be harmless is.
+/// Whether this request only reads; otherwise returns what it does. Only requests that are known to be harmless pass.
 fn lendable_read(info: &RequestInfo, request: &Parts) -> Result<(), &'static str> {
     if request.method != Method::GET && request.method != Method::HEAD {
         return Err("a write");
@@ -80,7 +80,7 @@ fn lendable_read(info: &RequestInfo, request: &Parts) -> Result<(), &'static str
         return Err("a proxy");
     }
     match info.subresource.as_str() {
-        // A watch may come as a WebSocket.
+        // A watch may use a WebSocket.
         "" => Ok(()),
         "status" | "scale" | "log" if !upgrade => Ok(()),
         _ if is_session(info) => Err(SESSION),

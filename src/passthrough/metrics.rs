@@ -1,32 +1,32 @@
-//! What the room counts.
+//! Metrics of forwarding.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// Counters since start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct ForwardMetrics {
     /// Upstream reads that answered more than one client.
     pub shared_reads: Counter,
-    /// Clients that were answered by another one's read.
+    /// Clients that were answered by the read of another client.
     pub shared_followers: Counter,
     /// Shared reads whose body was too large to be shared.
     pub shared_too_large: Counter,
-    /// Documents confirmed unchanged by the apiserver.
+    /// Documents that the apiserver confirmed as unchanged.
     pub documents_confirmed: Counter,
-    /// Documents read anew.
+    /// Documents that were read again.
     pub documents_read: Counter,
-    /// Documents told as they were last seen.
+    /// Documents that were served from the cache while the apiserver did not answer.
     pub documents_old: Counter,
     pub upgrades: Counter,
-    /// Answers given up for others because their clients had stopped to take them.
+    /// Answers that were abandoned to free memory, because their clients had stopped reading.
     pub given_up: Counter,
 }
 
 // === impl ForwardMetrics ===
 
 impl ForwardMetrics {
-    /// Registers what this room counts.
+    /// Registers the metrics of this module.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, counter) in [

@@ -1,5 +1,6 @@
-//! The reverse proxy for everything that is not served from a cache: bodies stream through both ways, equal reads share
-//! one upstream read, discovery is confirmed instead of read again, and upgrades become tunnels.
+//! The reverse proxy for everything that is not served from a cache. Bodies are streamed in both directions, equal
+//! reads share one upstream read, discovery documents are revalidated instead of read again, and upgrades become
+//! tunnels.
 
 mod away;
 mod coalesce;
@@ -33,5 +34,5 @@ pub(crate) use crate::upstream::client::VIA;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The body of the apiserver's answer, as it comes.
+/// The streamed body of the apiserver's answer.
 pub(crate) type ForwardBody = UnsyncBoxBody<Bytes, BoxError>;

@@ -1,4 +1,4 @@
-//! Tells the read path what clients have been shown and have written, before they know it themselves.
+//! Reports to the read path which revisions clients have been shown and have written, before the clients know them.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use super::revision::Finder;
 use super::{BoxError, ForwardBody};
 use crate::meta::{RequestInfo, ResourceVersion, Verb};
 
-/// Learns the revisions that pass. It is called before the part of the body that shows them, or the end of the body,
-/// reaches the client: a read that the client sends afterwards finds them recorded.
+/// Records the revisions that pass through. It is called before the part of the body that shows them, or the end of the
+/// body, reaches the client. So a read that the client sends afterwards finds them recorded.
 pub trait RevisionObserver: Send + Sync + 'static {
     /// A write of this resource succeeded and left an object at `rv`.
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion);
@@ -24,19 +24,19 @@ pub trait RevisionObserver: Send + Sync + 'static {
     /// A write succeeded, and its revision is not known.
     fn wrote_unknown(&self, info: &RequestInfo);
 
-    /// A write may have succeeded: its outcome is not known.
+    /// A write may have succeeded: its outcome is unknown.
     fn may_have_written(&self, info: &RequestInfo);
 
     /// A read showed the resource at `rv`.
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion);
 
-    /// A read showed the resource at a revision that cannot be told.
+    /// A read showed the resource at a revision that is unknown.
     fn showed_unknown(&self, info: &RequestInfo);
 }
 
-/// One forwarded request under observation. Dropped before it knew the outcome, a write counts as one that may have
-/// happened: its client may be gone, but others read too. A write with credentials that nobody has accepted counts only once
-/// the apiserver has answered it with success: otherwise everybody could hold up readers.
+/// Observes one forwarded request. If this is dropped before the outcome is known, a write counts as one that may have
+/// happened: its client may be gone, but other clients read too. A write whose credentials were not accepted here
+/// counts only after the apiserver has answered it with success. Otherwise anyone could delay readers.
 pub(super) struct Observation {
     observer: Arc<dyn RevisionObserver>,
     info: RequestInfo,
@@ -46,14 +46,14 @@ pub(super) struct Observation {
     succeeded: bool,
 }
 
-/// A body that is read as it passes. The last part that was read is held back until its version was told or the body
-/// has ended, because with it the client has all it needs to go on.
+/// A body that is scanned as it passes. The last part is held back until its version was reported or the body has
+/// ended, because with that part the client has all it needs to go on.
 pub(super) struct Observed {
     inner: ForwardBody,
     finder: Finder,
     observation: Observation,
     held: Option<Frame<Bytes>>,
-    /// How the inner body ended, given on after what was held.
+    /// The error of the inner body. It is passed on after the held part.
     failed: Option<BoxError>,
     ended: bool,
 }
@@ -68,7 +68,7 @@ enum Kind {
 // === impl Observation ===
 
 impl Observation {
-    /// `None` for requests that neither change nor show objects. `known`: the credentials were accepted by somebody.
+    /// `None` for requests that neither change nor show objects. `known`: the credentials were accepted.
     pub(super) fn begin(
         observer: &Arc<dyn RevisionObserver>,
         info: &RequestInfo,
@@ -80,15 +80,15 @@ impl Observation {
         Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, succeeded: false })
     }
 
-    /// Nothing was sent: nothing has happened.
+    /// Records that nothing was sent, so nothing has happened.
     pub(super) fn unsent(mut self) {
         self.told = true;
     }
 
-    /// Takes the head of the answer into account and puts the body under observation if there is more to learn.
+    /// Evaluates the headers of the answer, and observes the body if it can show more.
     pub(super) fn answered(mut self, status: StatusCode, headers: &HeaderMap, body: ForwardBody) -> ForwardBody {
         if !status.is_success() {
-            // A client error is a refusal. Behind a server error the write may have gone through.
+            // A client error is a refusal. After a server error the write may still have been executed.
             self.told |= !status.is_server_error();
             return body;
         }
@@ -98,14 +98,14 @@ impl Observation {
             return body;
         }
         let finder = Finder::new(headers, self.kind == Kind::Watch);
-        // A list or object is as old as its head; a watch goes on.
+        // A list or an object is not newer than its headers, so record it now. A watch goes on to show newer revisions.
         if finder.is_blind() && self.kind != Kind::Watch {
             return body;
         }
         ForwardBody::new(Observed { inner: body, finder, observation: self, held: None, failed: None, ended: false })
     }
 
-    /// Under observation is now a session that cannot be read: what it has shown is unknown when it ends.
+    /// Observes a session that cannot be parsed. The revisions that it has shown are unknown when it ends.
     pub(super) fn upgraded(mut self) -> Self {
         (self.told, self.succeeded) = (false, true);
         self
@@ -153,7 +153,7 @@ fn kind(info: &RequestInfo, method: &Method) -> Option<Kind> {
             matches!(info.subresource.as_str(), "" | "status").then_some(Kind::Read)
         }
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
-            // These reach through to a pod or mint a token; the object itself stays as it is.
+            // These connect to a pod or create a token. The object itself is not changed.
             let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy" | "token");
             (!connects).then_some(Kind::Write)
         }
@@ -188,7 +188,7 @@ impl Body for Observed {
                         this.observation.told = false;
                         this.observation.tell_unknown();
                     }
-                    // What was held gives way to the new part; one part is late, never two.
+                    // The new part replaces the held one. At most one part is delayed.
                     if let Some(held) = this.held.replace(frame) {
                         return Poll::Ready(Some(Ok(held)));
                     }

@@ -31,7 +31,7 @@ impl RevisionObserver for Recorder {
     }
 }
 
-/// Gives its parts one by one.
+/// Returns its parts one by one.
 struct Given(VecDeque<Result<Bytes, BoxError>>);
 
 impl Body for Given {
@@ -66,7 +66,7 @@ fn parts(parts: &[&str]) -> ForwardBody {
     ForwardBody::new(Given(parts))
 }
 
-/// What was recorded when each part came out, and at the end.
+/// The recorded calls when each part came out, and at the end.
 async fn pass(setup: Setup, status: u16, headers: &HeaderMap, body: ForwardBody) -> Vec<(String, Vec<String>)> {
     let status = StatusCode::from_u16(status).unwrap();
     let mut body = setup.observation.unwrap().answered(status, headers, body);

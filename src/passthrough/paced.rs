@@ -1,5 +1,5 @@
-//! Forwarded bodies that stop reading ahead while their client is slow. Each has memory that was reserved before it was asked
-//! for. While memory is short, bodies whose clients take nothing are given up.
+//! Forwarded bodies that stop reading ahead while their client is slow. The memory of each is reserved before the
+//! request is sent. While memory is short, bodies whose clients read nothing are abandoned.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,13 +18,13 @@ use super::{BoxError, ForwardBody};
 use crate::memory::{Ledger, Reservation, Short};
 use crate::upstream::client::ReqBody;
 
-/// A body that keeps a reservation while it lives.
+/// A body that keeps a reservation for as long as it lives.
 pub(super) struct Placed {
     inner: ForwardBody,
     _place: Reservation,
 }
 
-/// A body that pauses while more than its window of it is unsent. Without that, the library that writes it would read a
+/// A body that pauses while at least `window` bytes of it are unsent. Without this, the HTTP library would read a
 /// megabyte ahead.
 pub(super) struct Paced {
     inner: ForwardBody,
@@ -32,29 +32,29 @@ pub(super) struct Paced {
     out: Arc<Out>,
 }
 
-/// What was given away of a body and is still in memory.
+/// The data of a body that was handed out and is still in memory.
 #[derive(Default)]
 struct Out {
     bytes: AtomicUsize,
     waker: AtomicWaker,
-    /// Since when nothing more can be given away.
+    /// Since when the window is full.
     full: Mutex<Option<Instant>>,
     given_up: AtomicBool,
 }
 
-/// Reserves memory for answers, and knows those under way.
+/// Reserves memory for answers, and keeps a list of the answers in flight.
 pub(super) struct Pace {
     ledger: Ledger,
-    /// `None` where answers hold what they happen to hold.
+    /// `None`: answers have no window and no reservation.
     window: Option<usize>,
-    /// As many as there are answers under way.
+    /// One entry per answer in flight.
     all: Mutex<Vec<Weak<Out>>>,
 }
 
-/// What the HTTP library reads ahead of a request's body at most.
+/// The most bytes of a request's body that the HTTP library reads ahead.
 const READ_AHEAD: usize = 1 << 20;
 
-/// Bytes that say when they are gone.
+/// Bytes that report when they are freed.
 struct Given {
     data: Bytes,
     out: Arc<Out>,
@@ -101,7 +101,7 @@ impl Body for Paced {
         let this = &mut *self;
         if this.is_full() {
             this.out.waker.register(cx.waker());
-            // Either may have changed before the waker was there.
+            // Check again: either may have changed before the waker was registered.
             if this.out.given_up.load(Ordering::Acquire) {
                 return Poll::Ready(Some(Err(
                     "given up: its client had stopped to take it, and memory is short".into()
@@ -112,7 +112,7 @@ impl Body for Paced {
                 return Poll::Pending;
             }
         }
-        // Its client goes on after all.
+        // The client continued to read after all.
         this.out.given_up.store(false, Ordering::Release);
         *this.out.full.lock() = None;
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
@@ -133,22 +133,22 @@ impl Body for Paced {
 // === impl Pace ===
 
 impl Pace {
-    /// `window` in bytes: what an answer may hold while its client takes it.
+    /// `window`: the bytes that an answer may hold while its client reads it.
     pub(super) fn new(ledger: Ledger, window: Option<usize>) -> Self {
         Self { ledger, window, all: Mutex::default() }
     }
 
-    /// Memory for a request with this body and for its answer.
+    /// Reserves memory for a request with this body and for its answer.
     pub(super) fn place(&self, is_watch: bool, body: &ReqBody) -> Result<Option<Reservation>, Short> {
         let Some(window) = self.window else { return Ok(None) };
         let sent = body.size_hint().upper().map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
-        // The client of the apiserver reads as much ahead as may wait for our client. A watch comes in small pieces; many of
-        // them whose clients take nothing are seen by the memory of the process.
+        // The HTTP client reads as much ahead as may wait for our client. Events of a watch come in small pieces; if
+        // the clients of many watches stop reading, the memory check of the process notices that.
         let answer = if is_watch { window / 4 } else { 2 * window };
         self.ledger.reserve(answer + sent.min(READ_AHEAD)).map(Some)
     }
 
-    /// The body, to go on as its client takes it. One frame is always let through, however large.
+    /// Paces the body by its client. One frame is always passed on, however large.
     pub(super) fn body(&self, inner: ForwardBody) -> ForwardBody {
         match self.window {
             Some(window) => self.paced(inner, window).boxed_unsync(),
@@ -166,7 +166,7 @@ impl Pace {
         Paced { inner, window, out }
     }
 
-    /// Ends the bodies of which nothing was taken for this long; how many.
+    /// Ends the bodies of which nothing was read for this long. Returns their number.
     pub(super) fn give_up(&self, patience: Duration) -> u64 {
         let mut given_up = 0;
         self.all.lock().retain(|out| {
@@ -279,7 +279,7 @@ mod tests {
         assert!(body.frame().now_or_never().is_none());
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(pace.give_up(Duration::from_secs(2)), 1);
-        // Before it heard of that, its client has taken what it had.
+        // Before the body sees that, its client has read what was handed out.
         drop(first);
         let _second = body.frame().await.unwrap().unwrap();
         assert!(body.frame().now_or_never().is_none(), "it waits like any other");

@@ -1,25 +1,25 @@
-//! Just enough of the Kubernetes protobuf envelope to find the resourceVersion of an object or a list.
+//! Parses just enough of the Kubernetes protobuf envelope to find the resourceVersion of an object or a list.
 
 use bytes::Bytes;
 
 use crate::meta::ResourceVersion;
 
 const MAGIC: &[u8] = b"k8s\0";
-/// `metadata` is the first field of every object and the version the sixth of it at most; labels, annotations and
-/// managed fields come later.
+/// `metadata` is the first field of every object, and the version is at most the sixth field of `metadata`. Labels,
+/// annotations and managed fields come later.
 const LONGEST_PREFIX: usize = 16 << 10;
 
-/// The beginning of a body, kept until the version is found or cannot come any more.
+/// The beginning of a body. It is kept until the version is found or can no longer occur.
 #[derive(Debug, Default)]
 pub(super) struct Prefix {
     bytes: Vec<u8>,
     done: bool,
 }
 
-/// What a field holds; only strings and messages are looked into.
+/// The content of a field. Only strings and messages are parsed.
 struct Field<'b> {
     number: u64,
-    /// As much of the field's bytes as there is; `None` for numbers.
+    /// The bytes of the field that have arrived; `None` for numbers.
     bytes: Option<&'b [u8]>,
     complete: bool,
 }
@@ -48,20 +48,20 @@ impl Prefix {
     }
 }
 
-/// The version in the part of an envelope that is there.
+/// Finds the version in the part of an envelope that has arrived.
 fn find(bytes: &[u8]) -> Option<ResourceVersion> {
     let envelope = bytes.strip_prefix(MAGIC)?;
     let mut is_list = None;
     for field in Fields(envelope) {
         match field.number {
-            // TypeMeta: apiVersion, kind. It stands before the object.
+            // TypeMeta: apiVersion, kind. It precedes the object.
             1 if field.complete => {
                 let kind = Fields(field.bytes?).find(|field| field.number == 2)?.bytes?;
                 is_list = Some(kind.ends_with(b"List"));
             }
             2 => {
                 let metadata = Fields(field.bytes?).next().filter(|field| field.number == 1)?.bytes?;
-                // ListMeta has it second, ObjectMeta sixth.
+                // The version is field 2 of ListMeta and field 6 of ObjectMeta.
                 let number = if is_list? { 2 } else { 6 };
                 let version = Fields(metadata).find(|field| field.number == number).filter(|field| field.complete)?;
                 return ResourceVersion::parse(std::str::from_utf8(version.bytes?).ok()?);
@@ -146,7 +146,7 @@ mod tests {
         for (kind, metadata, expected) in [("Pod", &object, 42), ("PodList", &list, 43)] {
             let body = envelope(kind, metadata);
             assert_eq!(Prefix::new().push(&body), Some(ResourceVersion(expected)));
-            // Any chunking finds it once.
+            // It is found once, however the body is split.
             let mut prefix = Prefix::new();
             let found: Vec<_> = body.chunks(1).filter_map(|byte| prefix.push(&Bytes::copy_from_slice(byte))).collect();
             assert_eq!(found, [ResourceVersion(expected)], "{kind}");

@@ -1,4 +1,4 @@
-//! Finds the resourceVersion that a passing body shows, without keeping the body.
+//! Finds the resourceVersion in a body that passes through, without keeping the body.
 
 use std::io::Write;
 
@@ -9,37 +9,37 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use super::protobuf;
 use crate::meta::ResourceVersion;
 
-/// Where the version stands in an object or a list, and in the events of a watch.
+/// The path of the version in an object or a list, and in the events of a watch.
 const OF_OBJECT: &[&str] = &["metadata", "resourceVersion"];
 const OF_EVENT: &[&str] = &["object", "metadata", "resourceVersion"];
-/// No key or value that is looked for is longer.
+/// No key or value of interest is longer.
 const LONGEST: usize = 32;
 
-/// Reads a body as it passes.
+/// Scans a body as it passes.
 pub(super) enum Finder {
     Json(JsonFinder),
     Gzip(Box<MultiGzDecoder<Sink>>),
     Protobuf(protobuf::Prefix),
-    /// A form that cannot be read here.
+    /// A format that cannot be parsed here.
     Blind,
 }
 
 /// Lets the decompressor write into a [`JsonFinder`].
 pub(super) struct Sink(JsonFinder);
 
-/// A scanner of JSON with one path in mind. Constant memory, any chunking; strings on other paths are skipped with
-/// `memchr`.
+/// A JSON scanner that looks for one path. It uses constant memory and accepts any chunking. Strings on other paths are
+/// skipped with `memchr`.
 #[derive(Debug)]
 pub(super) struct JsonFinder {
     path: &'static [&'static str],
-    /// Report the version of every value in the stream, not of the first only.
+    /// Report the version of every value in the stream, and not only of the first.
     every: bool,
-    /// Open objects and arrays.
+    /// The number of open objects and arrays.
     depth: usize,
-    /// How many of them, from the outermost, lie on the path. Keys matter only while this equals `depth`.
+    /// How many of them, from the outermost, are on the path. Keys matter only while this equals `depth`.
     on_path: usize,
     expects_key: bool,
-    /// The last key read on the path is the one looked for.
+    /// The last key on the path is the one that is looked for.
     key_matches: bool,
     string: Option<Text>,
     escaped: bool,
@@ -58,7 +58,7 @@ enum Text {
 // === impl Finder ===
 
 impl Finder {
-    /// For the body that these headers announce; `watch` for a stream of events.
+    /// Creates a finder for a body with these headers. `watch` means a stream of events.
     pub(super) fn new(headers: &HeaderMap, watch: bool) -> Self {
         let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media_type = value(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
@@ -73,7 +73,7 @@ impl Finder {
         }
     }
 
-    /// Reads the next part; the newest version it completed, if any.
+    /// Scans the next part. Returns the newest version that the part completed, if any.
     pub(super) fn push(&mut self, part: &Bytes) -> Option<ResourceVersion> {
         match self {
             Self::Json(json) => json.push(part),
@@ -92,7 +92,7 @@ impl Finder {
         }
     }
 
-    /// Whether nothing can be found (any more).
+    /// Whether nothing can be found, or nothing more.
     pub(super) fn is_blind(&self) -> bool {
         matches!(self, Self::Blind)
     }
@@ -156,7 +156,8 @@ impl JsonFinder {
         };
         self.keep(kind, &part[..at]);
         if part[at] == b'\\' {
-            // An escaped key or version is none that is looked for: the backslash keeps it from matching.
+            // A key or version with an escape cannot be the one that is looked for. The backslash keeps it from
+            // matching.
             self.keep(kind, b"\\");
             self.escaped = true;
         } else {

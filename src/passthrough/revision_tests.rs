@@ -101,7 +101,7 @@ fn other_forms_are_not_read() {
 }
 
 proptest! {
-    /// What it finds is what a real parser finds, for any document in any chunking.
+    /// The finder agrees with a real parser, for any document and any chunking.
     #[test]
     fn agrees_with_a_parser(value in document(), chunk in 1usize..40, pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// Documents full of the names that are looked for.
+/// Documents with many of the names that are looked for.
 fn document() -> impl Strategy<Value = serde_json::Value> {
     let key =
         prop_oneof![Just("metadata".to_owned()), Just("resourceVersion".to_owned()), "[a-c\"\\\\{}\\[\\],:]{0,3}"];

@@ -1,4 +1,4 @@
-//! One upstream read for several clients: what makes reads equal, and the answer they share.
+//! One upstream read for several clients: the key that makes reads equal, and the answer that they share.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use crate::upstream::client::Identity;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// All that a get's or list's answer depends on.
+/// Everything that the answer to a get or list depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReadKey {
     identity: Identity,
@@ -36,15 +36,15 @@ pub(super) struct ReadKey {
     pretty: bool,
 }
 
-/// What the members of a batch find.
+/// The result that the members of a batch get.
 #[derive(Clone)]
 pub(super) enum SharedRead {
     Whole(Arc<Whole>),
-    /// For the first that takes it.
+    /// For the first member that takes it.
     Alone(Arc<Mutex<Option<Response<ForwardBody>>>>),
 }
 
-/// An answer that is all there.
+/// A complete answer.
 #[derive(Debug)]
 pub(super) struct Whole {
     status: StatusCode,
@@ -55,18 +55,18 @@ pub(super) struct Whole {
 
 pub(super) enum Buffered {
     Whole(Arc<Whole>),
-    /// Over the limit: the answer with what was read of it put back.
+    /// Over the limit. The answer includes what was already read of it.
     TooLarge(Response<ForwardBody>),
 }
 
-/// Parts that were read already, then the rest.
+/// Parts that were already read, and then the rest.
 struct Resumed {
     parts: VecDeque<Bytes>,
     rest: ForwardBody,
     held: Reservation,
 }
 
-/// Parts that are shared with others.
+/// Parts that are shared between clients.
 struct Replayed {
     whole: Arc<Whole>,
     next: usize,
@@ -75,11 +75,11 @@ struct Replayed {
 // === impl ReadKey ===
 
 impl ReadKey {
-    /// `None` for what is not a plain get or list, or carries something that an equal one might not.
+    /// `None` if the request is not a plain get or list, or has headers that an equal request might not have.
     pub(super) fn of(request: &Parts, info: &RequestInfo, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
         let plain = request.method == Method::GET && info.is_plain_read() && info.verb != Verb::Watch;
-        // A cookie: what is in front of an apiserver may know a user by it. An origin: it may be repeated in the answer.
+        // A proxy in front of the apiserver may identify a user by a cookie. An origin may be repeated in the answer.
         let special = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, AUDIT_ID, COOKIE, ORIGIN];
         let unusual = special.iter().any(|name| headers.contains_key(name))
             || has_prefixed(headers, "impersonate-")
@@ -135,7 +135,7 @@ impl Whole {
     }
 }
 
-/// Reads a body to its end, unless it goes over the limit or there is no memory to spare for it.
+/// Reads a body to its end, unless it exceeds the limit or there is no memory to spare.
 pub(super) async fn collect(
     response: Response<ForwardBody>,
     limit: usize,

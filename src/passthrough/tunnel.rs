@@ -1,4 +1,4 @@
-//! Two upgraded connections as one pipe.
+//! Connects two upgraded connections to one pipe.
 
 use std::future::Future;
 use std::io;
@@ -14,26 +14,26 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::observe::Observation;
 use super::websocket::{self, Messages};
 
-/// What one direction may have under way.
+/// The most bytes in flight per direction.
 const BUFFER: usize = 32 << 10;
-/// How long the message that is on its way may take, and the last word to a client that reads nothing.
+/// How long the current message may take, and also the last message to a client that reads nothing.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// Runs once the 101 is on its way to the client. It has no time limit of its own: a session may stand still for hours.
+/// Must be run once the 101 is sent to the client. It has no timeout of its own: a session may be idle for hours.
 #[must_use = "the session starts when it is run"]
 #[derive(Debug)]
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
-    /// A watch over a WebSocket shows revisions.
+    /// A watch over a WebSocket shows revisions, so it is observed.
     pub(super) _observation: Option<Observation>,
 }
 
 // === impl Tunnel ===
 
 impl Tunnel {
-    /// Copies both ways until both sides are done. When one says that it will send no more, the other is told so and
-    /// may go on sending.
+    /// Copies in both directions until both sides are done. If one side ends its stream, the other side sees the end
+    /// and may go on sending.
     ///
     /// # Errors
     /// One of the connections broke, or was never upgraded.
@@ -43,8 +43,8 @@ impl Tunnel {
         copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER).await.map(|_| ())
     }
 
-    /// [`Self::run`] for a watch over a WebSocket, until it is `over`: the client gets the message that is on its way, the
-    /// one that `over` names, if it takes text, and the end.
+    /// Like [`Self::run`], for a watch over a WebSocket, until `over` completes. Then the client gets the rest of the
+    /// current message, the message that `over` returned if the messages are text, and the close.
     ///
     /// # Errors
     /// One of the connections broke, or was never upgraded.
@@ -82,13 +82,13 @@ where
     }
 }
 
-/// Who ended the events.
+/// The side that ended the events.
 enum End {
     Upstreams,
     Ours,
 }
 
-/// Copies what the apiserver sends, and ends between two messages when it is to end.
+/// Copies the data of the apiserver. When `over` completes, it ends between two messages.
 async fn events(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),

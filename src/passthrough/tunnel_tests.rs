@@ -23,7 +23,7 @@ async fn both_ways_until_it_is_over() {
     server.write_all(ONE).await.unwrap();
     client.read_exact(&mut seen).await.unwrap();
     assert_eq!(seen, *ONE);
-    // In the middle of a message.
+    // Within a message.
     server.write_all(&ONE[..3]).await.unwrap();
     client.read_exact(&mut seen[..3]).await.unwrap();
     say.send(()).unwrap();

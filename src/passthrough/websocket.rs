@@ -1,12 +1,12 @@
-//! As much of WebSockets (RFC 6455) as it takes to write messages, and to end a stream between two of them.
+//! Just enough of WebSockets (RFC 6455) to write messages, and to end a stream between two of them.
 
-/// Where in the frames that a server sends a stream is.
+/// The position within the frames of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     head: Vec<u8>,
-    /// Bytes of the payload that are still to come.
+    /// The bytes of the payload that are still missing.
     left: u64,
-    /// A message has begun that another frame continues.
+    /// A message has begun, and another frame continues it.
     open: bool,
     text: Option<bool>,
 }
@@ -16,7 +16,7 @@ pub(crate) const TEXT: u8 = 1;
 pub(crate) const BINARY: u8 = 2;
 pub(crate) const CLOSE: u8 = 8;
 pub(crate) const PONG: u8 = 10;
-/// In the second byte of a frame's head.
+/// A bit in the second byte of a frame's header.
 pub(crate) const MASKED: u8 = 0x80;
 const NORMAL: u16 = 1000;
 const POLICY: u16 = 1008;
@@ -24,7 +24,7 @@ const POLICY: u16 = 1008;
 // === impl Messages ===
 
 impl Messages {
-    /// Takes what the server sent next.
+    /// Consumes the next data from the server.
     pub(crate) fn follow(&mut self, data: &[u8]) {
         let mut rest = data;
         while !rest.is_empty() {
@@ -32,8 +32,7 @@ impl Messages {
         }
     }
 
-    /// Takes of what the server sent next as much as belongs to the message that is on its way, and tells how much that
-    /// is.
+    /// Consumes the next data from the server up to the end of the current message. Returns how many bytes that is.
     pub(crate) fn follow_to_end(&mut self, data: &[u8]) -> usize {
         let mut at = 0;
         while at < data.len() && !self.is_between() {
@@ -42,17 +41,17 @@ impl Messages {
         at
     }
 
-    /// Whether no message is on its way.
+    /// Whether no message is in progress.
     pub(crate) fn is_between(&self) -> bool {
         self.head.is_empty() && self.left == 0 && !self.open
     }
 
-    /// Whether its messages are text, as far as there were any.
+    /// Whether the messages are text. True if there were none.
     pub(crate) fn are_text(&self) -> bool {
         self.text.unwrap_or(true)
     }
 
-    /// Takes a byte of a frame's head, or what there is of its payload. Nothing is taken of no data.
+    /// Consumes one byte of a frame's header, or the available bytes of its payload. Returns 0 for empty data.
     fn step(&mut self, data: &[u8]) -> usize {
         if self.left > 0 {
             let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
@@ -64,7 +63,7 @@ impl Messages {
         if let Some(length) = self.payload() {
             self.left = length;
             let (kind, is_final) = (self.head[0] & 0x0f, self.head[0] & FINAL != 0);
-            // Control frames may stand between the frames of a message.
+            // Control frames may occur between the frames of a message.
             if kind < CLOSE {
                 self.open = !is_final;
             }
@@ -76,7 +75,7 @@ impl Messages {
         1
     }
 
-    /// The length of the payload, once the head is complete.
+    /// The length of the payload, once the header is complete.
     fn payload(&self) -> Option<u64> {
         let second = *self.head.get(1)?;
         let (short, wide) = match second & !MASKED {
@@ -92,7 +91,7 @@ impl Messages {
     }
 }
 
-/// The head of a server's frame that is a whole message, or a control frame.
+/// The header of a server frame that is a whole message or a control frame.
 pub(crate) fn head(kind: u8, length: usize) -> Vec<u8> {
     let mut head = vec![FINAL | kind];
     match u16::try_from(length) {
@@ -109,7 +108,7 @@ pub(crate) fn head(kind: u8, length: usize) -> Vec<u8> {
     head
 }
 
-/// The last frames of a server: this message, where messages are text, and the end.
+/// The last frames of a server: this message, if messages are text, and the close.
 pub(crate) fn parting(message: Option<&[u8]>, text: bool) -> Vec<u8> {
     let mut frames = Vec::new();
     if let (Some(message), true) = (message, text) {
@@ -148,8 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut: it is between two messages exactly where a message, or a control frame outside of
-        /// one, ends.
+        /// The bytes may be split anywhere. `is_between` is true exactly where a message ends, or a control frame
+        /// outside of a message.
         #[test]
         fn knows_where_messages_end(
             frames in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), prop::sample::select(vec![0, 1, 5, 125, 126, 300, 70_000])), 1..8),
@@ -172,7 +171,7 @@ mod tests {
                 at += piece.len();
                 prop_assert_eq!(messages.is_between(), ends.contains(&at), "{}", at);
             }
-            // And the rest of the message at hand is as long as it is.
+            // The rest of the current message has the right length.
             let mut messages = Messages::default();
             let cut = cut.min(stream.len());
             messages.follow(&stream[..cut]);

@@ -1,11 +1,11 @@
-//! What `informerd check` found, and how it is printed.
+//! The result of `informerd check`, and its text form.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::config::ResourceRule;
 
-/// At most so many resources are named in one line; then their number is told.
+/// The most resources that are named in one line. Beyond that, only their number is shown.
 const NAMED: usize = 6;
 
 /// Whether our identity may list and watch something.
@@ -21,11 +21,11 @@ pub(super) struct Access {
     pub(super) group: String,
     pub(super) resource: String,
     pub(super) everywhere: May,
-    /// Where it may not be read everywhere: the namespaces that were asked for besides.
+    /// If it may not be read everywhere: the namespaces that were also checked.
     pub(super) within: Vec<(String, May)>,
 }
 
-/// What was found.
+/// The results of the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) server: String,
@@ -34,10 +34,10 @@ pub(super) struct Report {
     pub(super) needed: Vec<Needed>,
 }
 
-/// Something besides list and watch that the configuration needs our identity to be allowed.
+/// A right in addition to list and watch that the configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needed {
-    /// What is needed, `create tokenreviews.authentication.k8s.io`, and what for.
+    /// The right, such as `create tokenreviews.authentication.k8s.io`, and its purpose.
     pub(super) what: &'static str,
     pub(super) why: &'static str,
     pub(super) allowed: bool,
@@ -46,7 +46,7 @@ pub(super) struct Needed {
 // === impl Report ===
 
 impl Report {
-    /// What to print, and what is wrong with it: nothing where everything that the configuration asks for is there.
+    /// The text to print, and the problems: none if everything that the configuration needs is available.
     pub(super) fn render(&self, rules: &[ResourceRule]) -> (String, Vec<&'static str>) {
         let mut text = String::new();
         let mut wrong = Vec::new();
@@ -71,10 +71,11 @@ impl Report {
         (text, wrong)
     }
 
-    /// A line for each resource or reason that reads are forwarded for. Whether all can be cached that is pinned.
+    /// Writes a line for each resource, or each reason, that reads are forwarded for. Returns whether all pinned
+    /// resources can be cached.
     fn resources(&self, rules: &[ResourceRule], text: &mut String) -> bool {
         let mut good = true;
-        // Grouped by what is wrong: an identity with few rights would fill the screen otherwise.
+        // Grouped by reason: an identity with few rights would fill the screen otherwise.
         let mut forbidden: BTreeMap<(Option<&str>, &str), Vec<String>> = BTreeMap::new();
         for access in &self.access {
             let rule = rules.iter().find(|rule| access.is_named_by(rule));
@@ -116,7 +117,8 @@ impl Report {
         good
     }
 
-    /// Each namespace that was asked for, how many resources may be read in it, and of how many.
+    /// Each namespace that was checked, the number of resources that may be read in it, and the number that was
+    /// checked.
     fn within(&self) -> Vec<(&str, usize, usize)> {
         let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (namespace, may) in self.access.iter().flat_map(|access| &access.within) {
@@ -135,7 +137,7 @@ impl May {
         self.list && self.watch
     }
 
-    /// What is missing, in words.
+    /// The missing right, in words.
     fn lack(self) -> Option<&'static str> {
         match (self.list, self.watch) {
             (true, true) => None,
@@ -153,8 +155,8 @@ impl Access {
         if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
     }
 
-    /// Where it cannot be cached of what its rule asks for, and why: in the namespaces the rule names, otherwise in all
-    /// together.
+    /// The scopes of its rule in which it cannot be cached, with the reason: the namespaces that the rule names, or
+    /// otherwise all namespaces together.
     fn missing<'a>(&self, scopes: &'a [String]) -> Vec<(Option<&'a str>, &'static str)> {
         let Some(why) = self.everywhere.lack() else { return Vec::new() };
         if scopes.is_empty() {

@@ -12,7 +12,7 @@ use crate::auth::user::UserInfo;
 use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
-/// The apiserver cuts a longer user agent to this many characters.
+/// The apiserver truncates a longer user agent to this many characters.
 const MAX_USER_AGENT: usize = 1024;
 const REASON: &str = "authorization.k8s.io/reason";
 
@@ -147,7 +147,7 @@ fn truncated(user_agent: &str) -> String {
     format!("{}...TRUNCATED", &user_agent[..end])
 }
 
-/// With microseconds, as `metav1.MicroTime` has them.
+/// The current time with microseconds, as in `metav1.MicroTime`.
 fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }

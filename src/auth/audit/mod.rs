@@ -1,5 +1,5 @@
-//! Who read what: one line for each read that was answered here, in the apiserver's own form. The apiserver does not see
-//! these reads, so its audit log does not have them.
+//! The audit log: one line for each read that was answered here, in the apiserver's format. The apiserver does not see
+//! these reads, so its own audit log does not contain them.
 
 mod event;
 mod policy;
@@ -17,20 +17,20 @@ use crate::lifecycle::Fatal;
 use crate::meta::Status;
 use crate::telemetry::lines::{Lines, LinesError, LinesTo};
 
-/// The user name of a client that was not asked who it is. The apiserver used it for its former insecure port.
+/// The user name of a client that was not authenticated. The apiserver used it for its former insecure port.
 const UNKNOWN: &str = "system:unsecured";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
     pub sink: LinesTo,
-    /// What is written; without it everything.
+    /// Selects what is logged. The default logs everything.
     pub policy: Policy,
 }
 
-/// The audit log. Cloning shares it.
+/// The audit log. Clones share it.
 #[derive(Clone)]
 pub struct Audit {
-    /// `None`: nothing is written.
+    /// `None`: nothing is logged.
     inner: Option<Arc<Inner>>,
 }
 
@@ -39,22 +39,22 @@ struct Inner {
     lines: Lines,
 }
 
-/// One request, as the log tells of it.
+/// One request, as it is logged.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub audit_id: String,
-    /// As it was sent.
+    /// The request URI as the client sent it.
     pub uri: String,
     pub attributes: &'a Attributes,
-    /// `None`: nobody asked.
+    /// `None`: the client was not authenticated.
     pub user: Option<&'a UserInfo>,
-    /// As whom the user asks, if as somebody else.
+    /// The impersonated user, if any.
     pub impersonated: Option<&'a UserInfo>,
     pub source: Option<IpAddr>,
     pub user_agent: String,
 }
 
-/// A request that is being answered. Of a stream that was started, the end is written when this is dropped.
+/// A request that is being answered. If it is a stream that was started, dropping this logs its end.
 pub struct Entry {
     inner: Arc<Inner>,
     event: Event,
@@ -69,7 +69,7 @@ impl Audit {
         Self { inner: None }
     }
 
-    /// Opens the log, and starts the task that writes it.
+    /// Opens the log and starts the task that writes it.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -78,8 +78,7 @@ impl Audit {
         Ok(Self { inner: Some(Arc::new(Inner { policy: config.policy.clone(), lines })) })
     }
 
-    /// Begins to tell of a request; `None` where nothing is to be told. What there is to tell is only put together where
-    /// anything is.
+    /// Begins the entry of a request; `None` if nothing is logged. `request` is called only if the audit log is on.
     pub fn begin<'a>(&self, request: impl FnOnce() -> Request<'a>) -> Option<Entry> {
         let inner = self.inner.as_ref()?;
         let request = request();
@@ -99,13 +98,13 @@ impl fmt::Debug for Audit {
 // === impl Entry ===
 
 impl Entry {
-    /// The answer was given whole.
+    /// Logs that the answer was complete.
     pub fn complete(mut self, code: u16) {
         self.event.response_status = Some(ResponseStatus::ok(code));
         self.write(policy::Stage::ResponseComplete);
     }
 
-    /// The request was refused.
+    /// Logs that the request was refused.
     pub fn refuse(mut self, status: &Status) {
         self.event.response_status = Some(ResponseStatus::of(status));
         if status.code == 403 {
@@ -114,7 +113,7 @@ impl Entry {
         self.write(policy::Stage::ResponseComplete);
     }
 
-    /// The head of a stream was sent. What is dropped later tells of its end.
+    /// Logs that the headers of a stream were sent. Dropping the returned entry logs its end.
     #[must_use]
     pub fn start(mut self) -> Self {
         self.event.response_status = Some(ResponseStatus::ok(200));

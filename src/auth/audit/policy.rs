@@ -1,12 +1,11 @@
-//! What is written: `audit.k8s.io/v1` Policy, the file that the apiserver reads too.
+//! Selects what is logged: `audit.k8s.io/v1` Policy, the same file format that the apiserver reads.
 
 use serde::{Deserialize, Serialize};
 
 use crate::auth::attributes::Attributes;
 use crate::auth::user::UserInfo;
 
-/// The rules; the first that matches decides. Without a rule that matches nothing is written. The default writes
-/// everything.
+/// The rules. The first rule that matches decides. If no rule matches, nothing is logged. The default logs everything.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
@@ -42,8 +41,8 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// A read answered from a cache has no body that was sent, and what is returned is not written: every level but `None` is
-/// `Metadata` here.
+/// A read that is answered from a cache has no request body, and response bodies are not logged. So every level except
+/// `None` means `Metadata` here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 enum Level {
     #[default]
@@ -68,7 +67,7 @@ impl Policy {
     /// Reads the YAML of a policy file.
     ///
     /// # Errors
-    /// It is no policy, or has no rules.
+    /// The text is not a policy, or the policy has no rules.
     pub fn parse(text: &str) -> Result<Self, String> {
         let policy: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         if policy.kind != "Policy" || policy.api_version != "audit.k8s.io/v1" {
@@ -83,7 +82,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The stages that are left out of what is written of a request; `None`: nothing is written.
+    /// The stages to leave out for this request; `None` if nothing is logged.
     pub(super) fn decide(&self, user: &UserInfo, attributes: &Attributes) -> Option<Vec<Stage>> {
         let rule =
             self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;
@@ -115,7 +114,7 @@ impl Rule {
         }
         match &attributes.path {
             None if !self.namespaces.is_empty() || !self.resources.is_empty() => {
-                // What lies in no namespace has an empty one.
+                // An object without a namespace has an empty one.
                 (self.namespaces.is_empty() || has(&self.namespaces, &attributes.namespace))
                     && (self.resources.is_empty()
                         || self.resources.iter().any(|resources| resources.matches(attributes)))

@@ -169,7 +169,7 @@ async fn files_are_rotated_and_bounded() {
     assert_eq!(log.metrics.audit.dropped.get(), 0);
 }
 
-/// The writer runs on this one thread, so it has no turn before all of them were offered.
+/// The writer runs on this single thread, so it cannot run before all lines were offered.
 #[tokio::test]
 async fn what_finds_no_room_is_dropped_and_nobody_waits() {
     let log = log(Policy::default(), 1 << 30, 1);
@@ -195,7 +195,7 @@ async fn a_file_that_somebody_took_away_is_made_again() {
     }
 }
 
-/// However long what clients send is, it takes no more memory.
+/// Requests of any length use a bounded amount of memory.
 #[tokio::test]
 async fn long_requests_are_bounded() {
     let log = log(Policy::default(), 1 << 30, 1);
