@@ -41,13 +41,13 @@ fn object(created: &str, more: &str) -> String {
 
 const CREATED: &str = "2024-01-01T00:00:00Z";
 
-/// Printed at this many seconds after [`CREATED`], by a clock that is right.
+/// Printed this many seconds after [`CREATED`], by an exact clock.
 fn printed(after: i64) -> Printed {
     let at = Moment::parse(CREATED).unwrap().plus(after);
     Printed { earliest: at, latest: at }
 }
 
-/// What the row tells relative to now.
+/// The relative times found in the row.
 fn holes(columns: &Columns, cells: &str, object: &str, after: i64) -> Result<Vec<String>, Unprintable> {
     let mut row = row(cells, object);
     columns.resolve(&mut row, printed(after))?;
@@ -103,10 +103,10 @@ fn what_contradicts_itself_is_not_believed() {
     let node = object(CREATED, "");
     assert!(holes(&nodes, r#"["n","Ready","5m","v1"]"#, &node, 300).is_ok());
     for (cells, after) in [
-        // The age of something else.
+        // The age of another object.
         (r#"["n","Ready","5m","v1"]"#, 900),
         (r#"["n","Ready","\u003cunknown\u003e","v1"]"#, 300),
-        // A column that nobody knows tells a time.
+        // A column that is not known contains a time.
         (r#"["n","Ready","5m","7h"]"#, 300),
         (r#"["n","Ready","5m","2 (7h ago)"]"#, 300),
         (r#"["n","Ready","5m","\u003cinvalid\u003e"]"#, 300),
@@ -143,7 +143,7 @@ fn definitions_say_what_their_columns_are() {
     let broken = object(CREATED, r#","spec":{"when":"soon"}"#);
     assert_eq!(holes(&columns, r#"["w","\u003cinvalid\u003e",null,"5m"]"#, &broken, 300).unwrap().len(), 1);
     assert_eq!(holes(&columns, r#"["w",null,null,"5m"]"#, &object(CREATED, ""), 300).unwrap().len(), 1);
-    // Without columns of its own it has an age.
+    // A definition without columns has an age column.
     assert!(widgets(&[], &[("Name", "string"), ("Age", "date")]).is_ok());
     for (asked, columns) in [
         (&asked[..], &named[..3]),
