@@ -16,9 +16,9 @@ const VERSION: &str = "meta.k8s.io/v1";
 pub struct ContinueToken {
     /// The revision of the pages. A negative value means "the most recent state". It is never zero.
     pub rv: i64,
-    /// The last key returned, relative to the request's collection, with a leading slash: `/namespace/name` for all
-    /// namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it. Tokens of etcd are
-    /// written without the slash, and decoded with it.
+    /// The last key returned, relative to the collection of the request, with a leading slash: `/namespace/name` for
+    /// all namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it. Tokens for
+    /// etcd are encoded without the slash and decoded with it.
     pub start: String,
 }
 
