@@ -26,15 +26,15 @@ pub enum Effect {
 
     /// Half of the next watch event, list or object is sent, and then the body ends like this.
     Cut(Cut),
-    /// Each piece of a list's body comes this much later.
+    /// Each part of a list's body is delayed by this time.
     SlowBody(Duration),
-    /// An ERROR 410 in the place of the next watch event.
+    /// An ERROR 410 replaces the next watch event.
     Expire,
-    /// An ERROR with this code in the place of the next watch event.
+    /// An ERROR with this code replaces the next watch event.
     ErrorEvent(u16),
     /// The next watch event is not JSON.
     Garbage,
-    /// The next watch event comes twice.
+    /// The next watch event is sent twice.
     Duplicate,
     /// After the next watch event, the event before it is sent again, so the resourceVersion goes back.
     Replay,

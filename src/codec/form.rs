@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// The shape of what follows the first event of a watch.
+    /// Returns the shape of the events after the first event of a watch.
     pub fn after_first(self) -> Self {
         match self {
             Self::Table(shape) => Self::Table(TableShape { no_headers: true, ..shape }),

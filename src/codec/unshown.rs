@@ -13,7 +13,7 @@ const AUTOSCALER: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/metrics",
 ];
 
-/// Returns the unshown fields of a type. `autoscaling/v2` has every field of the internal version.
+/// Returns the annotations of a type that are not shown. `autoscaling/v2` has every field of the internal version.
 pub(super) fn unshown(api_version: &str, kind: &str) -> &'static [&'static str] {
     match (api_version, kind) {
         ("apps/v1", "Deployment") => DEPLOYMENT,

@@ -146,7 +146,7 @@ fn identity(informer: &v1::Informer) -> Identity {
     (group, version, resource, namespace, label_selector, field_selector, encoding)
 }
 
-/// Only what tells it apart.
+/// Returns only the fields that identify the informer.
 fn identified(informer: &v1::Informer) -> v1::Informer {
     let v1::Informer { resource, namespace, label_selector, field_selector, encoding, .. } = informer.clone();
     v1::Informer { resource, namespace, label_selector, field_selector, encoding, ..Default::default() }

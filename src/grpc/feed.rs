@@ -61,7 +61,7 @@ struct Pending {
     bookmark: bool,
     end: Option<EndReason>,
     waker: Option<Waker>,
-    /// What of this is in the gauges.
+    /// The counts that were last added to the gauges.
     counted: (usize, usize),
 }
 

@@ -128,7 +128,7 @@ impl Intake {
 
     /// From now on the decoded message is accounted for elsewhere.
     pub(super) fn hand_over(&self) {
-        // There is no less room than before.
+        // This releases memory, so it cannot fail.
         self.change(|held| held.decoded = 0).ok();
     }
 

@@ -87,8 +87,8 @@ impl Predicate {
         self.labels.is_empty() && self.fields.is_empty() && self.any_of.is_none() && self.shard.is_none()
     }
 
-    /// Whether no object can match: the terms contradict each other, or name what can not be a name. To be asked
-    /// before the scope is read; lists and watches of it are empty and succeed.
+    /// Whether no object can match, because the terms contradict each other or contain an impossible name. Check this
+    /// before reading the scope. Lists and watches of such a predicate are empty and succeed.
     pub fn matches_nothing(&self) -> bool {
         self.fields.matches_nothing()
     }

@@ -178,7 +178,7 @@ impl Writer {
                 };
                 *size += lines.len() as u64;
                 let written = async {
-                    // What was written in part is a line of its own.
+                    // End the partly written line.
                     if *torn {
                         file.write_all(b"\n").await?;
                     }

@@ -16,7 +16,7 @@ const PAGE: f64 = 4096.0;
 /// Reads `/proc` at each scrape. Without `/proc`, these metrics do not exist.
 #[derive(Debug)]
 pub(super) struct ProcessCollector {
-    /// Seconds since 1970.
+    /// In seconds since 1970.
     started: f64,
 }
 

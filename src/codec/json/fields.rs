@@ -11,7 +11,7 @@ use crate::meta::FieldTable;
 use super::scan::{Result, Scanner};
 use super::text::{Text, sprint_number};
 
-/// Indexes of the paths that lead through the value being scanned.
+/// The indexes of the paths that lead through the value being scanned.
 pub(super) type Active = SmallVec<[u16; 16]>;
 
 /// The paths of a table, and the values found so far at their ends.

@@ -73,7 +73,7 @@ fn hex4(text: &str) -> u32 {
     text.get(..4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0xd800)
 }
 
-/// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped too.
+/// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped, too.
 pub(super) fn push_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -23,7 +23,7 @@ struct Metadata<'a> {
     namespace: &'a str,
     uid: &'a str,
     resource_version: Option<&'a str>,
-    /// Where the value of `resource_version` ends, from the start of ObjectMeta.
+    /// The end of the value of `resource_version`, counted from the start of ObjectMeta.
     rv_end: usize,
     labels: SmallVec<[(&'a str, &'a str); 16]>,
 }

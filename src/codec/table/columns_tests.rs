@@ -89,7 +89,7 @@ fn what_was_never_set_tells_nothing() {
     let finished = started(r#","completionTime":"2024-01-01T00:00:30Z""#);
     assert_eq!(holes(&jobs, r#"["j","5m","5m"]"#, &started(""), 300).unwrap().len(), 2);
     assert_eq!(holes(&jobs, r#"["j","","5m"]"#, &object(CREATED, ""), 300).unwrap().len(), 1);
-    // A job that is done took as long as it took. That looks relative, and is known not to be.
+    // The duration of a finished job is fixed. It looks like a relative time, but the column is known.
     assert_eq!(holes(&jobs, r#"["j","30s","5m"]"#, &finished, 300), Ok(vec!["5m".into()]));
     let unset =
         r#"{"kind":"K","apiVersion":"v1","metadata":{"name":"o","resourceVersion":"7","creationTimestamp":null}}"#;
@@ -176,7 +176,7 @@ fn clocks_may_differ_a_little() {
     };
     assert!(at(100, 100) && at(98, 102) && at(40, 100) && at(100, 160));
     assert!(!at(40, 99) && !at(102, 160));
-    // More than is tried is not a time within which something was printed.
+    // A period of more than `TRIED` seconds is not accepted.
     assert!(!at(99, 99 + 2 * TRIED));
 }
 
@@ -188,7 +188,7 @@ proptest! {
         let _ = holes(&pods, &cells, &object(CREATED, ""), i64::from(after));
     }
 
-    /// Whatever the apiserver prints at a moment is found, and says the same at that moment.
+    /// Every relative time that the apiserver prints is found, and is printed the same for that moment.
     #[test]
     fn what_is_found_says_the_same(after in -10_i64..400_000_000) {
         let leases = builtin("coordination.k8s.io", "leases", &["Name", "Holder", "Age"]);

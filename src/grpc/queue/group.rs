@@ -66,7 +66,7 @@ impl Group {
     pub(super) fn new(join: Join, sources: Vec<Source>, max_deleted: usize) -> Self {
         let Join { group, owner, wanted, held, .. } = join;
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
-            // What is held and what comes later are written by the same source.
+            // Later events must have the same encoding as the stored objects, so it is fixed to that of the source.
             selection: Selection { encoding: reads::Wanted::Only(source.encoding()), ..wanted.selection },
             rendering: wanted.rendering,
             identity: wanted.identity,

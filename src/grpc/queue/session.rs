@@ -234,7 +234,7 @@ impl Session {
     fn answer(&mut self, key: &QueueKey, outcome: Outcome) -> Result<(), Error> {
         let shown = self.shown.remove(key);
         if let (Outcome::Done, Some(shown)) = (outcome, &shown) {
-            // Before the key goes to somebody else.
+            // Do this before another worker can get the key.
             self.member.group.handled(key, shown);
         }
         self.member.worker.answer(key, outcome).map_err(|error| Error::invalid(error.to_string()))

@@ -18,13 +18,13 @@ pub struct OtelConfig {
 pub struct SpansExport {
     pub target: OtlpTarget,
     pub sampler: TraceSampler,
-    /// Spans that may wait to be sent; one more is dropped and counted.
+    /// The most spans that may wait to be sent. Further spans are dropped and counted.
     pub queue: usize,
-    /// Spans in one message, at most.
+    /// The most spans in one message.
     pub batch: usize,
-    /// How long spans wait for others.
+    /// How long spans wait for other spans.
     pub delay: Duration,
-    /// For one message with all attempts to send it.
+    /// The timeout for one message, including all retries.
     pub timeout: Duration,
 }
 

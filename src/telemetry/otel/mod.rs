@@ -95,7 +95,7 @@ impl Otel {
         Ok(Self { registry, running: Some(Running { runtime, spans, readings, stop }) })
     }
 
-    /// Makes spans, if they are to be exported.
+    /// Creates spans, if they are exported.
     pub(super) fn tracer(&self) -> Option<SdkTracer> {
         Some(self.running.as_ref()?.spans.as_ref()?.tracer("informerd"))
     }
