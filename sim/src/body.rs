@@ -1,4 +1,4 @@
-//! Response bodies, and responses in the apiserver's dress.
+//! Response bodies, and responses in the apiserver's format.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::types::Status;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Long enough for what was written to reach the peer before its connection breaks.
+/// Long enough for written data to reach the peer before its connection breaks.
 const FLUSH: Duration = Duration::from_millis(50);
 
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -28,7 +28,7 @@ pub(super) fn streamed(stream: impl Stream<Item = Bytes> + Send + 'static) -> Bo
     StreamBody::new(stream.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync()
 }
 
-/// The first half of a body, and then an early end.
+/// A body that is cut after its first half.
 pub(super) fn cut(whole: &Bytes, how: Cut, connection: Arc<Connection>) -> Body {
     let half = whole.slice(..whole.len() / 2);
     streamed(
@@ -37,7 +37,7 @@ pub(super) fn cut(whole: &Bytes, how: Cut, connection: Arc<Connection>) -> Body 
     )
 }
 
-/// Ends a body as told: returns to end it properly, never returns when the connection is to break.
+/// Ends a body as requested: returns to end it normally, and never returns if the connection must break.
 pub(super) async fn finish(how: Cut, connection: &Connection) -> Option<Bytes> {
     tokio::time::sleep(FLUSH).await;
     match how {
@@ -71,7 +71,7 @@ pub(super) fn typed(code: StatusCode, content_type: &str, body: Body) -> Respons
     response
 }
 
-/// A Status with the headers that go with it.
+/// A Status response with the matching headers.
 pub(super) fn status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(code, full(status.to_json() + "\n"));

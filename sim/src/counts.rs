@@ -1,4 +1,4 @@
-//! What was asked of a server, for assertions such as "one upstream watch".
+//! Records the requests to a server, for assertions such as "one upstream watch".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-/// Requests remembered word for word.
+/// The number of requests that are recorded in full.
 const RECORDS: usize = 4096;
 
-/// What a request asks; a list with `limit=1` that continues nothing is a probe of the revision.
+/// The kind of a request. A list with `limit=1` and no continue token is a probe of the revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     Get,
@@ -20,23 +20,23 @@ pub enum Verb {
     Update,
     Patch,
     Delete,
-    /// Discovery, health and whatever else names no resource.
+    /// Discovery, health and all other requests that do not name a resource.
     Other,
 }
 
-/// A copy of a server's counters at one moment. Resources are named `pods`, `deployments.apps`.
+/// A copy of a server's counters at one moment. Resources are named like `pods` or `deployments.apps`.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     requests: BTreeMap<(Verb, Arc<str>), u64>,
     open: BTreeMap<Arc<str>, u64>,
     most: BTreeMap<Arc<str>, u64>,
-    /// Connections open now.
+    /// Connections that are open now.
     pub connections: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
 }
 
-/// One request as it arrived.
+/// One request as received.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
     pub method: String,
@@ -56,41 +56,41 @@ pub(super) struct Counters {
     records: Mutex<VecDeque<RequestRecord>>,
 }
 
-/// An open watch; dropping it counts it out.
+/// An open watch. Dropping it decrements the counter.
 #[derive(Debug)]
 pub(super) struct OpenWatch {
     counters: Arc<Counters>,
     resource: Arc<str>,
 }
 
-/// An open connection; dropping it counts it out.
+/// An open connection. Dropping it decrements the counter.
 #[derive(Debug)]
 pub(super) struct OpenConnection(Arc<Counters>);
 
 // === impl Counts ===
 
 impl Counts {
-    /// Requests of a verb for a resource, `pods` or `deployments.apps`, whatever their answer was.
+    /// The requests of a verb for a resource, `pods` or `deployments.apps`, whatever their response was.
     pub fn requests(&self, verb: Verb, resource: &str) -> u64 {
         self.requests.get(&(verb, resource.into())).copied().unwrap_or(0)
     }
 
-    /// Requests of a verb, all resources together.
+    /// The requests of a verb for all resources.
     pub fn total(&self, verb: Verb) -> u64 {
         self.requests.iter().filter(|((of, _), _)| *of == verb).map(|(_, count)| count).sum()
     }
 
-    /// Watches of a resource that are open now.
+    /// The watches of a resource that are open now.
     pub fn open_watches(&self, resource: &str) -> u64 {
         self.open.get(resource).copied().unwrap_or(0)
     }
 
-    /// The most watches of a resource that were ever open together.
+    /// The most watches of a resource that were open at the same time.
     pub fn most_watches(&self, resource: &str) -> u64 {
         self.most.get(resource).copied().unwrap_or(0)
     }
 
-    /// All watches open now.
+    /// All watches that are open now.
     pub fn all_open_watches(&self) -> u64 {
         self.open.values().sum()
     }

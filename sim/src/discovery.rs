@@ -1,4 +1,4 @@
-//! Everything that names no resource: discovery in both forms, version, health.
+//! The responses to requests that do not name a resource: discovery in both formats, version, health.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub(super) fn answer(store: &Store, path: &str, headers: &HeaderMap, routed: Opt
     }
 }
 
-/// A known built-in group answers with a Status, everything else as a plain web server.
+/// Under a known built-in group the response is a Status, otherwise it is that of a plain web server.
 pub(super) fn not_found(store: &Store, routed: Option<&Path<'_>>) -> Response<Body> {
     let known = routed.is_some_and(|path| {
         store.kinds().iter().any(|k| !k.custom && &*k.gvr.group == path.group && &*k.gvr.version == path.version)
@@ -154,7 +154,7 @@ fn resources(groups: &Groups, group: &str, version: &str) -> Response<Body> {
     plain(&json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}))
 }
 
-/// A document without schemas, but with what kubectl looks for before it applies: that patches validate fields.
+/// A document without schemas. It states that patches validate fields, which kubectl checks before it applies.
 fn openapi(groups: &Groups, group: &str, version: &str) -> Response<Body> {
     let Some(kinds) = groups.get(&(group.into(), version.into())) else {
         return body::text(StatusCode::NOT_FOUND, "404 page not found\n");
@@ -175,7 +175,7 @@ pub(super) fn is_access_review(path: &str) -> bool {
     path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 }
 
-/// Everyone may do everything here.
+/// Every user may do everything here.
 pub(super) fn access_review() -> Response<Body> {
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {},
         "status": {"allowed": true, "reason": "the simulated server allows everything"}});

@@ -1,4 +1,4 @@
-//! The byte form of objects, lists and watch events, as the apiserver writes them.
+//! The bytes of objects, lists and watch events, as the apiserver writes them.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::registry::Kind;
 use super::stored::Stored;
 use crate::types::Status;
 
-/// `ObjectMeta`'s members in the order Go writes them; custom resources are sorted instead.
+/// The members of `ObjectMeta` in the order in which Go writes them. Custom resources are sorted instead.
 const METADATA_ORDER: &[&str] = &[
     "name",
     "generateName",
@@ -26,7 +26,7 @@ const METADATA_ORDER: &[&str] = &[
     "managedFields",
 ];
 
-/// What a client asked each object to be shown as.
+/// The shape of each object that a client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Full,
@@ -34,7 +34,7 @@ pub(super) enum Shape {
     Table { objects: RowObject },
 }
 
-/// What stands in a table row's `object`.
+/// The value of a table row's `object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowObject {
     None,
@@ -42,7 +42,7 @@ pub(super) enum RowObject {
     Object,
 }
 
-/// The bytes of a GET without the newline.
+/// The bytes of a GET, without the newline.
 pub(super) fn object(kind: &Kind, value: &Value) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     match value {
@@ -83,7 +83,7 @@ fn write(out: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// Go's encoder escapes `<`, `>` and `&`, which only ever stand inside strings.
+/// Go's encoder escapes `<`, `>` and `&`. They can occur only inside strings.
 fn escape_html(json: Vec<u8>) -> Vec<u8> {
     if memchr::memchr3(b'<', b'>', b'&', &json).is_none() {
         return json;
@@ -98,7 +98,7 @@ fn escape_html(json: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// An object in the shape a client asked for (a table has its own writer), without the newline.
+/// An object in the requested shape, without the newline. Tables have their own writer.
 pub(super) fn shaped(shape: Shape, stored: &Stored) -> Bytes {
     match shape {
         Shape::Partial => {
@@ -111,7 +111,7 @@ pub(super) fn shaped(shape: Shape, stored: &Stored) -> Bytes {
     }
 }
 
-/// `{"type":…,"object":…}` and a newline.
+/// Writes `{"type":…,"object":…}` and a newline.
 pub(super) fn frame(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.len() + 40);
     out.extend_from_slice(br#"{"type":""#);
@@ -126,7 +126,8 @@ pub(super) fn error_frame(status: &Status) -> Vec<u8> {
     frame("ERROR", status.to_json().as_bytes())
 }
 
-/// A bookmark's object: the zero value of the type with a resourceVersion, and the annotation that ends initial events.
+/// The object of a bookmark: the zero value of the type with a resourceVersion, and the annotation that ends the
+/// initial events.
 pub(super) fn bookmark_object(kind: &Kind, shape: Shape, rv: u64, initial_events_end: bool) -> Vec<u8> {
     let mut metadata = json!({"resourceVersion": rv.to_string()});
     if initial_events_end {
@@ -139,7 +140,8 @@ pub(super) fn bookmark_object(kind: &Kind, shape: Shape, rv: u64, initial_events
     if kind.custom && shape != Shape::Partial {
         return json!({"apiVersion": version, "kind": name, "metadata": metadata}).to_string().into_bytes();
     }
-    // Go writes resourceVersion before annotations, and the required members of the type although they are empty.
+    // Go writes resourceVersion before annotations. It also writes the required members of the type although they are
+    // empty.
     let mut inner = Vec::new();
     ordered(&mut inner, metadata.as_object().unwrap_or(&Map::new()), METADATA_ORDER, false);
     let zero = match &*kind.kind {

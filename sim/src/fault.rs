@@ -1,4 +1,4 @@
-//! Faults to inject: what goes wrong, for whom, how often.
+//! Faults to inject: what fails, for which requests, and how often.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,46 +12,46 @@ use super::net::{Connections, Order};
 use super::registry::Kind;
 use super::store::Store;
 
-/// What goes wrong. The first group concerns a request before it is answered, the second bodies and streams.
+/// What fails. The first group affects a request before its response, the second one bodies and streams.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Answered with this code and the Status that goes with it; `retry_after` in seconds.
+    /// The response is this code with the matching Status. `retry_after` is in seconds.
     Answer { code: u16, retry_after: Option<u32> },
-    /// Answered late.
+    /// The response is delayed.
     Delay(Duration),
-    /// A watch that asks for initial events gets the 422 of a server without them.
+    /// A watch with initial events gets the 422 of a server without support for them.
     RefuseWatchList,
-    /// The connection is reset instead of an answer.
+    /// The connection is reset instead of a response.
     Reset,
 
-    /// Half of the next watch event, or of a list or object, and then this ending.
+    /// Half of the next watch event, list or object is sent, and then the body ends like this.
     Cut(Cut),
-    /// Each piece of a list's body comes this much later.
+    /// Each part of a list's body is delayed by this time.
     SlowBody(Duration),
-    /// An ERROR 410 in the place of the next watch event.
+    /// An ERROR 410 replaces the next watch event.
     Expire,
-    /// An ERROR with this code in the place of the next watch event.
+    /// An ERROR with this code replaces the next watch event.
     ErrorEvent(u16),
     /// The next watch event is not JSON.
     Garbage,
-    /// The next watch event comes twice.
+    /// The next watch event is sent twice.
     Duplicate,
-    /// The event before is sent once more after the next watch event: a resourceVersion that goes back.
+    /// After the next watch event, the event before it is sent again, so the resourceVersion goes back.
     Replay,
-    /// A bookmark is left out, the one that ends the initial events aside.
+    /// A bookmark is omitted, except the one that ends the initial events.
     NoBookmark,
-    /// The bookmark that ends the initial events is left out.
+    /// The bookmark that ends the initial events is omitted.
     NoInitialEnd,
-    /// From its next event on, the watch says nothing more; its connection is well.
+    /// From its next event on, the watch sends nothing. Its connection stays healthy.
     Stall,
-    /// Watch events come this long after they happened, for as long as the fault stands. Lists are current.
+    /// Watch events are delayed by this time after the change, while the fault is active. Lists are current.
     Lag(Duration),
 }
 
 /// How a body ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Properly, as if that were all.
+    /// Normally, as if it were complete.
     End,
     /// The connection is closed.
     Fin,
@@ -59,7 +59,7 @@ pub enum Cut {
     Rst,
 }
 
-/// An effect with whom it concerns and how often.
+/// An effect, the requests that it affects, and how often.
 #[derive(Clone, Debug)]
 pub struct Fault {
     effect: Effect,
@@ -69,11 +69,11 @@ pub struct Fault {
     remaining: Option<u32>,
 }
 
-/// Names an injected fault.
+/// Identifies an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 
-/// The handle that breaks a server. Cheap to clone.
+/// The handle to inject faults into a server. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Faults {
     pub(super) shared: Arc<Shared>,
@@ -82,7 +82,7 @@ pub struct Faults {
 #[derive(Debug)]
 pub(super) struct Shared {
     rules: Mutex<Vec<Rule>>,
-    /// Spares the lock of `rules` on every event while there are none.
+    /// Avoids the lock of `rules` on every event while there are none.
     any: AtomicBool,
     changed: watch::Sender<u64>,
     interrupts: broadcast::Sender<Interrupt>,
@@ -97,7 +97,7 @@ struct Rule {
     hits: u64,
 }
 
-/// Something that happens to open watches now.
+/// An interruption of open watches.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupt {
     pub resource: Option<String>,
@@ -107,7 +107,7 @@ pub(super) struct Interrupt {
 // === impl Fault ===
 
 impl Fault {
-    /// Once.
+    /// A fault that occurs once.
     pub fn once(effect: Effect) -> Self {
         Self::times(1, effect)
     }
@@ -116,7 +116,7 @@ impl Fault {
         Self { effect, resource: None, verb: None, skip: 0, remaining: Some(times) }
     }
 
-    /// Until it is cleared.
+    /// A fault that occurs until it is cleared.
     pub fn always(effect: Effect) -> Self {
         Self { effect, resource: None, verb: None, skip: 0, remaining: None }
     }
@@ -126,28 +126,29 @@ impl Fault {
         Self::once(Effect::Answer { code, retry_after: None })
     }
 
-    /// Only for a resource: `pods`, `deployments` or `deployments.apps`.
+    /// Limits the fault to a resource: `pods`, `deployments` or `deployments.apps`.
     #[must_use]
     pub fn on(mut self, resource: &str) -> Self {
         self.resource = Some(resource.into());
         self
     }
 
-    /// Only for requests of a verb. A probe counts as [`Verb::Probe`], not as a list.
+    /// Limits the fault to requests of a verb. A probe counts as [`Verb::Probe`], not as a list.
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verb = Some(verb);
         self
     }
 
-    /// Lets the first `n` occasions pass unharmed.
+    /// Skips the first `n` occasions.
     #[must_use]
     pub fn after(mut self, n: u32) -> Self {
         self.skip = n;
         self
     }
 
-    /// A request's occasion is any; an event's or a body's is one the effect can harm.
+    /// For a request, every request is an occasion. For an event or a body, only one that the effect can change is an
+    /// occasion.
     fn concerns(&self, verb: Verb, kind: Option<&Kind>) -> bool {
         self.verb.is_none_or(|of| of == verb)
             && self.resource.as_deref().is_none_or(|name| kind.is_some_and(|kind| kind.is(name)))
@@ -159,7 +160,7 @@ impl Fault {
 impl Faults {
     pub(super) fn new(store: Arc<Store>) -> Self {
         let (changed, _) = watch::channel(0);
-        // Interrupts are rare; a watch that misses some of 64 just lives on.
+        // Interrupts are rare. A watch that falls behind by more than 64 just continues.
         let (interrupts, _) = broadcast::channel(64);
         let shared = Shared {
             rules: Mutex::default(),
@@ -172,7 +173,7 @@ impl Faults {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Injects a fault; of several that fit an occasion the oldest strikes.
+    /// Injects a fault. If several faults match an occasion, the oldest one applies.
     pub fn add(&self, fault: Fault) -> FaultId {
         let mut rules = self.shared.rules.lock();
         let mut id = FaultId(0);
@@ -185,12 +186,12 @@ impl Faults {
         id
     }
 
-    /// How often a fault has struck.
+    /// How often a fault has occurred.
     pub fn hits(&self, id: FaultId) -> u64 {
         self.shared.rules.lock().iter().find(|rule| rule.id == id).map_or(0, |rule| rule.hits)
     }
 
-    /// Ends one fault; its hits remain readable.
+    /// Ends one fault. Its number of hits can still be read.
     pub fn remove(&self, id: FaultId) {
         for rule in self.shared.rules.lock().iter_mut().filter(|rule| rule.id == id) {
             rule.fault.remaining = Some(0);
@@ -206,12 +207,12 @@ impl Faults {
         self.shared.changed.send_modify(|count| *count += 1);
     }
 
-    /// Ends the open watches cleanly, of one resource or of all.
+    /// Ends the open watches cleanly, for one resource or for all.
     pub fn end_watches(&self, resource: Option<&str>) {
         let _ = self.shared.interrupts.send(Interrupt { resource: resource.map(Into::into), expire: false });
     }
 
-    /// Sends the open watches an ERROR 410 now.
+    /// Sends an ERROR 410 to the open watches now.
     pub fn expire_watches(&self, resource: Option<&str>) {
         let _ = self.shared.interrupts.send(Interrupt { resource: resource.map(Into::into), expire: true });
     }
@@ -221,23 +222,24 @@ impl Faults {
         self.shared.connections.order(Order::Rst);
     }
 
-    /// Closes every connection, whatever it is in the middle of.
+    /// Closes every connection, even in the middle of a response.
     pub fn close_connections(&self) {
         self.shared.connections.order(Order::Fin);
     }
 
-    /// HTTP/2 GOAWAY (HTTP/1: close after the answer); open streams go on.
+    /// Sends HTTP/2 GOAWAY (for HTTP/1: closes after the response). Open streams continue.
     pub fn go_away(&self) {
         self.shared.connections.order(Order::GoAway);
     }
 
-    /// The open connections stay open, but nothing is sent on them any more and what arrives is swallowed, as when
-    /// the machine behind them has vanished. New connections are well.
+    /// The open connections stay open, but nothing more is sent on them and received data is discarded, as if the
+    /// server's machine had disappeared. New connections work normally.
     pub fn half_open(&self) {
         self.shared.connections.silence();
     }
 
-    /// [`Self::half_open`] for the open connections and every new one while it stands; those stay silent afterwards.
+    /// Like [`Self::half_open`], for the open connections and for every new one while it is on. These connections
+    /// stay silent afterwards.
     pub fn blackhole(&self, on: bool) {
         self.shared.connections.blackhole(on);
         if on {
@@ -245,20 +247,21 @@ impl Faults {
         }
     }
 
-    /// Drops all history: watches from earlier revisions get 410, continue tokens expire. Open watches are not
-    /// concerned unless they are behind.
+    /// Drops the whole history: watches from earlier revisions get 410, and continue tokens expire. Open watches are
+    /// not affected unless they are behind.
     pub fn compact(&self) {
         self.shared.store.compact();
     }
 
-    /// Goes back to what the store held at an earlier revision, counter included, and resets every connection: an
-    /// etcd restored from a backup. What is written next has revisions that clients have seen with other contents.
+    /// Goes back to the state of the store at an earlier revision, including the revision counter, and resets every
+    /// connection, like an etcd that was restored from a backup. Later writes reuse revisions that clients have seen
+    /// with other contents.
     pub fn rewind(&self, revision: u64) {
         self.shared.store.rewind(revision);
         self.reset_connections();
     }
 
-    /// The first fault that fits and whose effect `wanted` accepts, counted as struck.
+    /// The first matching fault whose effect `wanted` accepts. It counts as a hit.
     pub(super) fn take(&self, verb: Verb, kind: Option<&Kind>, wanted: impl Fn(&Effect) -> bool) -> Option<Effect> {
         if !self.shared.any.load(Ordering::Acquire) {
             return None;
@@ -281,7 +284,7 @@ impl Faults {
         None
     }
 
-    /// How much watch events of a resource lag now.
+    /// The current delay of watch events of a resource.
     pub(super) fn lag(&self, kind: &Kind) -> Duration {
         if !self.shared.any.load(Ordering::Acquire) {
             return Duration::ZERO;

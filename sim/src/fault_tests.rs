@@ -1,4 +1,4 @@
-//! Each fault against a raw HTTP client.
+//! Tests each fault with a raw HTTP client.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn answers_are_injected_as_often_as_told() {
 async fn events_are_cut_garbled_doubled_and_replayed() {
     let server = server().await;
     let strike = async |effect: Effect| {
-        // The streams before would take the fault too.
+        // Earlier streams would consume the fault, too.
         server.faults().end_watches(None);
         while server.counts().open_watches("pods") > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -157,7 +157,7 @@ async fn a_rewound_store_reuses_revisions() {
     assert_eq!((stream.line().await, stream.broken), (String::new(), true));
     assert_eq!((server.state("pods").len(), server.revision()), (1, first));
     assert_eq!(server.create(pod("other", json!({}))).unwrap(), lost);
-    // Watches from the restored state live on.
+    // Watches from the restored state continue.
     let mut stream = Stream::open(&server, &format!("resourceVersion={first}")).await;
     assert_eq!(stream.brief().await, brief("ADDED", "other", lost));
     let next = server.create(pod("next", json!({}))).unwrap();

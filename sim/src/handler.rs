@@ -1,4 +1,4 @@
-//! One request: routed, counted, harmed if a fault says so, and answered.
+//! Handles one request: routes and counts it, applies faults, and responds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ use super::write::{bad_request, not_found};
 use super::{discovery, list, patch, proto, subresource, table, watch};
 use crate::types::{ObjectKey, Scope, Status, StatusDetails};
 
-/// The apiserver's own limit of a request body.
+/// The apiserver's own limit for a request body, in bytes.
 const BODY: usize = 3 * 1024 * 1024;
 
-/// A request for a resource, routed.
+/// A routed request for a resource.
 pub(super) struct Request<'a> {
     pub kind: &'a Arc<Kind>,
     pub verb: Verb,
     pub shape: Shape,
     pub accepts_gzip: bool,
     pub connection: Arc<Connection>,
-    /// Differs from request to request.
+    /// Different for each request.
     pub serial: u64,
     dry_run: bool,
     shared: &'a Shared,
@@ -121,7 +121,7 @@ pub(super) async fn handle(
     result.unwrap_or_else(|status| body::status(&status))
 }
 
-/// Faults that strike before the answer.
+/// Applies the faults that occur before the response.
 async fn harm(faults: &Faults, connection: &Connection, verb: Verb, kind: Option<&Kind>) -> Option<Response<Body>> {
     if let Some(Effect::Delay(delay)) = faults.take(verb, kind, |effect| matches!(effect, Effect::Delay(_))) {
         tokio::time::sleep(delay).await;
@@ -169,7 +169,7 @@ fn verb(method: &Method, path: &Path<'_>, options: &Options) -> Verb {
     }
 }
 
-/// The first clause of Accept that can be served; JSON only.
+/// Chooses the first clause of Accept that can be served. Only JSON is supported.
 fn negotiate(headers: &HeaderMap, verb: Verb, include_object: &str) -> Result<Shape, Box<Status>> {
     let accept: Vec<&str> =
         headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
@@ -350,7 +350,7 @@ impl Request<'_> {
                 let patched = patch::json_patch(object, &changes);
                 return patched.map_err(|message| Box::new(Status::failure(422, "Invalid", message)));
             }
-            // A server-side apply merges like a strategic patch here: fields have no owners.
+            // Server-side apply is treated like a strategic merge patch here: fields have no owners.
             patch::merge(object, &changes, content_type != "application/merge-patch+json");
             Ok(())
         })?;
@@ -432,7 +432,7 @@ fn decode(body: &[u8]) -> Result<Value, Box<Status>> {
 // === impl Path ===
 
 impl<'a> Path<'a> {
-    /// `None` for a path that names no resource: discovery, health.
+    /// Returns `None` for a path that does not name a resource, such as discovery or health.
     pub(super) fn parse(path: &'a str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let mut parsed = Self::default();

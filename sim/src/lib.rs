@@ -1,6 +1,6 @@
-//! A small simulated API server over real sockets: the cluster inside `informerd demo` and the fault injector of the
-//! tests. It keeps the list and watch semantics of the kube-apiserver where clients can notice them, and breaks them
-//! only where a [`Fault`] says so.
+//! A small simulated API server on real sockets: the cluster of `informerd demo` and the fault injector of the tests.
+//! It has the list and watch semantics of the kube-apiserver as far as clients can observe them, and violates them
+//! only as specified by a [`Fault`].
 
 mod body;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! LIST: which revision, which items, which page.
+//! LIST: selects the revision, the items and the page.
 
 use std::io::Write;
 use std::ops::Bound;
@@ -24,9 +24,9 @@ use super::table;
 use super::write::{bad_request, not_found};
 use crate::types::{Status, StatusCause, StatusDetails};
 
-/// Above this many bytes the apiserver compresses for whoever accepts gzip.
+/// The size in bytes above which the apiserver compresses a response, if the client accepts gzip.
 const GZIP_FROM: usize = 128 * 1024;
-/// Bodies are handed to the connection in pieces of about this size.
+/// The approximate size in bytes of the parts of a body.
 const PIECE: usize = 64 * 1024;
 
 pub(super) struct Page {
@@ -36,13 +36,13 @@ pub(super) struct Page {
     pub remaining: Option<usize>,
 }
 
-/// The pieces of a list's body.
+/// The parts of a list's body.
 struct Pieces {
     head: Option<String>,
     items: std::vec::IntoIter<Arc<Stored>>,
     kind: Arc<Kind>,
     shape: Shape,
-    /// How much of a built-in's bytes its `kind` and `apiVersion` take.
+    /// The length of `kind` and `apiVersion` in the bytes of a built-in object.
     strip: usize,
     first: bool,
     tail: Option<String>,
@@ -127,7 +127,7 @@ async fn page(
     Ok(cut(&objects, rv, selection, &prefix, None, limit))
 }
 
-/// Takes a page out of a snapshot, after the apiserver's rules for when there is a next one.
+/// Takes a page from a snapshot. Whether there is a next page follows the apiserver's rules.
 fn cut(objects: &Objects, rv: u64, selection: &Selection, prefix: &str, after: Option<&str>, limit: usize) -> Page {
     let from = match after {
         Some(after) => Bound::Excluded(after),
@@ -278,7 +278,8 @@ impl Iterator for Pieces {
     }
 }
 
-/// The list's metadata: Go's order for typed lists, sorted keys and a `continue` always for custom ones.
+/// The list's metadata: in Go's order for typed lists; for custom resources with sorted keys, and always with
+/// `continue`.
 fn list_metadata(page: &Page, sorted: bool) -> String {
     let mut members = vec![format!(r#""resourceVersion":"{}""#, page.rv)];
     if sorted || !page.continue_token.is_empty() {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// What a connection is told to do.
+/// An instruction for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Order {
     #[default]
@@ -21,7 +21,7 @@ pub(super) enum Order {
     Rst,
 }
 
-/// One connection's switches.
+/// The controls of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     order: watch::Sender<Order>,
@@ -35,7 +35,7 @@ pub(super) struct Connections {
     blackhole: AtomicBool,
 }
 
-/// The socket with its switches.
+/// The socket with its controls.
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
@@ -48,7 +48,7 @@ impl Connections {
         let connection = Arc::new(Connection::default());
         connection.silent.store(self.blackhole.load(Ordering::Acquire), Ordering::Release);
         let mut open = self.open.lock();
-        // Connections whose tasks have ended are held here alone.
+        // If a connection's task has ended, this is the only remaining reference to it.
         open.retain(|connection| Arc::strong_count(connection) > 1);
         open.push(connection.clone());
         connection
@@ -74,7 +74,7 @@ impl Connections {
 // === impl Connection ===
 
 impl Connection {
-    /// Orders only get harsher.
+    /// A later order can only be more severe.
     pub(super) fn order(&self, order: Order) {
         self.order.send_modify(|current| *current = order.max(*current));
     }
@@ -99,7 +99,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if *self.connection.order.borrow() == Order::Rst {
-            // Closing with nothing to linger for sends RST.
+            // Closing the socket with a zero linger time sends RST.
             let _ = self.stream.set_zero_linger();
         }
     }

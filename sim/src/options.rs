@@ -1,4 +1,4 @@
-//! The query of a read, decoded and validated as the apiserver does.
+//! The query of a read, decoded and validated as in the apiserver.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ impl Options {
         })
     }
 
-    /// A watch without a place to start from gets the state first.
+    /// A watch without a start revision gets the state first.
     pub(super) fn set_defaults(&mut self) {
         if self.initial_events.is_none() && self.rv_match.is_empty() && self.watch && matches!(&*self.rv, "" | "0") {
             self.initial_events = Some(true);
@@ -60,7 +60,7 @@ impl Options {
         }
     }
 
-    /// The 422 of options that do not go together.
+    /// Returns the 422 for options that cannot be combined.
     pub(super) fn validate(&self) -> Result<(), Box<Status>> {
         let (rvm, sie) = ("resourceVersionMatch", "sendInitialEvents");
         let is = |value: &str| self.rv_match == value;
@@ -118,7 +118,7 @@ impl Options {
         if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
     }
 
-    /// `""` and `"0"` are both zero; the error is the text after which a list says 400 and the others 500.
+    /// `""` and `"0"` are both zero. The error is a message: a list sends it with 400, all other requests with 500.
     pub(super) fn revision(&self) -> Result<u64, String> {
         if self.rv.is_empty() {
             return Ok(0);
@@ -132,7 +132,7 @@ impl Options {
     }
 }
 
-/// The answer of a server that cannot send initial events.
+/// The response of a server that does not support initial events.
 pub(super) fn watch_list_refused() -> Box<Status> {
     let text = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
     invalid(&[("sendInitialEvents", text.into())])
@@ -168,7 +168,7 @@ pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A continue token: the revision of the list it belongs to (-1: whatever is current) and the key after which to go on.
+/// A continue token: the revision of the list (-1: the most recent one) and the key after which to continue.
 pub(super) fn encode_token(rv: i64, after: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"meta.k8s.io/v1","rv":{rv},"start":"/{after}\u0000"}}"#))
 }

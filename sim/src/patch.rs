@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// RFC 7386. `strategic`: lists whose elements have names are merged by name, the rest as usual.
+/// RFC 7386. With `strategic`, lists whose elements have names are merged by name; everything else is merged as
+/// usual.
 pub(super) fn merge(target: &mut Value, patch: &Value, strategic: bool) {
     match (target, patch) {
         (target, Value::Object(patch)) => {

@@ -1,5 +1,5 @@
-//! Just enough protobuf to take what `kubectl create` sends: the members its generators set. Others are dropped, so
-//! only kinds listed here are taken.
+//! A minimal protobuf decoder for the requests of `kubectl create`. It knows the members that its generators set and
+//! drops all others, so it accepts only the kinds listed here.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -102,7 +102,7 @@ const KINDS: &[(&str, &[Field])] = &[
     ),
 ];
 
-/// The object in a protobuf envelope; `None` when it is none, or of a kind that is not known here.
+/// Decodes the object in a protobuf envelope. Returns `None` if it is invalid or of an unknown kind.
 pub(super) fn decode(body: &[u8]) -> Option<Value> {
     let envelope = fields(body.strip_prefix(MAGIC)?)?;
     let part = |of: &[(u64, Wire<'_>)], number: u64| {
@@ -133,7 +133,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// A message's fields in order.
+/// The fields of a message, in order.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -172,7 +172,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Empty values are left out, as Go's `omitempty` does.
+/// Omits empty values, as Go's `omitempty` does.
 fn message(bytes: &[u8], schema: &[Field]) -> Option<Map<String, Value>> {
     let mut object = Map::new();
     for (number, wire) in fields(bytes)? {

@@ -1,4 +1,5 @@
-//! The resources the simulated server knows: built-ins by table, custom ones from CustomResourceDefinitions.
+//! The resources that the simulated server knows: built-in ones from a table, custom ones from
+//! CustomResourceDefinitions.
 
 use std::sync::Arc;
 
@@ -10,18 +11,18 @@ use crate::types::Gvr;
 #[derive(Debug)]
 pub(super) struct Kind {
     pub gvr: Gvr,
-    /// `pods`, `deployments.apps`: how the store, the counters and the faults name it.
+    /// `pods`, `deployments.apps`: the name in the store, the counters and the faults.
     pub id: Arc<str>,
     pub kind: Arc<str>,
     pub singular: String,
     pub short: Vec<String>,
     pub namespaced: bool,
-    /// A custom resource: sorted keys, items that keep their kind.
+    /// A custom resource: its keys are sorted, and its list items have their own kind.
     pub custom: bool,
-    /// Served without a watch cache, as the apiserver serves events: limit counts even at resourceVersion 0, and no
-    /// regular bookmarks.
+    /// Served without a watch cache, as the apiserver serves events: the limit applies even at resourceVersion 0, and
+    /// there are no regular bookmarks.
     pub uncached: bool,
-    /// Field labels besides `metadata.name` and `metadata.namespace`.
+    /// Field labels other than `metadata.name` and `metadata.namespace`.
     pub fields: Vec<Field>,
     /// Printer columns of a custom resource: name, type and path.
     pub columns: Vec<(String, String, String)>,
@@ -30,7 +31,7 @@ pub(super) struct Kind {
 #[derive(Debug)]
 pub(super) struct Field {
     pub label: String,
-    /// Member names from the root; a number names an array element.
+    /// Member names from the root. A number is the index of an array element.
     pub path: String,
     pub missing: &'static str,
 }
@@ -56,7 +57,7 @@ const BUILT_IN: &[(&str, &str, &str, &str, bool, &str)] = &[
     ("apiservices", "APIService", "apiregistration.k8s.io", "v1", false, ""),
 ];
 
-/// resource, field label, path, what a missing value compares as
+/// resource, field label, path, the value that a missing value compares as
 const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.nodeName", "spec.nodeName", ""),
     ("pods", "spec.restartPolicy", "spec.restartPolicy", "Always"),
@@ -87,7 +88,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
 // === impl Kind ===
 
 impl Kind {
-    /// The kinds every server starts with, the definition of custom resources included.
+    /// The kinds that every server starts with, including the definition of custom resources.
     pub(super) fn built_in() -> Vec<Self> {
         let kind = |&(plural, kind, group, version, namespaced, short): &(&str, &str, &str, &str, bool, &str)| {
             let gvr = Gvr::new(group, version, plural);
@@ -113,8 +114,8 @@ impl Kind {
         BUILT_IN.iter().map(kind).collect()
     }
 
-    /// The resource a CustomResourceDefinition describes, by its first served version. `None` when the definition
-    /// lacks what it must have.
+    /// The resource that a CustomResourceDefinition describes, in its first served version. Returns `None` if the
+    /// definition lacks a required member.
     pub(super) fn from_definition(definition: &Value) -> Option<Self> {
         let spec = definition.get("spec")?;
         let names = spec.get("names")?;
@@ -151,18 +152,18 @@ impl Kind {
         self.gvr.api_version()
     }
 
-    /// What a built-in object begins with and a list item lacks.
+    /// The start of a built-in object. List items do not have it.
     pub(super) fn head(&self) -> String {
         format!(r#"{{"kind":"{}","apiVersion":"{}","#, self.kind, self.api_version())
     }
 
-    /// Whether a fault or a counter that names a resource plainly or with its group means this one.
+    /// Whether a fault or a counter means this resource. The name may be plain or include the group.
     pub(super) fn is(&self, name: &str) -> bool {
         *self.id == *name || *self.gvr.resource == *name
     }
 }
 
-/// The definition of `widgets.demo.informerd.io`, which every server has unless it was built without.
+/// The definition of `widgets.demo.informerd.io`. Every server has it unless the builder removed it.
 pub(super) fn widgets_definition() -> Value {
     json!({
         "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,10 +1,11 @@
-//! Label and field selectors in their simple forms, written apart from the daemon's own so that tests compare two.
+//! Simple label and field selectors, implemented independently of the daemon so that tests compare two
+//! implementations.
 
 use super::registry::Kind;
 use super::stored::Stored;
 use crate::types::{ObjectKey, Scope};
 
-/// What a list or watch selects.
+/// The selection of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     pub scope: Scope,
@@ -15,7 +16,7 @@ pub(super) struct Selection {
 #[derive(Clone, Debug)]
 struct LabelTerm {
     key: String,
-    /// With `negate` and no values: the key is missing.
+    /// How the value of the key is tested.
     test: LabelTest,
 }
 
@@ -51,7 +52,7 @@ impl Selection {
         Ok(Self { scope, labels, fields })
     }
 
-    /// No selector, so a list can say how many items remain.
+    /// Whether there is no selector. Then a list can state the number of remaining items.
     pub(super) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.scope.name.is_none()
     }
@@ -139,7 +140,7 @@ impl FieldTerm {
     }
 }
 
-/// Terms at top-level commas, empty ones left out.
+/// Splits at top-level commas and drops empty terms.
 fn split(selector: &str) -> Vec<&str> {
     let (mut depth, mut start, mut terms) = (0, 0, Vec::new());
     for (at, byte) in selector.bytes().enumerate() {

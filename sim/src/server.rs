@@ -1,4 +1,4 @@
-//! The server itself: listener, connections, and the handle that tests hold.
+//! The server itself: the listener, the connections, and the handle for tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,8 +23,8 @@ use super::registry::widgets_definition;
 use super::store::{Store, View};
 use crate::types::{ObjectKey, Status};
 
-/// Sets up a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark each
-/// 60 s, 3 s of waiting for a revision, 100 HTTP/2 streams per connection, no token.
+/// Configures a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark every
+/// 60 s, a timeout of 3 s for a future revision, 100 HTTP/2 streams per connection, no token.
 #[derive(Debug)]
 pub struct Builder {
     port: u16,
@@ -39,13 +39,13 @@ pub struct Builder {
     objects: Vec<Value>,
 }
 
-/// A running server. Clones share it; it stops when the last one is dropped.
+/// A running server. Clones share it. It stops when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    /// The listener and, inside it, the connections.
+    /// The listener. It owns the connections.
     tasks: Arc<Mutex<JoinSet<()>>>,
-    /// What goes on while the listener is down.
+    /// Tasks that continue while the listener is down.
     background: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Shared {
 // === impl Builder ===
 
 impl Builder {
-    /// 0 for any free port of 127.0.0.1.
+    /// 0 selects any free port of 127.0.0.1.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
@@ -79,7 +79,7 @@ impl Builder {
         self
     }
 
-    /// Changes kept per resource.
+    /// The number of changes to keep per resource.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
@@ -92,22 +92,22 @@ impl Builder {
         self
     }
 
-    /// Tells every resource's bookmarks how far the store is, as etcd's progress notifications do. Off by default:
-    /// then only changes and consistent reads of a resource move its bookmarks.
+    /// Periodically updates the bookmarks of all resources to the revision of the store, like etcd's progress
+    /// notifications. Off by default: then only changes and consistent reads of a resource advance its bookmarks.
     #[must_use]
     pub fn progress_every(mut self, every: Duration) -> Self {
         self.progress_every = Some(every);
         self
     }
 
-    /// How long a read waits for a revision that is not there yet.
+    /// How long a read waits for a revision that does not exist yet.
     #[must_use]
     pub fn block_timeout(mut self, timeout: Duration) -> Self {
         self.block_timeout = timeout;
         self
     }
 
-    /// HTTP/2 streams per connection.
+    /// The most HTTP/2 streams per connection.
     #[must_use]
     pub fn max_streams(mut self, streams: u32) -> Self {
         self.max_streams = streams;
@@ -128,14 +128,14 @@ impl Builder {
         self
     }
 
-    /// An object that exists from the start: listed, but not in the history.
+    /// Adds an object that exists from the start. It is listed but is not in the history.
     #[must_use]
     pub fn object(mut self, object: Value) -> Self {
         self.objects.push(object);
         self
     }
 
-    /// Binds and serves. Fails when an object given before cannot be stored or the port cannot be bound.
+    /// Binds the port and starts to serve. Fails if a given object cannot be stored or the port cannot be bound.
     pub async fn start(self) -> io::Result<Server> {
         let store = Arc::new(Store::new(self.revision, self.history));
         let definition = self.widgets.then(widgets_definition);
@@ -192,8 +192,8 @@ impl Server {
         Builder::default()
     }
 
-    /// A second server on its own port over the same store, which sees every write `delay` later: another apiserver
-    /// of the same cluster. It has its own faults and counters.
+    /// Starts a second server on its own port with the same store. It sees every write after `delay`, like another
+    /// apiserver of the same cluster. It has its own faults and counters.
     pub async fn replica(&self, delay: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let store = self.shared.view.store.clone();
@@ -238,7 +238,7 @@ impl Server {
         self.shared.counters.snapshot()
     }
 
-    /// The last requests, oldest first.
+    /// The most recent requests, oldest first.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.shared.counters.records()
     }
@@ -248,17 +248,18 @@ impl Server {
         self.store().create(object).map(|stored| stored.rv)
     }
 
-    /// Replaces an object; one without a resourceVersion unconditionally.
+    /// Replaces an object. Without a resourceVersion the update is unconditional.
     pub fn update(&self, object: Value) -> Result<u64, Box<Status>> {
         self.store().update(object).map(|stored| stored.rv)
     }
 
-    /// Deletes an object at once and returns the deletion's revision. `namespace` is empty for cluster scope.
+    /// Deletes an object immediately and returns the revision of the deletion. `namespace` is empty for cluster
+    /// scope.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<u64, Box<Status>> {
         self.store().delete(resource, &ObjectKey::new(namespace, name)).map(|stored| stored.rv)
     }
 
-    /// A resource's keys and resourceVersions now.
+    /// The current keys and resourceVersions of a resource.
     pub fn state(&self, resource: &str) -> BTreeMap<String, u64> {
         self.store().state(resource)
     }
@@ -268,13 +269,13 @@ impl Server {
         self.store().revision()
     }
 
-    /// From now on requests need this bearer token, or none.
+    /// From now on requests need this bearer token. `None`: they need no token.
     pub fn set_token(&self, token: Option<&str>) {
         *self.shared.token.write() = token.map(Into::into);
     }
 
-    /// Closes the listener, drops every connection, and listens again on the same port after `down`. `compacted`:
-    /// without the history from before.
+    /// Closes the listener, drops every connection, and listens again on the same port after `down`. With
+    /// `compacted`, the earlier history is lost.
     pub async fn restart(&self, down: Duration, compacted: bool) -> io::Result<()> {
         self.tasks.lock().abort_all();
         self.shared.faults.shared.connections.order(Order::Fin);
@@ -289,7 +290,7 @@ impl Server {
     }
 }
 
-/// The old listener may take a moment to go.
+/// Retries, because the old listener may take a moment to close.
 async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
     for _ in 0..100 {
         if let Ok(listener) = TcpListener::bind(address).await {
@@ -316,7 +317,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
                 Ok((stream, _)) => {
                     connections.spawn(connection(shared.clone(), stream));
                 }
-                // Out of descriptors: let some connections end.
+                // No file descriptors are left: wait until some connections end.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -344,7 +345,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             changed = orders.changed() => match (*orders.borrow_and_update(), changed) {
                 (Order::GoAway, Ok(())) => serving.as_mut().graceful_shutdown(),
                 (Order::Serve, Ok(())) => {}
-                // Dropping the connection closes it, or resets it where that was the order.
+                // Dropping the connection closes it, or resets it if that was the order.
                 _ => return,
             },
         }

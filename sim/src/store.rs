@@ -1,4 +1,5 @@
-//! All resources under one revision counter, with a bounded history of changes to watch and to look back through.
+//! All resources with one revision counter, and a bounded history of changes for watches and for reads of earlier
+//! revisions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use super::registry::Kind;
 use super::stored::Stored;
 use crate::types::{EventType, ObjectKey};
 
-/// Writes remembered with their time, for readers that lag; older ones count as long past.
+/// The most writes whose time is remembered, for readers that lag. Older writes count as visible.
 const TIMELINE: usize = 100_000;
 
 pub(super) type Objects = OrdMap<ObjectKey, Arc<Stored>>;
 
-/// The simulated etcd and watch cache in one. Shared by a server and its replicas.
+/// The simulated etcd and watch cache in one. A server shares it with its replicas.
 #[derive(Debug)]
 pub struct Store {
     pub(super) inner: RwLock<Inner>,
@@ -28,13 +29,13 @@ pub struct Store {
 pub(super) struct Inner {
     pub revision: u64,
     pub kinds: BTreeMap<Arc<str>, KindState>,
-    /// When each revision was written, oldest first.
+    /// The time of each revision, oldest first.
     timeline: VecDeque<(Instant, u64)>,
-    /// The revision before the timeline begins.
+    /// The last revision before the timeline.
     before: u64,
-    /// Changes kept per resource.
+    /// The most changes to keep per resource.
     pub history_limit: usize,
-    /// Deleting a scheduled pod only marks it; whoever plays the kubelet removes it.
+    /// If true, deleting a scheduled pod only marks it. The code that acts as the kubelet removes it.
     pub graceful_pods: bool,
 }
 
@@ -45,16 +46,16 @@ pub(super) struct KindState {
     pub history: VecDeque<Arc<Change>>,
     /// Every change after this revision is in the history.
     pub floor: u64,
-    /// Whether changes have fallen out of the history since it began.
+    /// Whether changes were evicted from the history since it began.
     pub evicted: bool,
-    /// The last change that left the history: a watcher behind it has missed something.
+    /// The revision of the last change that was evicted from the history. A watcher behind it has missed a change.
     pub dropped: u64,
-    /// A definition's resource stops being served when the definition is deleted.
+    /// The resource of a definition is no longer served after the definition is deleted.
     pub served: bool,
-    /// The revision this resource's watch cache is known to have reached: that of its last change, or of the last
-    /// consistent read or progress notification.
+    /// The revision that this resource's watch cache is known to have reached: that of its last change, or of the
+    /// last consistent read or progress notification.
     pub progress: u64,
-    /// Told the revision of each change.
+    /// Sends the revision of each change.
     pub tick: watch::Sender<u64>,
 }
 
@@ -64,37 +65,37 @@ pub struct Change {
     pub rv: u64,
     pub at: Instant,
     pub kind: EventType,
-    /// The new state; for a deletion the last one with the deletion's resourceVersion.
+    /// The new state. For a deletion, the last state with the resourceVersion of the deletion.
     pub object: Arc<Stored>,
     pub prev: Option<Arc<Stored>>,
 }
 
-/// A reader's view: the store as it was some time ago.
+/// A reader's view: the store as it was `delay` ago.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub store: Arc<Store>,
     pub delay: Duration,
 }
 
-/// What a watcher finds after its cursor.
+/// The changes after a watcher's cursor.
 pub(super) struct Later {
     pub changes: Vec<Arc<Change>>,
     /// When the next change becomes visible to a lagging reader.
     pub next: Option<Instant>,
-    /// Changes after the cursor are gone from the history.
+    /// Whether changes after the cursor were evicted from the history.
     pub lost: bool,
-    /// The revision up to which nothing but `changes` happened.
+    /// The revision up to which there are no changes other than `changes`.
     pub progress: u64,
-    /// The resource is not served any more; these are its last changes.
+    /// The resource is no longer served. These are its last changes.
     pub last: bool,
 }
 
-/// Why the past cannot be shown.
+/// Why a past state is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PastError {
     TooOld,
     TooNew,
-    /// No such resource any more.
+    /// The resource no longer exists.
     Gone,
 }
 
@@ -121,25 +122,25 @@ impl Store {
         self.inner.read().revision
     }
 
-    /// A resource's objects by key with their resourceVersions, for final comparisons. Named `pods`, `deployments` or
-    /// `deployments.apps`; empty when there is no such resource.
+    /// A resource's objects by key with their resourceVersions, for final comparisons. `resource` is a name like
+    /// `pods`, `deployments` or `deployments.apps`. The result is empty if there is no such resource.
     pub fn state(&self, resource: &str) -> BTreeMap<String, u64> {
         self.objects(resource).iter().map(|(key, stored)| (key.as_str().to_owned(), stored.rv)).collect()
     }
 
-    /// A resource's objects now. Costs nothing, however many there are.
+    /// A resource's current objects. The cost does not depend on their number.
     pub fn objects(&self, resource: &str) -> OrdMap<ObjectKey, Arc<Stored>> {
         self.inner.read().kind(resource).map(|state| state.objects.clone()).unwrap_or_default()
     }
 
-    /// Changes of a resource after a revision; `None` when some of them have left the history.
+    /// The changes of a resource after a revision; `None` if some of them were evicted from the history.
     pub fn changes(&self, resource: &str, after: u64) -> Option<Vec<Arc<Change>>> {
         let inner = self.inner.read();
         let state = inner.kind(resource)?;
         (after >= state.floor).then(|| state.after(after).cloned().collect())
     }
 
-    /// Whether deleting a scheduled pod only marks it, for someone who plays the kubelet to remove.
+    /// Sets whether deleting a scheduled pod only marks it. Then code that acts as the kubelet must remove it.
     pub fn graceful_pods(&self, on: bool) {
         self.inner.write().graceful_pods = on;
     }
@@ -156,7 +157,7 @@ impl Store {
         self.inner.read().kinds.values().filter(|state| state.served).map(|state| state.kind.clone()).collect()
     }
 
-    /// Forgets every change up to now: older watches get 410, older pages expire.
+    /// Drops all changes up to now: older watches get 410, and older pages expire.
     pub(super) fn compact(&self) {
         let mut inner = self.inner.write();
         let revision = inner.revision;
@@ -165,8 +166,8 @@ impl Store {
         }
     }
 
-    /// Goes back to an earlier revision, as a restored etcd does; the counter too, so that later writes reuse
-    /// revisions for other contents. Resources whose history does not reach back that far go back as far as it does.
+    /// Goes back to an earlier revision, like a restored etcd. The counter goes back, too, so later writes reuse
+    /// revisions with other contents. A resource whose history is too short goes back as far as its history allows.
     pub(super) fn rewind(&self, revision: u64) {
         let mut inner = self.inner.write();
         let revision = revision.min(inner.revision);
@@ -175,7 +176,7 @@ impl Store {
                 state.objects = objects;
             }
             state.forget(revision);
-            // The changes that were taken back were never dropped: there will be others of their revisions.
+            // The reverted changes do not count as evicted: other changes will have their revisions.
             state.dropped = state.dropped.min(revision);
         }
         inner.revision = revision;
@@ -183,7 +184,7 @@ impl Store {
         inner.before = revision;
     }
 
-    /// What etcd's progress notification does: every watch cache learns how far the store is.
+    /// Acts like etcd's progress notification: every watch cache learns the revision of the store.
     pub(super) fn notify_progress(&self) {
         let mut inner = self.inner.write();
         let revision = inner.revision;
@@ -221,7 +222,7 @@ impl Inner {
         self.kinds.get(id).filter(|state| state.served).ok_or(PastError::Gone)
     }
 
-    /// Takes the next revision.
+    /// Returns the next revision.
     pub(super) fn advance(&mut self) -> u64 {
         self.revision += 1;
         self.timeline.push_back((Instant::now(), self.revision));
@@ -233,7 +234,7 @@ impl Inner {
         self.revision
     }
 
-    /// Sets the revision while nothing has been written yet.
+    /// Sets the start revision, if nothing was written yet.
     pub(super) fn started_at(&mut self, revision: u64) {
         self.revision = revision;
         if self.timeline.is_empty() {
@@ -241,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// The revision a reader sees that lags by `delay`.
+    /// The revision that is visible to a reader that lags by `delay`.
     pub(super) fn visible(&self, delay: Duration) -> u64 {
         if delay.is_zero() {
             return self.revision;
@@ -259,7 +260,7 @@ impl KindState {
         self.history.range(self.history.partition_point(|change| change.rv <= rv)..)
     }
 
-    /// The objects as they were at a revision, by undoing what came later.
+    /// The objects at a revision, computed by reverting later changes.
     pub(super) fn at(&self, rv: u64) -> Result<Objects, PastError> {
         if rv < self.floor {
             return Err(PastError::TooOld);
@@ -274,7 +275,7 @@ impl KindState {
         Ok(objects)
     }
 
-    /// The number in the 410 of a watch: one less than the oldest change that can still be delivered.
+    /// The number in the 410 of a watch: one less than the revision of the oldest change that can still be delivered.
     pub(super) fn oldest(&self) -> u64 {
         match self.history.front() {
             Some(change) if self.evicted => change.rv - 1,
@@ -314,8 +315,8 @@ impl View {
         self.store.inner.read().visible(self.delay)
     }
 
-    /// The objects and the revision they stand for: the store's for a consistent read, which also tells the
-    /// resource's watch cache how far the store is; otherwise the watch cache's.
+    /// The objects and their revision. A consistent read has the revision of the store, and updates the resource's
+    /// watch cache to it. Any other read has the revision of the watch cache.
     pub(super) fn snapshot(&self, id: &str, consistent: bool) -> Result<(Objects, u64), PastError> {
         let mut inner = self.store.inner.write();
         let visible = inner.visible(self.delay);
@@ -340,7 +341,7 @@ impl View {
         inner.served(id)?.at(rv)
     }
 
-    /// `None` when the resource is no longer served.
+    /// Returns `None` when the resource does not exist.
     pub(super) fn later(&self, id: &str, cursor: u64, lag: Duration) -> Option<Later> {
         let delay = self.delay + lag;
         let inner = self.store.inner.read();
@@ -363,7 +364,7 @@ impl View {
         })
     }
 
-    /// `Err` is the 410's number.
+    /// The error is the number for the 410.
     pub(super) fn can_watch_from(&self, id: &str, rv: u64) -> Result<(), u64> {
         let inner = self.store.inner.read();
         match inner.served(id) {
@@ -376,7 +377,7 @@ impl View {
         Some(self.store.inner.read().kinds.get(id)?.tick.subscribe())
     }
 
-    /// Waits until this view has reached a revision; the error is the revision it has after `timeout`.
+    /// Waits until this view has reached a revision. The error is the current revision after `timeout`.
     pub(super) async fn wait_for(&self, rv: u64, timeout: Duration) -> Result<(), u64> {
         let deadline = Instant::now() + timeout;
         loop {

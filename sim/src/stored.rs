@@ -1,4 +1,4 @@
-//! One object at rest: its bytes, and what selectors ask of it.
+//! One stored object: its bytes, and the attributes that selectors need.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +45,7 @@ struct Metadata<'a> {
 // === impl Stored ===
 
 impl Stored {
-    /// `None` when the bytes are not an object with a name and a resourceVersion.
+    /// Returns `None` if the bytes are not an object with a name and a resourceVersion.
     pub(super) fn parse(kind: &Kind, json: Bytes) -> Option<Self> {
         let text = std::str::from_utf8(&json).ok()?;
         let members: Members<'_> = serde_json::from_str(text).ok()?;
@@ -66,7 +66,7 @@ impl Stored {
         })
     }
 
-    /// The same object with another resourceVersion, as a deletion shows it.
+    /// The same object with another resourceVersion, as in a deletion event.
     pub(super) fn with_rv(&self, rv: u64) -> Self {
         let text = format!("\"{rv}\"");
         let mut json = Vec::with_capacity(self.json.len() + 4);
@@ -84,24 +84,24 @@ impl Stored {
         }
     }
 
-    /// The `metadata` value, braces included.
+    /// The `metadata` value, including braces.
     pub(super) fn metadata(&self) -> &[u8] {
         &self.json[self.metadata.clone()]
     }
 
-    /// The object as a tree.
+    /// The object as a JSON tree.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 }
 
-/// Where `part`, a slice of `whole`, stands in it.
+/// The position of `part`, which must be a slice of `whole`.
 fn position(whole: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
 
-/// A scalar by its path, as text.
+/// A scalar at a path, as text.
 fn value_at(members: &Members<'_>, path: &str) -> Option<String> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     scalar(members.get(first)?, rest)

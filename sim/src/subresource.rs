@@ -1,4 +1,4 @@
-//! The few subresources kubectl needs in a demo: scale and log.
+//! The few subresources that kubectl needs in a demo: scale and log.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::registry::Kind;
 use super::stored::Stored;
 use super::write::now;
 
-/// Lines a log begins with.
+/// The number of lines at the start of a log.
 const LINES: u64 = 5;
 
 /// The Scale of a deployment or replica set.
@@ -36,7 +36,7 @@ pub(super) fn can_scale(kind: &Kind) -> bool {
     matches!(&*kind.id, "deployments.apps" | "replicasets.apps")
 }
 
-/// A few lines of text, and with `follow` one more each second.
+/// Returns a few lines of text. With `follow`, another line follows each second.
 pub(super) fn log(stored: &Stored, query: &str) -> Response<Body> {
     let name = stored.key.name().to_owned();
     let line = move |number: u64| {

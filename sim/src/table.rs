@@ -1,4 +1,4 @@
-//! Tables, so that `kubectl get` looks as it does against a cluster.
+//! Tables, so that `kubectl get` prints the same columns as for a real cluster.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::encode::{RowObject, Shape, shaped};
 use super::registry::Kind;
 use super::stored::Stored;
 
-/// Columns by resource: names parted by commas, those of `-o wide` after the bar.
+/// The columns of each resource: names separated by commas. The columns of `-o wide` follow after the bar.
 const COLUMNS: &[(&str, &str)] = &[
     ("pods", "Name,Ready,Status,Restarts,Age|IP,Node,Nominated Node,Readiness Gates"),
     ("nodes", "Name,Status,Roles,Age,Version|Internal-IP,External-IP,OS-Image,Kernel-Version,Container-Runtime"),
@@ -54,7 +54,7 @@ pub(super) fn row(kind: &Kind, stored: &Stored, objects: RowObject) -> Vec<u8> {
     row
 }
 
-/// A table of one row, as a watch sends it; only a stream's first has the columns.
+/// A table with one row, as in a watch. Only the first table of a stream has column definitions.
 pub(super) fn table(kind: &Kind, rv: u64, row: &[u8], first: bool) -> Vec<u8> {
     let columns = if first { columns(kind) } else { Value::Null };
     let mut table = format!(
@@ -230,14 +230,14 @@ fn none(text: String) -> String {
 
 const UNKNOWN: &str = "<unknown>";
 
-/// How long ago a time is, as kubectl shows it.
+/// The age of a time, in kubectl's format.
 fn age(object: &Value, pointer: &str) -> String {
     let then = object.pointer(pointer).and_then(Value::as_str).and_then(|text| text.parse::<jiff::Timestamp>().ok());
     let Some(then) = then else { return UNKNOWN.into() };
     human(u64::try_from(jiff::Timestamp::now().as_second() - then.as_second()).unwrap_or(0))
 }
 
-/// Two units while the larger is small, one otherwise.
+/// Two units while the larger one is small, otherwise one unit.
 fn human(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;

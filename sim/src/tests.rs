@@ -1,4 +1,4 @@
-//! The server against a raw HTTP client: what it promises, and each fault.
+//! Tests the server with a raw HTTP client.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(super) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
-/// A watch read line by line.
+/// A watch that is read line by line.
 pub(super) struct Stream {
     body: Incoming,
     buffer: Vec<u8>,
@@ -70,7 +70,7 @@ impl Stream {
         Self { body: response.into_body(), buffer: Vec::new(), broken: false }
     }
 
-    /// The next line, or what is left when the body ends; "" then.
+    /// The next line. At the end of the body it is the rest, or "".
     pub(super) async fn line(&mut self) -> String {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -93,7 +93,7 @@ impl Stream {
         (event["type"].as_str().unwrap().to_owned(), event["object"].clone())
     }
 
-    /// Type, name and resourceVersion of the next event.
+    /// The type, name and resourceVersion of the next event.
     pub(super) async fn brief(&mut self) -> (String, String, u64) {
         let (event, object) = self.event().await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! The few types of the Kubernetes API that the server needs. It shares none with informerd: a mistake there must not be
-//! made here, too.
+//! The few Kubernetes API types that the server needs. They are not shared with informerd, so that a mistake in one
+//! of them is not repeated in the other.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -16,8 +16,8 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
-/// The flat key of an object: `namespace/name`, or `name` for cluster scope. Ordered by its bytes, so `a-b/x` sorts
-/// before `a/x`, as the apiserver lists them.
+/// The flat key of an object: `namespace/name`, or `name` for cluster scope. Keys are ordered by their bytes, so
+/// `a-b/x` sorts before `a/x`, as in the apiserver's lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey(Arc<str>);
 
@@ -28,7 +28,7 @@ pub struct Scope {
     pub name: Option<Arc<str>>,
 }
 
-/// What a change did to its object.
+/// The effect of a change on its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Added,
@@ -36,7 +36,7 @@ pub enum EventType {
     Deleted,
 }
 
-/// What selectors ask of an object.
+/// The attributes of an object that selectors need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) uid: String,
@@ -63,7 +63,7 @@ pub struct Status {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StatusMetadata {
-    /// Only an expired continue token fills it.
+    /// Only an expired continue token sets it.
     #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
     pub continue_token: String,
 }
@@ -147,7 +147,7 @@ impl ObjectKey {
     }
 }
 
-// A key borrows as its flat string, so that ordered maps can be searched by a prefix.
+// A key borrows as its flat string, so ordered maps can be searched by a prefix.
 impl Borrow<str> for ObjectKey {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! WATCH: initial events, live events, bookmarks, and every way a stream can go wrong.
+//! WATCH: initial events, live events, bookmarks, and all faults of a stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use super::table;
 use super::write::{mix, not_found};
 use crate::types::{EventType, Status};
 
-/// Frames are sent together up to about this size.
+/// Frames are sent together until they reach about this size in bytes.
 const PIECE: usize = 64 * 1024;
-/// The last bookmark comes this long before the deadline.
+/// The last bookmark is sent this long before the deadline.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// A stream with initial events gets one more bookmark after them.
+/// A stream with initial events gets another bookmark this long after them.
 const FIRST_BOOKMARK: Duration = Duration::from_secs(1);
 
 struct Watcher {
@@ -39,9 +39,9 @@ struct Watcher {
     view: View,
     faults: Faults,
     connection: Arc<Connection>,
-    /// Synthetic ADDED events still to be sent.
+    /// Synthetic ADDED events that are not sent yet.
     initial: std::vec::IntoIter<Arc<Stored>>,
-    /// Where live events begin; the initial events' end bookmark carries it.
+    /// The revision after which live events begin. The bookmark at the end of the initial events has this revision.
     start: u64,
     end_bookmark: bool,
     cursor: u64,
@@ -69,7 +69,7 @@ enum Ending {
     Broken(Cut),
 }
 
-/// `legacy`: a path under `/watch/`, whose options are a list's unless the query says watch.
+/// `legacy` means a path under `/watch/`. Its options are treated as those of a list unless the query has `watch`.
 pub(super) async fn watch(
     request: &Request<'_>,
     selection: Selection,
@@ -139,7 +139,7 @@ pub(super) async fn watch(
     Ok(body::json(StatusCode::OK, body))
 }
 
-/// Without a timeout, 30 to 60 minutes.
+/// The duration of the watch. Without a timeout it is 30 to 60 minutes.
 fn duration(options: &Options, serial: u64) -> Duration {
     match options.timeout {
         Some(seconds) if seconds != 0 => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
@@ -164,7 +164,7 @@ impl Watcher {
         }
     }
 
-    /// Adds frames to `out`, or an ending, or waits until there may be something.
+    /// Adds frames to `out` or sets `ending`, or waits until there may be something to send.
     async fn fill(&mut self) {
         while let Some(stored) = self.initial.next() {
             self.event("ADDED", &stored);
@@ -217,7 +217,7 @@ impl Watcher {
         let wake = [next, self.next_bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
         tokio::select! {
             told = self.tick.changed() => {
-                // The resource was defined anew: this stream's log is closed.
+                // The resource was defined again, so the event log of this stream is closed.
                 if told.is_err() {
                     self.ending = Some(Ending::Clean);
                 }
@@ -234,7 +234,7 @@ impl Watcher {
         }
     }
 
-    /// Silent until the deadline, or until something interrupts it.
+    /// Sends nothing until the deadline or an interruption.
     async fn stall(&mut self) {
         tokio::select! {
             () = tokio::time::sleep_until(self.deadline) => self.ending = Some(Ending::Clean),
@@ -254,7 +254,7 @@ impl Watcher {
         self.ending = Some(Ending::Clean);
     }
 
-    /// A change as this watcher's selection sees it.
+    /// Sends a change in the form that this watcher's selection sees.
     fn change(&mut self, change: &Change) {
         let now = change.kind != EventType::Deleted && self.selection.matches(&change.object);
         let before = change.prev.as_ref().filter(|prev| self.selection.matches(prev));
@@ -343,7 +343,7 @@ impl Watcher {
         self.stalled || self.ending.is_some()
     }
 
-    /// The next bookmark, in `after` or shortly before the deadline, whichever is earlier.
+    /// The time of the next bookmark: after `after`, or shortly before the deadline, whichever is earlier.
     fn schedule(&self, after: Duration) -> Option<Instant> {
         let (now, last) = (Instant::now(), self.deadline.checked_sub(LAST_BOOKMARK)?);
         (self.bookmarks && last > now).then(|| last.min(now + after))

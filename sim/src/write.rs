@@ -1,4 +1,4 @@
-//! Writes: what the registry does to an object on its way into the store.
+//! Writes: the changes that the registry applies to an object before it is stored.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ type Result<T> = std::result::Result<T, Box<Status>>;
 // === impl Store ===
 
 impl Store {
-    /// Creates an object; its `apiVersion` and `kind` say of which resource.
+    /// Creates an object. Its `apiVersion` and `kind` determine the resource.
     pub fn create(&self, object: Value) -> Result<Arc<Stored>> {
         let kind = self.kind_of(&object)?;
         self.create_in(&kind, None, object, false)
     }
 
-    /// Replaces an object. With a `metadata.resourceVersion` it must be the current one (409 otherwise).
+    /// Replaces an object. If it has a `metadata.resourceVersion`, this must be the current one (409 otherwise).
     pub fn update(&self, object: Value) -> Result<Arc<Stored>> {
         let kind = self.kind_of(&object)?;
         let key = key_of(&kind, &object);
@@ -32,7 +32,7 @@ impl Store {
         })
     }
 
-    /// Changes an object in place, in one step.
+    /// Changes an object in place, atomically.
     pub fn modify(
         &self,
         resource: &str,
@@ -42,7 +42,7 @@ impl Store {
         self.inner.write().modify(resource, key, false, change)
     }
 
-    /// What a dry run of [`Self::modify`] would have stored.
+    /// The object that [`Self::modify`] would have stored, for a dry run.
     pub(super) fn modify_dry(
         &self,
         resource: &str,
@@ -52,13 +52,13 @@ impl Store {
         self.inner.write().modify(resource, key, true, change)
     }
 
-    /// Removes an object at once, whatever finalizers it has. Returns the last state with the deletion's
-    /// resourceVersion.
+    /// Removes an object immediately, even if it has finalizers. Returns the last state with the resourceVersion of
+    /// the deletion.
     pub fn delete(&self, resource: &str, key: &ObjectKey) -> Result<Arc<Stored>> {
         self.inner.write().remove(resource, key)
     }
 
-    /// Deletes as the API does: with finalizers, or a grace period where pods have one, the object is only marked.
+    /// Deletes as the API does: an object with finalizers, or a pod with a grace period, is only marked.
     pub(super) fn request_delete(&self, kind: &Kind, key: &ObjectKey, grace: Option<i64>) -> Result<Arc<Stored>> {
         let mut inner = self.inner.write();
         let state = inner.kinds.get(&kind.id).ok_or_else(|| not_found(kind, key.name()))?;
@@ -81,7 +81,7 @@ impl Store {
         })
     }
 
-    /// `namespace` is the path's, for objects that do not name theirs; `dry` stores nothing.
+    /// `namespace` comes from the path, for objects without their own. With `dry`, nothing is stored.
     pub(super) fn create_in(
         &self,
         kind: &Kind,
@@ -151,8 +151,8 @@ impl Store {
         if dry { undone(kind, inner.revision, object) } else { inner.put(&kind.id, object) }
     }
 
-    /// Puts an object that is already in its stored form, without history: what was there before the server began.
-    /// `render` is given the resourceVersion and returns the bytes of a GET.
+    /// Stores an object that is already in its stored form, without history, as if it existed before the server
+    /// started. `render` gets the resourceVersion and returns the bytes of a GET.
     pub(super) fn load(&self, resource: &str, render: impl FnOnce(u64) -> String) -> Option<()> {
         let mut inner = self.inner.write();
         let kind = inner.kind(resource)?.kind.clone();
@@ -176,7 +176,7 @@ impl Store {
 // === impl Inner ===
 
 impl Inner {
-    /// Gives the object the next revision and records the change.
+    /// Assigns the next revision to the object and records the change.
     fn put(&mut self, id: &str, mut object: Value) -> Result<Arc<Stored>> {
         let kind = self.kind(id).ok_or_else(|| bad_request("no such resource"))?.kind.clone();
         let rv = self.advance();
@@ -283,7 +283,7 @@ impl Inner {
         Ok(object)
     }
 
-    /// Deletes what a namespace holds, which goes before it.
+    /// Deletes the objects in a namespace before the namespace itself.
     fn empty_namespace(&mut self, namespace: &str) {
         let namespaced = self.kinds.values().filter(|state| state.served && state.kind.namespaced);
         let inside = namespaced.flat_map(|state| {
@@ -295,7 +295,7 @@ impl Inner {
         }
     }
 
-    /// Serves what a definition describes, from the first time it is seen.
+    /// Starts to serve the resource of a definition when the definition is first seen.
     fn define(&mut self, definition: &Value) {
         if let Some(kind) = Kind::from_definition(definition)
             && self.served(&kind.id).is_err()
@@ -304,7 +304,7 @@ impl Inner {
         }
     }
 
-    /// Deletes a definition's objects one by one, then stops serving it: its watches end.
+    /// Deletes the objects of a definition one by one, then stops serving the resource. Its watches end.
     fn undefine(&mut self, definition: &Value) {
         let Some(kind) = Kind::from_definition(definition) else { return };
         let keys = self.kinds.get(&kind.id).map(|state| state.objects.keys().cloned().collect::<Vec<_>>());
@@ -318,7 +318,7 @@ impl Inner {
     }
 }
 
-/// What everyone here indexes without looking has to be an object.
+/// Members that other code indexes without a check must be objects.
 fn check_members(root: &Map<String, Value>) -> Result<()> {
     for name in ["spec", "status"] {
         if root.get(name).is_some_and(|value| !value.is_object() && !value.is_null()) {
@@ -328,7 +328,7 @@ fn check_members(root: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// The outcome of a dry run.
+/// The result of a dry run.
 fn undone(kind: &Kind, rv: u64, mut object: Value) -> Result<Arc<Stored>> {
     object["metadata"]["resourceVersion"] = json!(rv.to_string());
     let stored = Stored::parse(kind, encode::object(kind, &object));
@@ -345,19 +345,19 @@ pub(super) fn key_of(kind: &Kind, object: &Value) -> ObjectKey {
     ObjectKey::new(namespace, text("name"))
 }
 
-/// The time as the apiserver writes it: seconds, UTC.
+/// The current time in the apiserver's format: in seconds, UTC.
 pub(super) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A uid that depends on nothing but a number, so that a seed gives the same cluster again.
+/// A uid that depends only on a number, so that a seed always gives the same cluster.
 pub(super) fn uid(seed: u64) -> String {
     let (a, b) = (mix(seed), mix(seed ^ 0x5eed));
     let (low, middle, high) = (a >> 32, (a >> 16) & 0xffff, a & 0xfff);
     format!("{low:08x}-{middle:04x}-4{high:03x}-a{:03x}-{:012x}", b >> 52, b & 0xffff_ffff_ffff)
 }
 
-/// Five characters as `generateName` appends them.
+/// Five characters in the style of `generateName`.
 pub(super) fn suffix(seed: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut bits = mix(seed.wrapping_add(0x9e37));

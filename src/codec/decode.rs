@@ -1,4 +1,4 @@
-//! Reading lists and watches in whichever encoding they were asked for.
+//! Decoders for list and watch responses, in any of the encodings that informerd requests.
 
 use bytes::Bytes;
 
@@ -7,14 +7,14 @@ use crate::meta::{Encoding, FieldTable, Object};
 use super::json::{self, ListMeta, TypeMeta, WatchFrame};
 use super::{CodecError, protobuf};
 
-/// Takes a list body apart as it arrives. After an error every call gives that error.
+/// Decodes a list body incrementally. After an error every further call returns the same error.
 #[derive(Debug)]
 pub enum ListDecoder {
     Json(Box<json::ListDecoder>),
     Protobuf(Box<protobuf::ListDecoder>),
 }
 
-/// Cuts a watch stream into frames. After an error every call gives that error.
+/// Splits a watch stream into frames. After an error every further call returns the same error.
 #[derive(Debug)]
 pub enum WatchDecoder {
     Json(json::WatchDecoder),
@@ -24,8 +24,8 @@ pub enum WatchDecoder {
 // === impl ListDecoder ===
 
 impl ListDecoder {
-    /// `max_item` bounds one item, and anything outside the items, in bytes; at most that much plus one chunk is
-    /// buffered. `table` says which field values to take from the items.
+    /// `max_item` limits the size in bytes of one item, and of anything outside the items. The decoder buffers at
+    /// most that much plus one chunk. `table` lists the field values to extract from the items.
     pub fn new(encoding: Encoding, max_item: usize, table: FieldTable) -> Self {
         match encoding {
             Encoding::Json => Self::Json(Box::new(json::ListDecoder::new(max_item, table))),
@@ -34,7 +34,7 @@ impl ListDecoder {
         }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     pub fn push(&mut self, chunk: Bytes) {
         match self {
             Self::Json(decoder) => decoder.push(chunk),
@@ -42,7 +42,7 @@ impl ListDecoder {
         }
     }
 
-    /// The next whole item; `None` when more bytes are needed, or the list is complete.
+    /// Returns the next complete item, or `None` when more bytes are needed or the list is complete.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<(Object, TypeMeta)>, CodecError> {
         match self {
@@ -51,10 +51,10 @@ impl ListDecoder {
         }
     }
 
-    /// What the list said of itself, at the end of the body.
+    /// Returns the list's own metadata. Call it at the end of the body.
     ///
     /// # Errors
-    /// When the body was cut, is no list or has no resourceVersion, or an item was left in it.
+    /// When the body is truncated, is not a list, has no resourceVersion, or still holds an item that was not taken.
     pub fn finish(self) -> Result<ListMeta, CodecError> {
         match self {
             Self::Json(decoder) => decoder.finish(),
@@ -66,8 +66,8 @@ impl ListDecoder {
 // === impl WatchDecoder ===
 
 impl WatchDecoder {
-    /// `max_frame` bounds one frame, in bytes; at most that much plus one chunk is buffered. `table` says which field
-    /// values to take from the objects.
+    /// `max_frame` limits the size in bytes of one frame. The decoder buffers at most that much plus one chunk.
+    /// `table` lists the field values to extract from the objects.
     pub fn new(encoding: Encoding, max_frame: usize, table: FieldTable) -> Self {
         match encoding {
             Encoding::Json => Self::Json(json::WatchDecoder::new(max_frame, table)),
@@ -76,7 +76,7 @@ impl WatchDecoder {
         }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     pub fn push(&mut self, chunk: Bytes) {
         match self {
             Self::Json(decoder) => decoder.push(chunk),
@@ -84,7 +84,7 @@ impl WatchDecoder {
         }
     }
 
-    /// The next whole frame; `None` when more bytes are needed.
+    /// Returns the next complete frame, or `None` when more bytes are needed.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<WatchFrame>, CodecError> {
         match self {
@@ -93,7 +93,7 @@ impl WatchDecoder {
         }
     }
 
-    /// The columns of a table that a frame named since the last call.
+    /// Returns the column definitions of a table that a frame carried since the last call.
     pub fn take_columns(&mut self) -> Option<Bytes> {
         match self {
             Self::Json(decoder) => decoder.take_columns(),
@@ -101,7 +101,7 @@ impl WatchDecoder {
         }
     }
 
-    /// Bytes of an unfinished frame are there: a stream that ends now was cut.
+    /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
     pub fn has_partial(&self) -> bool {
         match self {
             Self::Json(decoder) => decoder.has_partial(),

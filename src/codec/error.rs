@@ -1,34 +1,34 @@
-//! What can be wrong with bytes of a Kubernetes API.
+//! Errors in bytes received from a Kubernetes API.
 
 use thiserror::Error;
 
-/// Bytes that are not what they should be. All of these come from the sender of the bytes; none is worth a retry on
-/// the same bytes.
+/// The bytes are not what the protocol requires. The sender of the bytes causes all of these errors. Decoding the
+/// same bytes again fails again, so a retry needs new bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CodecError {
-    /// The input ends inside a value.
+    /// The input ends in the middle of a value.
     #[error("input ends inside a value")]
     Truncated,
-    /// Not the grammar. The offset counts from the start of the item or frame.
+    /// The input violates the JSON grammar. The offset counts from the start of the item or frame.
     #[error("malformed JSON at byte {offset}: {what}")]
     Malformed { offset: usize, what: &'static str },
     #[error("not UTF-8")]
     NotUtf8,
-    /// A frame, an item or a member outside the items is longer than the bound, in bytes.
+    /// A frame, an item or a member outside the items is longer than the limit, in bytes.
     #[error("larger than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("nested deeper than {limit}")]
     TooDeep { limit: usize },
-    /// A member that every object, list or frame of its kind carries.
+    /// A member is missing that every object, list or frame of its kind has.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A member which must be unique to be unambiguous occurs twice.
+    /// A member occurs twice that must be unique, because its meaning would be ambiguous.
     #[error("{0} occurs twice")]
     Duplicate(&'static str),
-    /// A member of the wrong type or with an impossible value.
+    /// A member has the wrong type or an impossible value.
     #[error("{0} is invalid")]
     Invalid(&'static str),
-    /// A watch event of a type that is none of ADDED, MODIFIED, DELETED, BOOKMARK, ERROR.
+    /// A watch event has a type other than ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
     #[error("unknown watch event type {0:?}")]
     UnknownEventType(String),
     /// The object of an ERROR event is not a Status.

@@ -1,4 +1,5 @@
-//! The one seam between the encodings and everything above them: what is written, without how.
+//! The only interface between the encodings and the layers above. It names what is written and hides how it is
+//! encoded.
 
 use std::sync::Arc;
 
@@ -10,32 +11,33 @@ use super::json::{self, Style};
 use super::table::{self, Columns, TableShape};
 use super::{Format, Slices, protobuf};
 
-/// In which shape an object is asked for.
+/// The shape in which a client requests an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Shape {
     Full,
-    /// `PartialObjectMetadata`, in lists `PartialObjectMetadataList`, of `meta.k8s.io/v1`.
+    /// `PartialObjectMetadata` of `meta.k8s.io/v1`; `PartialObjectMetadataList` in lists.
     PartialObjectMetadata,
-    /// The same of `meta.k8s.io/v1beta1`.
+    /// `PartialObjectMetadata` of `meta.k8s.io/v1beta1`.
     PartialObjectMetadataV1beta1,
     /// A row of a `Table`.
     Table(TableShape),
 }
 
-/// The metadata of a list to be written.
+/// The metadata of a list to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListMetaOut {
     pub rv: ResourceVersion,
     pub continue_token: Option<String>,
     pub remaining: Option<i64>,
-    /// The selector of the shard that the list is of.
+    /// The selector of the shard that the list covers.
     pub shard: Option<String>,
-    /// Bytes of all items as [`Form::list_item`] writes them, which protobuf tells in front of them; JSON does not look.
+    /// The total length in bytes of all items as [`Form::list_item`] writes them. Protobuf writes it before the
+    /// items; JSON ignores it.
     pub items_len: u64,
 }
 
-/// What one resource's objects look like in the encoding that its cache holds them in. It writes every answer made of
-/// them; objects that were decoded for another encoding must not be given to it.
+/// How the objects of one resource look in the encoding that its cache stores. It writes every response that contains
+/// them. Do not pass it objects that were decoded for another encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     Json(json::Form),
@@ -46,7 +48,7 @@ pub enum Form {
 // === impl Shape ===
 
 impl Shape {
-    /// The same, telling times relative to now as they are now.
+    /// Returns this shape with relative times computed as of now.
     pub fn as_of_now(self) -> Self {
         match self {
             Self::Table(shape) => Self::Table(TableShape { now: Moment::now(), ..shape }),
@@ -54,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// The shape of what follows the first event of a watch.
+    /// Returns the shape of the events after the first event of a watch.
     pub fn after_first(self) -> Self {
         match self {
             Self::Table(shape) => Self::Table(TableShape { no_headers: true, ..shape }),
@@ -62,12 +64,12 @@ impl Shape {
         }
     }
 
-    /// Whether what is written depends on when it is written.
+    /// Whether the output depends on the time at which it is written.
     pub fn tells_time(self) -> bool {
         matches!(self, Self::Table(_))
     }
 
-    /// As tables are asked for. What holds no rows is never asked for one; it answers with the default.
+    /// The table parameters of this shape. A form without rows is never asked for a table; it uses the default.
     fn of_table(self) -> TableShape {
         match self {
             Self::Table(shape) => shape,
@@ -86,7 +88,7 @@ impl Form {
         }
     }
 
-    /// Rows of tables with these columns, instead of the objects alone.
+    /// Returns a form that writes table rows with these columns, instead of plain objects.
     pub fn with_columns(self, columns: Arc<Columns>) -> Self {
         match self {
             Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form::new(json, columns)),
@@ -101,7 +103,7 @@ impl Form {
         }
     }
 
-    /// The form of the objects alone, where rows hold them.
+    /// The form of the plain objects, for a form whose cache holds rows.
     pub fn objects(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
             Self::Table(form) => Arc::clone(form.objects()),
@@ -117,7 +119,7 @@ impl Form {
         }
     }
 
-    /// The form in which the metadata of these objects is written in protobuf, whichever encoding they are kept in.
+    /// The form that writes the metadata of these objects in protobuf, whatever encoding the cache stores.
     pub fn metadata_in_protobuf(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
             Self::Json(form) | Self::Table(table::Form { json: form, .. }) => form.metadata_in_protobuf(),
@@ -125,12 +127,12 @@ impl Form {
         }
     }
 
-    /// How kind and apiVersion stand in the objects.
+    /// Where the objects carry kind and apiVersion.
     pub fn style(&self) -> Style {
         match self {
             Self::Json(form) => form.style,
             Self::Table(form) => form.style(),
-            // Messages never hold their type.
+            // Protobuf messages never contain their own type.
             Self::Protobuf(_) => Style::Stripped,
         }
     }
@@ -156,12 +158,12 @@ impl Form {
         }
     }
 
-    /// The media type of bodies, or of a watch's stream.
+    /// The media type of response bodies, or of a watch stream.
     pub fn media_type(&self, stream: bool) -> &'static str {
         Format::media_type(self.encoding(), stream)
     }
 
-    /// The object alone. `rv_override` as in [`Self::event_frame`].
+    /// Writes one object without any framing. `rv_override` has the same meaning as in [`Self::event_frame`].
     pub fn object(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
         match self {
             Self::Json(form) => json::object_bytes(form, object, rv_override, shape),
@@ -170,7 +172,7 @@ impl Form {
         }
     }
 
-    /// The body of a GET.
+    /// Writes the body of a GET.
     pub fn object_body(&self, object: &Object, shape: Shape) -> Slices {
         match self {
             Self::Json(form) => json::object_body(form, object, shape),
@@ -179,7 +181,7 @@ impl Form {
         }
     }
 
-    /// Everything before the first item of a list. `empty` says that no item will follow.
+    /// Writes everything before the first item of a list. `empty` means that no item follows.
     pub fn list_head(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_head(form, shape, meta, empty).into(),
@@ -188,7 +190,7 @@ impl Form {
         }
     }
 
-    /// The part of [`ListMetaOut::items_len`] that is this item's; zero where nobody needs it.
+    /// The contribution of this item to [`ListMetaOut::items_len`]; zero for encodings that do not use it.
     pub fn item_len(&self, object: &Object, shape: Shape) -> u64 {
         match self {
             Self::Json(_) | Self::Table(_) => 0,
@@ -196,7 +198,7 @@ impl Form {
         }
     }
 
-    /// One item, with what parts it from the next unless it is the last one.
+    /// Writes one item, and the separator after it unless it is the last item.
     pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_item(form, object, shape, last),
@@ -210,7 +212,7 @@ impl Form {
         }
     }
 
-    /// Everything after the last item. To be called with what [`Self::list_head`] was called with.
+    /// Writes everything after the last item. Call it with the same arguments as [`Self::list_head`].
     pub fn list_tail(&self, shape: Shape, meta: &ListMetaOut, empty: bool) -> Slices {
         match self {
             Self::Json(form) => json::list_tail(form, shape, meta, empty).into(),
@@ -219,8 +221,9 @@ impl Form {
         }
     }
 
-    /// One event of a watch. `rv_override` replaces the object's resourceVersion: an object that leaves a watcher's
-    /// selection is sent in its last selected state, with the resourceVersion of the change.
+    /// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object. It is needed when an
+    /// object stops matching a watcher's selector: the watcher gets the last state that matched, with the
+    /// resourceVersion of the change.
     pub fn event_frame(
         &self,
         kind: EventType,
@@ -235,7 +238,8 @@ impl Form {
         }
     }
 
-    /// A BOOKMARK of a watch. `template` is the object of a bookmark that upstream sent for this type, in this encoding.
+    /// Writes a BOOKMARK event. `template` is the object of a bookmark that upstream sent for this type, in this
+    /// encoding.
     pub fn bookmark_frame(
         &self,
         template: Option<&Bytes>,
@@ -250,7 +254,7 @@ impl Form {
         }
     }
 
-    /// The ERROR of a watch; nothing may follow it.
+    /// Writes the ERROR event of a watch. No event may follow it.
     pub fn error_frame(&self, status: &Status) -> Bytes {
         match self {
             Self::Json(_) | Self::Table(_) => json::error_frame(status),

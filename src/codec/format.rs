@@ -1,16 +1,17 @@
-//! What a client wants to be answered with.
+//! The response format that a client requests.
 
 use crate::meta::Encoding;
 
 use super::Shape;
 
-/// An encoding and a shape to answer with.
+/// An encoding and a shape for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
     pub encoding: Encoding,
     pub shape: Shape,
-    /// The shape in which the client accepts JSON where the encoding is not available, such as protobuf of full custom
-    /// resources; `None` if it does not, and for JSON itself.
+    /// The shape in which the client accepts JSON if the encoding is not available. Protobuf, for example, is not
+    /// available for full custom resources. `None` if the client does not accept JSON, or if the encoding already is
+    /// JSON.
     pub json_fallback: Option<Shape>,
 }
 
@@ -21,7 +22,7 @@ impl Format {
         Self { encoding: Encoding::Json, shape, json_fallback: None }
     }
 
-    /// The `Content-Type` of bodies, or of a watch's stream, in this encoding.
+    /// The `Content-Type` of response bodies, or of a watch stream, in this encoding.
     pub const fn media_type(encoding: Encoding, stream: bool) -> &'static str {
         match (encoding, stream) {
             (Encoding::Json | Encoding::Table, _) => "application/json",

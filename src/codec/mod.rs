@@ -1,7 +1,8 @@
-//! Bytes in, bytes out: framing, partial parsing and writing of Kubernetes encodings. No I/O.
+//! Framing, partial parsing and writing of the Kubernetes encodings. This module does no I/O.
 //!
-//! Objects are never parsed into trees and never re-encoded: [`json::parse_item`] walks one once, keeps its bytes and the
-//! few attributes that reads need, and every answer is a sequence of shared slices around those bytes.
+//! Objects are never parsed into trees and never encoded again. [`json::parse_item`] scans an object once and keeps
+//! its bytes and the few attributes that reads need. Every response is a sequence of shared slices around those
+//! bytes.
 
 mod decode;
 mod error;
@@ -22,5 +23,5 @@ pub use format::Format;
 pub use owners::has_owner;
 pub use slices::Slices;
 
-/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157); its value is "true".
+/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157). Its value is "true".
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

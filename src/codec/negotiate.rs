@@ -1,11 +1,11 @@
-//! Which encoding and shape an `Accept` header asks for, decided as the apiserver decides it and reduced to what can be
-//! answered here.
+//! Chooses the encoding and shape that an `Accept` header requests. It decides as the apiserver does, but only for
+//! the formats that informerd serves.
 
 use super::Shape;
 use super::table::TableShape;
 use crate::meta::Encoding;
 
-/// What kind of read is asked for; it decides which transforms fit.
+/// The kind of read. It determines which transforms are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadKind {
     Get,
@@ -13,27 +13,28 @@ pub enum ReadKind {
     Watch,
 }
 
-/// In which form a Status is said that is the answer to a request.
+/// The format of a Status that is the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusForm {
     pub encoding: Encoding,
-    /// Whether JSON is to be indented. Always false for other encodings.
+    /// Whether to indent JSON. Always false for other encodings.
     pub indent: bool,
 }
 
-/// What to answer with.
+/// The negotiated response format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Negotiated {
-    /// `pretty_param`: the clause says `pretty=1`, which the apiserver honours except in watches.
+    /// `pretty_param` means that the clause has `pretty=1`. The apiserver honours it except in watches.
     Json { shape: Shape, pretty_param: bool },
-    /// `json_fallback` is what the header gives where protobuf is not available, as for full custom resources; `None`
-    /// when that would be no JSON. `pretty_param` is that of the clause with the fallback.
+    /// `json_fallback` is the result of the header when protobuf is not available, as for full custom resources. It
+    /// is `None` when that result is not JSON. `pretty_param` belongs to the fallback clause.
     Protobuf { shape: Shape, json_fallback: Option<Shape>, pretty_param: bool },
-    /// Anything else, an error among it: the apiserver is to answer.
+    /// Any other result, including errors. The apiserver must answer the request.
     Other,
 }
 
-/// More are sorted by another algorithm in the apiserver, with another result.
+/// The most clauses that are sorted here. For more, the apiserver uses another sort algorithm, with a different
+/// result.
 const MAX_CLAUSES: usize = 12;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ enum MediaType {
     Cbor,
 }
 
-/// One clause of the header that some media type here can match.
+/// One clause of the header, if a media type here can match it.
 #[derive(Clone, Copy)]
 struct Clause<'a> {
     main: &'a str,
@@ -54,11 +55,11 @@ struct Clause<'a> {
     quality: f32,
 }
 
-/// What the parameters of a clause ask for.
+/// The result of the parameters of a clause.
 enum Params {
-    /// The apiserver would pass over the clause for this media type.
+    /// The apiserver would skip the clause for this media type.
     Skip,
-    /// Not decided here.
+    /// The clause cannot be decided here.
     Doubt,
     Take {
         shape: Shape,
@@ -66,16 +67,16 @@ enum Params {
     },
 }
 
-/// What a header comes to.
+/// The result of a header.
 enum Chosen {
     Take(MediaType, Shape, bool),
     /// No clause fits.
     Nothing,
-    /// It is nobody's, or cannot be told here.
+    /// The format is not served here, or the result cannot be decided here.
     Doubt,
 }
 
-/// Decides by the value of the first `Accept` header line, "" when there is none.
+/// Decides by the value of the first `Accept` header line. The value is "" when the header is missing.
 pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
     if header.is_empty() {
         return Negotiated::Json { shape: Shape::Full, pretty_param: false };
@@ -86,7 +87,7 @@ pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
         Chosen::Take(MediaType::Json, shape, pretty_param) => Negotiated::Json { shape, pretty_param },
         Chosen::Take(MediaType::Protobuf, shape, _) => {
             let (json_fallback, pretty_param) = match of_media(false) {
-                // Tables are kept in caches of their own.
+                // Tables have their own caches, so they cannot be the fallback.
                 Chosen::Take(MediaType::Json, shape, pretty) if !matches!(shape, Shape::Table(_)) => {
                     (Some(shape), pretty)
                 }
@@ -98,9 +99,9 @@ pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
     }
 }
 
-/// Decides by the same header how a refusal is said; `None` where that is not decided here. Clauses with a transform do
-/// not count for it, and where nothing else is left it is indented JSON. The apiserver's `pretty` parameter and its
-/// indenting for some clients come on top.
+/// Chooses the format of an error response by the same header; `None` where it cannot be decided here. Clauses with a
+/// transform do not count. If no other clause is left, the result is indented JSON. The apiserver's `pretty` query
+/// parameter and its indenting for some clients are applied separately.
 pub fn status(header: &str) -> Option<StatusForm> {
     if header.is_empty() {
         return Some(StatusForm::default());
@@ -113,10 +114,10 @@ pub fn status(header: &str) -> Option<StatusForm> {
     }
 }
 
-/// The first clause and media type that fit. `kind` is none for a Status.
+/// Returns the first clause and media type that match. `kind` is `None` for a Status.
 fn choose(clauses: &[Clause<'_>], kind: Option<ReadKind>, protobuf: bool) -> Chosen {
     for clause in clauses {
-        // The apiserver's own order of preference.
+        // The apiserver prefers the media types in this order.
         for media in [MediaType::Json, MediaType::Yaml, MediaType::Protobuf, MediaType::Cbor] {
             if !clause.matches(media) || (media == MediaType::Protobuf && !protobuf) {
                 continue;
@@ -124,7 +125,7 @@ fn choose(clauses: &[Clause<'_>], kind: Option<ReadKind>, protobuf: bool) -> Cho
             match params(clause.params, media, kind) {
                 Params::Skip => {}
                 Params::Doubt => return Chosen::Doubt,
-                // The router in front of the built-in types compares literally and refuses these.
+                // The router in front of the built-in types compares literally and rejects these.
                 Params::Take { .. } if kind.is_some() && clause.sub == "*" && !clause.literal_any() => {
                     return Chosen::Doubt;
                 }
@@ -136,9 +137,9 @@ fn choose(clauses: &[Clause<'_>], kind: Option<ReadKind>, protobuf: bool) -> Cho
     Chosen::Nothing
 }
 
-/// Puts the clauses into the order in which the apiserver tries them. It compares with a relation that is no order (a
-/// quality counts only where it is greater, so `*/*` loses to a type of lower quality that follows it), by insertion, and so does
-/// this.
+/// Sorts the clauses into the order in which the apiserver tries them. Its comparison is not a consistent order: a
+/// quality counts only where it is greater, so `*/*` loses to a type of lower quality that follows it. The apiserver
+/// uses insertion sort, so this function does the same.
 fn sort(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         for at in (1..=end).rev() {
@@ -150,8 +151,8 @@ fn sort(clauses: &mut [Clause<'_>]) {
     }
 }
 
-/// Clauses as the apiserver's parser cuts them, in the order in which it tries them; `None` when a quality is not a plain
-/// number, or there are too many.
+/// Splits the header into clauses as the apiserver's parser does, in the order in which it tries them. Returns `None`
+/// when a quality is not a plain number, or when there are too many clauses.
 fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
     let mut clauses = Vec::new();
     for part in header.split(',') {
@@ -159,14 +160,14 @@ fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
         let (main, rest) = split(range, '/');
         let (sub, rest) = split(rest, '/');
         if !rest.is_empty() || sub.is_empty() {
-            // A lone `*` is a wildcard to the handler but not to the router: not decided here. Other clauses without
-            // a subtype are passed over.
+            // The handler takes a lone `*` as a wildcard, but the router does not, so it is not decided here. Other
+            // clauses without a subtype are skipped.
             if main.trim_matches(' ') == "*" {
                 return None;
             }
             continue;
         }
-        // The handler trims here, the router in front of it does not.
+        // The handler trims spaces here, but the router in front of it does not.
         if main.ends_with(' ') || sub.starts_with(' ') {
             return None;
         }
@@ -187,14 +188,14 @@ fn parse(header: &str) -> Option<Vec<Clause<'_>>> {
     Some(clauses)
 }
 
-/// `name=value`, the name trimmed. A parameter of any other form is passed over.
+/// Splits `name=value` and trims the name. Returns `None` for a parameter of any other form; it is skipped.
 fn parameter(param: &str) -> Option<(&str, &str)> {
     let (name, rest) = split(param, '=');
     let (value, rest) = split(rest, '=');
     (!value.is_empty() && rest.is_empty()).then_some((name.trim_matches(' '), value))
 }
 
-/// The parts before and after the first separator, the second empty without one.
+/// Splits at the first separator. Without a separator the second part is empty.
 fn split(text: &str, separator: char) -> (&str, &str) {
     text.split_once(separator).unwrap_or((text, ""))
 }
@@ -212,7 +213,7 @@ fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
             "v" => (transform, version) = (true, value),
             "stream" => stream = Some(value),
             "pretty" => pretty = value == "1",
-            // KEP-5958 gives `drop` a meaning; the others have one that is not served here.
+            // KEP-5958 gives `drop` a meaning. The meanings of the others are not served here.
             "sv" | "export" | "profile" | "drop" => return Params::Doubt,
             _ => {}
         }
@@ -236,7 +237,7 @@ fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
         ("PartialObjectMetadata", ReadKind::Get | ReadKind::Watch) | ("PartialObjectMetadataList", ReadKind::List) => {
             Params::Take { shape, pretty }
         }
-        // An error of the apiserver's own wording.
+        // The apiserver answers this with an error in its own wording.
         ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Params::Doubt,
         ("Table", _) if matches!(media, MediaType::Json | MediaType::Yaml) => {
             let v1beta1 = shape == Shape::PartialObjectMetadataV1beta1;
@@ -402,7 +403,8 @@ mod tests {
         assert_eq!(accept("application/yaml;q=0.5,application/json;q=0.6", kind), FULL);
         assert_eq!(accept("application/json;q=0.5,application/yaml;q=0.6", kind), Negotiated::Other);
         assert_eq!(accept("application/json;q=0", kind), FULL);
-        // Not an order: the wildcard loses to a type of lower quality if that comes after it, and wins otherwise.
+        // The comparison is not an order: a wildcard loses to a type of lower quality that follows it, and wins
+        // otherwise.
         assert_eq!(accept("*/*,application/yaml;q=0.1", kind), Negotiated::Other);
         assert_eq!(accept("application/yaml;q=0.1,*/*", kind), FULL);
     }

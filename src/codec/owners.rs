@@ -1,10 +1,10 @@
-//! Owner references, which no attribute of an object holds: they are read where somebody asks.
+//! Owner references. They are not stored as attributes of an object, so they are read from its metadata on demand.
 
 use crate::meta::{Encoding, Object};
 
 use super::{json, protobuf};
 
-/// Whether the uid of any owner reference is one that is asked for. Metadata that cannot be read has no owners.
+/// Whether `asked` accepts the uid of any owner reference. Metadata that cannot be read has no owners.
 pub fn has_owner(object: &Object, mut asked: impl FnMut(&str) -> bool) -> bool {
     let metadata = object.raw().metadata();
     match object.raw().encoding() {

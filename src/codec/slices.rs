@@ -1,4 +1,4 @@
-//! A sequence of shared byte slices that is written without being joined.
+//! A sequence of shared byte slices that is written without copying the slices into one buffer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,17 +6,17 @@ use std::io::IoSlice;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-/// Bytes in several pieces. Cloning and pushing cost reference counts; `remaining` is O(1); `chunks_vectored` hands all
-/// pieces to one `writev`. Pieces that were read are released at once.
+/// Bytes in several parts. Cloning and pushing only change reference counts. `remaining` is O(1). `chunks_vectored`
+/// passes all parts to one `writev`. Parts are released as soon as they are read.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
     parts: Parts,
-    /// Unread bytes of all parts together.
+    /// The number of unread bytes in all parts.
     len: usize,
 }
 
-/// A watch frame has three to five parts and stays inline; a list has thousands and needs cheap removal at the front.
-/// No part is empty.
+/// A watch frame has three to five parts and is stored inline. A list has thousands of parts and needs cheap removal
+/// from the front. No part is empty.
 #[derive(Clone, Debug)]
 enum Parts {
     /// Parts before `head` have been read and are empty.
@@ -27,11 +27,11 @@ enum Parts {
     Many(VecDeque<Bytes>),
 }
 
-/// The unread parts of [`Slices`], from the front.
+/// An iterator over the unread parts of [`Slices`], from the front.
 #[derive(Debug)]
 pub struct IntoIter(Slices);
 
-/// From here on a queue is used: taking from the front of a `SmallVec` leaves holes.
+/// With this many parts a queue is used, because removing from the front of a `SmallVec` leaves holes.
 const FEW: usize = 16;
 
 // === impl Slices ===
@@ -41,7 +41,7 @@ impl Slices {
         Self::default()
     }
 
-    /// Appends a part; an empty one is left out.
+    /// Appends a part. An empty part is ignored.
     pub fn push(&mut self, part: Bytes) {
         if part.is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Slices {
         }
     }
 
-    /// Appends a part that lives as long as the program.
+    /// Appends a static part.
     pub fn push_static(&mut self, part: &'static [u8]) {
         self.push(Bytes::from_static(part));
     }
@@ -70,7 +70,7 @@ impl Slices {
         }
     }
 
-    /// Unread bytes.
+    /// The number of unread bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -79,7 +79,7 @@ impl Slices {
         self.len == 0
     }
 
-    /// The unread parts, none of them empty.
+    /// The unread parts. None of them is empty.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
         let (few, many) = match &self.parts {
             Parts::Few { head, parts } => (Some(parts.iter().skip(*head)), None),
@@ -88,7 +88,7 @@ impl Slices {
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 
-    /// All unread bytes in one piece: copied, unless there is one part only.
+    /// Returns all unread bytes in one piece. They are copied unless there is only one part.
     pub fn into_bytes(mut self) -> Bytes {
         let len = self.len;
         self.copy_to_bytes(len)
@@ -144,7 +144,7 @@ impl Buf for Slices {
         filled
     }
 
-    /// Panics when fewer than `count` bytes remain, as `Buf` demands.
+    /// Panics when fewer than `count` bytes remain, as `Buf` requires.
     fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len, "advance past the end: {count} of {}", self.len);
         while count > 0 {

@@ -1,8 +1,8 @@
 //! Annotations that PartialObjectMetadata does not show.
 //!
-//! The apiserver makes it of the internal version of an object. Fields of that version that a served version lacks are
-//! annotations of the served version, written and read by the conversion between the two, so the internal version does
-//! not have them. Only the types below have such fields.
+//! The apiserver creates it from the internal version of an object. Some fields of the internal version do not exist
+//! in a served version. There, annotations hold them, and the conversion between the two versions reads and writes
+//! these annotations. So the internal version does not have the annotations. Only the types below have such fields.
 
 const DEPLOYMENT: &[&str] = &["deprecated.deployment.rollback.to"];
 const DAEMON_SET: &[&str] = &["deprecated.daemonset.template.generation"];
@@ -13,7 +13,7 @@ const AUTOSCALER: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/metrics",
 ];
 
-/// Returns the unshown fields of a type. `autoscaling/v2` has every field of the internal version.
+/// Returns the annotations of a type that are not shown. `autoscaling/v2` has every field of the internal version.
 pub(super) fn unshown(api_version: &str, kind: &str) -> &'static [&'static str] {
     match (api_version, kind) {
         ("apps/v1", "Deployment") => DEPLOYMENT,

@@ -1,15 +1,15 @@
-//! Durations as Go and Kubernetes write them: `75s`, `1m30s`, `500ms`.
+//! Durations in the format of Go and Kubernetes: `75s`, `1m30s`, `500ms`.
 
 use std::time::Duration;
 
 const UNITS: &[(&str, u128)] = &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-/// Longer than any sensible wait, and far from every overflow of a clock.
+/// A limit in milliseconds. It is longer than any sensible timeout and far below the range of the clocks.
 const LONGEST: u128 = 366 * 24 * 3_600_000;
 
 /// Parses whole numbers with the units `h`, `m`, `s` and `ms`, largest first.
 ///
 /// # Errors
-/// Says what was wanted. A number without a unit is refused rather than guessed at.
+/// The message contains the expected format. A number without a unit is rejected, because its unit would be a guess.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let mistake = || format!("{text:?} is no duration: want a number and a unit (h, m, s or ms), such as 75s or 1m30s");
     if text == "0" {

@@ -1,12 +1,12 @@
-//! `$(NAME)` in a value stands for an environment variable, as in a pod's container arguments.
+//! Replaces `$(NAME)` in a value by an environment variable, as in a pod's container arguments.
 
 use super::Source;
 
-/// Replaces every `$(NAME)`; `$$(NAME)` is `$(NAME)` literally.
+/// Replaces every `$(NAME)`. `$$(NAME)` becomes a literal `$(NAME)`.
 ///
 /// # Errors
-/// Names the variables that are unset, empty or not readable: a node agent whose `NODE_NAME` is missing must not
-/// quietly select nothing, or everything.
+/// The message names the variables that are unset, empty or not readable. If `NODE_NAME` of a node agent is missing,
+/// it must not silently select nothing or everything.
 pub(super) fn expand(text: &str, source: &dyn Source) -> Result<String, String> {
     let (mut expanded, mut rest, mut missing) = (String::with_capacity(text.len()), text, Vec::new());
     while let Some(dollar) = rest.find('$') {

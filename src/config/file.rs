@@ -1,4 +1,4 @@
-//! The configuration file as a tree that knows its lines, before anything is made of it.
+//! The configuration file as a tree with line numbers, before it is interpreted.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 
 use super::{Mistake, Origin, SETTINGS, Setting, nearest};
 
-/// A value with its line, counted from 1.
+/// A value with its line number. Lines count from 1.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u64,
@@ -18,7 +18,7 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Null,
-    /// Every scalar is text here: each setting parses its own, whether it stands in a file or in a flag.
+    /// All scalars are text here. Each setting parses its own text, whether it comes from a file or from a flag.
     Scalar(String),
     Sequence(Vec<Node>),
     Mapping(Vec<(Node, Node)>),
@@ -36,12 +36,12 @@ impl Node {
     /// Parses one YAML document.
     ///
     /// # Errors
-    /// The line, 0 where it is not known, and what is wrong, in one line of text.
+    /// The line number (0 if unknown) and a one-line error message.
     pub(super) fn parse(text: &str) -> Result<Self, (u64, String)> {
         serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
             let message = match error.without_snippet() {
-                // The library's own text advises its users, who are programmers.
+                // The library's own message is written for programmers.
                 serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key}: is there twice"),
                 error => error.to_string(),
             };
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// What it is, for a message.
+    /// Describes the value for an error message.
     pub(super) fn describe(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
 // === impl File ===
 
 impl File {
-    /// Finds the settings in a file's text. Keys that are no setting are mistakes.
+    /// Finds the settings in a file's text. Unknown keys are mistakes.
     pub(super) fn parse(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Self {
         let mut file = Self::default();
         let origin = |line, key: &str| Origin::File { path: path.to_owned(), line, key: key.to_owned() };
@@ -166,7 +166,7 @@ impl File {
             let origin = Origin::File { path: PathBuf::from(path), line: name.line, key: key.clone() };
             let is_section = SETTINGS.iter().any(|setting| is_below(setting.key, &key));
             match (Setting::find(&key).filter(|setting| setting.in_file()), node.value) {
-                // A key without a value is as good as no key.
+                // A key without a value counts as missing.
                 (Some(_), Value::Null) => {}
                 (Some(setting), value) => self.values.push((setting, origin, Node { line: node.line, value })),
                 (None, Value::Mapping(entries)) if is_section => self.section(path, &key, entries, mistakes),

@@ -1,4 +1,4 @@
-//! The layers of settings: which one wins, and what a setting's text is before it is parsed.
+//! The layers of settings: which layer wins, and the text of a setting before it is parsed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Loader<'a> {
     pub(super) effective: Vec<Effective>,
 }
 
-/// A setting's value before it is parsed, from the layer that wins.
+/// The unparsed value of a setting, from the layer that wins.
 pub(super) enum Raw {
     Texts(Vec<String>),
     Node(Node),
@@ -33,8 +33,8 @@ impl Loader<'_> {
         self.parse(key, parse_duration)
     }
 
-    /// A setting that has a default. A wrong text is reported and replaced by the default, so that what depends on it
-    /// is still looked at.
+    /// Parses a setting that has a default. An invalid text is reported and replaced by the default, so that settings
+    /// that depend on it are still checked.
     pub(super) fn parse<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         if let Some(value) = self.optional(key, &parse) {
             return Some(value);
@@ -45,13 +45,13 @@ impl Loader<'_> {
             .ok()
     }
 
-    /// A setting without a default.
+    /// Parses a setting without a default.
     pub(super) fn optional<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let (origin, text) = self.one(key)?;
         parse(&text).map_err(|message| self.mistakes.push(Mistake::new(origin, message))).ok()
     }
 
-    /// A list, or its default.
+    /// Parses a list, or its default.
     pub(super) fn many<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let default = Setting::find(key).map_or("", |setting| setting.default);
         let (origin, texts) = self.texts(key).unwrap_or_else(|| {
@@ -78,7 +78,7 @@ impl Loader<'_> {
         Some((origin, text))
     }
 
-    /// The texts of the layer that wins, expanded.
+    /// The expanded texts of the layer that wins.
     pub(super) fn texts(&mut self, key: &str) -> Option<(Origin, Vec<String>)> {
         let (origin, raw) = self.raw(key)?;
         let setting = Setting::find(key)?;
@@ -105,7 +105,7 @@ impl Loader<'_> {
         Some((origin, expanded))
     }
 
-    /// What the highest layer says: flag, environment, file. An empty text is as good as none.
+    /// The value from the highest layer: flag, environment, file. An empty text counts as missing.
     pub(super) fn raw(&mut self, key: &str) -> Option<(Origin, Raw)> {
         let setting = Setting::find(key)?;
         let separate = |text: &str| match setting.kind {
@@ -134,14 +134,14 @@ impl Loader<'_> {
         };
         let (origin, text, raw) = found?;
         if !self.effective.iter().any(|effective| effective.key == setting.key) {
-            // What cannot be expanded is a mistake, which is told elsewhere.
+            // A failed expansion is a mistake that is reported elsewhere.
             let text = expand(&text, self.source).unwrap_or(text);
             self.effective.push(Effective { key: setting.key, text, origin: origin.clone() });
         }
         Some((origin, raw))
     }
 
-    /// A mistake that is only seen when settings are put together; told at the place of this one.
+    /// Reports a mistake in the combination of several settings, at the origin of this setting.
     pub(super) fn wrong(&mut self, key: &str, message: &str) {
         let effective = self.effective.iter().find(|effective| effective.key == key);
         let origin = effective.map_or_else(
@@ -152,7 +152,7 @@ impl Loader<'_> {
     }
 }
 
-/// One text, or all of a sequence where there may be several.
+/// Returns one text, or all texts of a sequence where several are allowed.
 fn scalars(setting: &Setting, node: &Node) -> Result<Vec<String>, String> {
     let single = |node: &Node| {
         node.scalar().map(str::to_owned).ok_or_else(|| format!("want a single value, not {}", node.describe()))
@@ -163,7 +163,7 @@ fn scalars(setting: &Setting, node: &Node) -> Result<Vec<String>, String> {
     }
 }
 
-/// A value of the file in one line.
+/// Formats a value of the file in one line.
 fn shown(node: &Node) -> String {
     match &node.value {
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! Puts the layers together and makes typed settings of them.
+//! Combines the layers and converts them to typed settings.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -32,13 +32,13 @@ use crate::telemetry::{LogConfig, LogFormat};
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
-    /// What was set, and where; defaults are left out. For the log.
+    /// The settings that were set, and their origins, for the log. Defaults are not included.
     pub effective: Vec<Effective>,
-    /// Not wrong enough to stop.
+    /// Problems that do not prevent the start.
     pub warnings: Vec<String>,
 }
 
-/// One setting that somebody set.
+/// One setting that was set explicitly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     pub key: &'static str,
@@ -49,7 +49,7 @@ pub struct Effective {
 /// Reads flags, environment and file.
 ///
 /// # Errors
-/// Every mistake in any of them.
+/// All mistakes in any of them.
 pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
     let mut loader = Loader::new(flags, source);
     loader.read_file();
@@ -77,7 +77,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Parses every setting, so that every mistake is found; `None` only after a mistake.
+    /// Parses every setting, so that every mistake is found. Returns `None` only after a mistake.
     fn config(&mut self) -> Option<Config> {
         let kubeconfig = self.path("kubeconfig");
         let context = self.one("context").map(|(_, text)| text);
@@ -279,7 +279,8 @@ impl Loader<'_> {
         Some(AuditConfig { sink, policy: policy.unwrap_or_default() })
     }
 
-    /// Where a log of lines goes, by the settings that say so and how large its files are. `None`: nowhere.
+    /// The destination of a line log, from the settings for its destination and for the size and number of its files.
+    /// `None` if it is off.
     fn lines(&mut self, [log, max_size, max_files]: [&'static str; 3]) -> Option<LinesTo> {
         let max_size = self.parse(max_size, |text| {
             parse_size(text)
@@ -377,7 +378,7 @@ impl Loader<'_> {
         let min_age = self.duration("window.minAge");
         let max_events = self.parse("window.maxEvents", |text| {
             let count = parse_count(text)?;
-            // Fewer could not bridge even the reconnection of a client.
+            // A smaller window could not even bridge the reconnection of a client.
             if count >= 100 { Ok(count) } else { Err(format!("{text} is less than 100")) }
         });
         let max_bytes = self.parse("window.maxBytes", |text| {
@@ -405,8 +406,8 @@ impl Loader<'_> {
         Some(LogConfig { filter: filter?, format: format? })
     }
 
-    /// Variables that look like a setting of ours and are none. Only warned of: a Service of the name informerd puts
-    /// such names into every pod of its namespace.
+    /// Finds variables that look like informerd settings but are unknown. They only cause a warning: a Service named
+    /// informerd adds such variables to every pod of its namespace.
     fn unknown_variables(&self) -> Vec<String> {
         let known: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
         let mut names = self.source.variable_names();

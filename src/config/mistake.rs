@@ -1,33 +1,33 @@
-//! Mistakes in the configuration, each with the place it came from.
+//! Mistakes in the configuration, each with its origin.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting's text was written.
+/// Where the text of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// `--listen`
     Flag(String),
     /// `INFORMERD_LISTEN`
     Variable(String),
-    /// The configuration file, with the line, and the key as it is nested there.
+    /// The configuration file, with the line and the nested key.
     File { path: PathBuf, line: u64, key: String },
-    /// Nobody set it.
+    /// The setting was not set.
     Default { key: &'static str },
 }
 
-/// One thing that is wrong.
+/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub origin: Origin,
     pub message: String,
 }
 
-/// Everything that is wrong; one line each when shown.
+/// All mistakes. They are displayed one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
-/// The known name that is closest to a mistyped one, if any is close enough to be meant.
+/// The known name that is closest to a mistyped one, if it is close enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = name.to_lowercase();
     known
@@ -38,7 +38,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// How many characters must be put in, taken out, replaced or swapped with their neighbour.
+/// The edit distance: the number of characters to insert, delete, replace or swap with a neighbour.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut rows = vec![(0..=to.len()).collect::<Vec<usize>>()];

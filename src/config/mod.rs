@@ -1,8 +1,9 @@
-//! From a YAML file, the environment and flags to the typed settings of every room.
+//! Converts a YAML file, the environment and flags to the typed settings of all modules.
 //!
-//! Each setting stands once in [`SETTINGS`]; its flag, environment variable and file key follow from its key, so the
-//! three can never differ. Flags win over the environment, the environment over the file, the file over the default.
-//! Nothing is tried before everything has been read: every mistake is reported in one run, each with its origin.
+//! Each setting is defined once, in [`SETTINGS`]. Its flag, environment variable and file key are derived from its
+//! key, so they are always consistent. Flags override the environment, the environment overrides the file, and the
+//! file overrides the default. All settings are read before any of them is used. So one run reports every mistake,
+//! each with its origin.
 
 mod duration;
 mod expand;

@@ -1,5 +1,5 @@
-//! The variables of OpenTelemetry's specification: which signals are exported, where to, and how. They are the same for
-//! every program, so they are variables alone, without a flag and without a place in the file.
+//! The environment variables of the OpenTelemetry specification: which signals are exported, where, and how. They are
+//! the same for every program, so they have no flags and no keys in the file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use super::resources::choice;
 use super::{Mistake, Origin, Source};
 use crate::telemetry::otel::{MetricsExport, OtelConfig, OtlpTarget, Protocol, SpansExport, TraceSampler};
 
-/// What a variable about exporters may name. `/metrics` is there whatever it says.
+/// The allowed values of the exporter variables. `/metrics` is always served.
 const EXPORTERS: &[(&str, bool)] = &[("otlp", true), ("none", false), ("prometheus", false)];
-/// Headers that OTLP writes itself.
+/// Headers that OTLP itself sets.
 const RESERVED: &[&str] = &["content-type", "content-length", "content-encoding", "te", "host", "transfer-encoding"];
 
-/// Reads the variables, and notes what is wrong with them.
+/// Reads the variables and collects their mistakes.
 struct Variables<'a> {
     source: &'a dyn Source,
     mistakes: &'a mut Vec<Mistake>,
     warnings: Vec<String>,
 }
 
-/// `OTEL_EXPORTER_OTLP_…` of one signal.
+/// The variables `OTEL_EXPORTER_OTLP_…` of one signal.
 #[derive(Clone, Copy)]
 struct Signal {
     name: &'static str,
-    /// Put behind an endpoint that is for all signals.
+    /// Appended to an endpoint that is for all signals.
     path: &'static str,
 }
 
 const TRACES: Signal = Signal { name: "TRACES", path: "v1/traces" };
 const METRICS: Signal = Signal { name: "METRICS", path: "v1/metrics" };
 
-/// The export as the variables say, and what is not wrong enough to stop. Without a word of them nothing is exported.
+/// Reads the export settings and warnings from the variables. Without any of them, nothing is exported.
 pub(super) fn read(source: &dyn Source, mistakes: &mut Vec<Mistake>) -> (OtelConfig, Vec<String>) {
     let mut variables = Variables { source, mistakes, warnings: Vec::new() };
     if variables.parse("OTEL_SDK_DISABLED", boolean).unwrap_or(false) {
@@ -50,7 +50,7 @@ pub(super) fn read(source: &dyn Source, mistakes: &mut Vec<Mistake>) -> (OtelCon
 // === impl Variables ===
 
 impl Variables<'_> {
-    /// An empty variable is as good as none.
+    /// An empty variable counts as missing.
     fn get(&mut self, name: &str) -> Option<String> {
         match self.source.variable(name) {
             Ok(text) => text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -61,7 +61,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Said once, although a variable for all signals is read for each.
+    /// Reports each mistake once, even if a variable for all signals is read for each signal.
     fn wrong(&mut self, name: &str, message: String) {
         let mistake = Mistake::new(Origin::Variable(name.to_owned()), message);
         if !self.mistakes.contains(&mistake) {
@@ -74,7 +74,7 @@ impl Variables<'_> {
         parse(&text).map_err(|message| self.wrong(name, message)).ok()
     }
 
-    /// The signal's own variable, or the one for all.
+    /// Parses the variable of the signal, or the one for all signals.
     fn of<T>(&mut self, signal: Signal, what: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name);
         if self.get(&own).is_some() {
@@ -128,7 +128,7 @@ impl Variables<'_> {
         })
     }
 
-    /// Where the signal goes; `None` if it goes nowhere.
+    /// The target of the signal; `None` if it is not exported.
     fn target(&mut self, signal: Signal) -> Option<OtlpTarget> {
         let exporter = format!("OTEL_{}_EXPORTER", signal.name);
         let said = self.parse(&exporter, |text| {
@@ -199,7 +199,7 @@ impl Variables<'_> {
         resource
     }
 
-    /// Variables that other programs of the same pod may need.
+    /// Warns about variables that informerd ignores. Other programs of the same pod may need them.
     fn ignored(&mut self) {
         if self.get("OTEL_LOGS_EXPORTER").is_some_and(|exporter| exporter != "none") {
             self.warnings.push("OTEL_LOGS_EXPORTER: log lines are written to standard error only".to_owned());
@@ -221,7 +221,7 @@ fn count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("{text:?} is no count: want a number from 1 to 1000000"))
 }
 
-/// As the specification has all durations.
+/// Parses milliseconds, the unit of all durations in the specification.
 fn milliseconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().filter(|given| (1..=86_400_000).contains(given));
     given.map(Duration::from_millis).ok_or_else(|| format!("{text:?} is no time: want milliseconds, as in 5000"))
@@ -236,14 +236,14 @@ fn endpoint(text: &str) -> Result<Uri, String> {
 
 fn below(base: &Uri, path: &str) -> Uri {
     let whole = format!("{}/{path}", base.to_string().trim_end_matches('/'));
-    // A base that is one stays one.
+    // If the base is a valid URI, the result is, too.
     whole.parse().unwrap_or_else(|_| base.clone())
 }
 
-/// `a=b,c=d`, values percent-encoded.
+/// Parses `a=b,c=d` with percent-encoded values.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let one = |pair: &str| {
-        // What it says may be a secret, so it is not repeated.
+        // The text may be a secret, so the message does not repeat it.
         let (name, value) = pair.split_once('=').ok_or_else(|| "want NAME=VALUE,NAME=VALUE".to_owned())?;
         let value = percent_decode_str(value.trim()).decode_utf8().map_err(|_| format!("{name}: is no UTF-8"))?;
         if name.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! Texts of single settings to values; every error says what was wanted.
+//! Parses the texts of single settings. Every error contains the expected format.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{MemoryConfig, parse_duration, parse_size};
 use crate::auth::{Anonymous, ClientCaSource};
 use crate::passthrough::LendIdentity;
 
-/// Who reaches a listener that does not authenticate may read what is cached.
+/// The error for a listener without authentication: every client that can reach it may read what is cached.
 pub(super) fn beyond_this_machine(text: &str) -> String {
     format!(
         "{text} can be reached from other machines, and does not authenticate its clients: use delegated+https://, a loopback address or a unix socket"
@@ -63,7 +63,7 @@ pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| format!("{text:?} is no mode: want octal digits, such as 0660"))
 }
 
-/// A host name or an address as a Host header carries it, without a port.
+/// A host name or an address as in a Host header, without a port.
 pub(super) fn parse_host(text: &str) -> Result<String, String> {
     let valid = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
@@ -84,12 +84,12 @@ pub(super) fn parse_signer(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether answers are compressed.
+/// Whether to compress responses.
 pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
     choice(text, &[("gzip", true), ("off", false)])
 }
 
-/// Whether the older version is refused.
+/// Whether to reject TLS 1.2.
 pub(super) fn parse_only_tls13(text: &str) -> Result<bool, String> {
     match text {
         "1.2" => Ok(false),

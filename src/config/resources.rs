@@ -1,4 +1,4 @@
-//! The rules of `resources`: which resources are cached, in which scope, and how fresh.
+//! The rules of `resources`: which resources are cached, in which scope, and with which consistency.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,21 +25,21 @@ const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourcePattern {
-    /// `*` for every group; "" is the core group.
+    /// `*` for every group. "" is the core group.
     pub group: String,
-    /// `*` for every resource of the group; the plural name otherwise.
+    /// `*` for every resource of the group; otherwise the plural name.
     pub resource: String,
 }
 
-/// One rule. It holds for every version of the resource.
+/// One rule. It applies to every version of the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRule {
     pub pattern: ResourcePattern,
-    /// Always forwarded, never cached.
+    /// Always forward, never cache.
     pub exclude: bool,
-    /// Started at once and never stopped for idleness.
+    /// Start immediately and never stop when idle.
     pub pin: bool,
-    /// Empty: all of them.
+    /// Empty means all namespaces.
     pub namespaces: Vec<String>,
     /// At most one of the two selectors is set.
     pub field_selector: String,
@@ -47,7 +47,7 @@ pub struct ResourceRule {
     pub modes: RuleModes,
 }
 
-/// What a rule says about consistent reads and encodings; what it leaves out is as for every resource.
+/// The rule's settings for consistent reads and encodings. An unset value is inherited from the global settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleModes {
     pub get: Option<ConsistentReads>,
@@ -58,13 +58,13 @@ pub struct RuleModes {
     pub while_away: Option<bool>,
 }
 
-/// A mistake inside the rules: its line, its place below `resources`, and what is wrong.
+/// A mistake in the rules: its line, its path below `resources`, and a message.
 pub(super) type RuleMistake = (u64, String, String);
 
 /// Expands `$(NAME)` in a text.
 pub(super) type Expand<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// Reads the whole of `resources`; whatever is wrong is reported, and left out.
+/// Parses all of `resources`. Invalid rules are reported and omitted.
 pub(super) fn parse_rules(node: &Node, expand: Expand<'_>, mistakes: &mut Vec<RuleMistake>) -> Vec<ResourceRule> {
     let Value::Sequence(nodes) = &node.value else {
         mistakes.push((node.line, String::new(), format!("want a sequence of rules, not {}", node.describe())));
@@ -223,7 +223,7 @@ impl RuleReader<'_> {
 // === impl ResourcePattern ===
 
 impl ResourcePattern {
-    /// Whether every resource the other names is named by this one too.
+    /// Whether this pattern matches every resource that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         (self.group == "*" || self.group == other.group) && (self.resource == "*" || self.resource == other.resource)
     }
@@ -272,7 +272,7 @@ impl std::fmt::Display for ResourcePattern {
 // === impl RuleModes ===
 
 impl RuleModes {
-    /// What holds for the rule's resources.
+    /// The settings for the rule's resources: those of the rule, or else `modes`.
     pub fn over(self, modes: Modes) -> Modes {
         Modes {
             get: self.get.unwrap_or(modes.get),
@@ -331,7 +331,7 @@ pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
     choice(text, &choices)
 }
 
-/// Whether an old state is served.
+/// Whether to serve an old state.
 pub(super) fn parse_while_away(text: &str) -> Result<bool, String> {
     choice(text, &[("refuse", false), ("serve", true)])
 }
@@ -340,7 +340,7 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     choice(text, &[("true", true), ("false", false)])
 }
 
-/// A DNS label, as the apiserver asks of a namespace's name.
+/// A DNS label, which the apiserver requires for the name of a namespace.
 fn parse_namespace(text: &str) -> Result<String, String> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let valid = !text.is_empty()

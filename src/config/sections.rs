@@ -1,4 +1,4 @@
-//! The typed settings, one section for each room.
+//! The typed settings, one section per module.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use crate::http::HttpConfig;
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
 
-/// Everything the daemon is told.
+/// The whole configuration of the daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub upstream: UpstreamConfig,
-    /// At least one listener. Those that trust their clients are reachable from this machine only.
+    /// At least one listener. Listeners that trust their clients are reachable only from this machine.
     pub http: HttpConfig,
-    /// The CA that replicas share; `None`: each has its own, or files.
+    /// The CA that the replicas share. `None` if each replica has its own CA or uses files.
     pub authority: Option<crate::authority::AuthorityConfig>,
-    /// The signer that issues the serving certificate, if neither files nor a CA of informerd do.
+    /// The signer that issues the serving certificate, if there are neither files nor a CA of informerd.
     pub certificate_request: Option<crate::authority::RequestConfig>,
-    /// How delegated listeners tell their clients apart.
+    /// How delegated listeners authenticate and authorize their clients.
     pub auth: crate::auth::AuthConfig,
     /// `None`: no audit log.
     pub audit: Option<crate::auth::audit::AuditConfig>,
     /// `None`: no access log.
     pub access_log: Option<crate::telemetry::lines::LinesTo>,
     pub admin: crate::admin::Config,
-    /// What must outlive the process: the self-issued CA.
+    /// The directory for data that must survive a restart: the self-issued CA.
     pub state_dir: PathBuf,
-    /// Where the files of the ServiceAccount are kept for other containers of the pod; `None`: nowhere. There is an `https`
-    /// listener with a CA of its own then.
+    /// The directory for the ServiceAccount files that other containers of the pod use; `None` if there is none. If
+    /// it is set, there is an `https` listener with its own CA.
     pub drop_in_dir: Option<PathBuf>,
-    /// Which requests without credentials of their own are forwarded with the daemon's.
+    /// Which requests without credentials are forwarded with the daemon's credentials.
     pub lend_identity: LendIdentity,
     pub informer: InformerConfig,
     pub reads: ReadsConfig,
@@ -38,28 +38,28 @@ pub struct Config {
     pub window: WindowConfig,
     pub memory: MemoryConfig,
     pub drain: DrainConfig,
-    /// Threads of the traffic runtime; `None`: as many as the process may use processors.
+    /// The number of threads of the traffic runtime. `None`: as many as the number of CPUs that the process may use.
     pub threads: Option<usize>,
     pub log: crate::telemetry::LogConfig,
-    /// What OpenTelemetry's own variables say.
+    /// The settings from OpenTelemetry's own variables.
     pub otel: crate::telemetry::otel::OtelConfig,
 }
 
-/// Whom to talk to, and as whom.
+/// The upstream cluster, and the identity to use there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// `None`: the service account of the pod this runs in.
+    /// `None`: the service account of the current pod.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerConfig {
-    /// The first rule that matches a resource decides.
+    /// The first rule that matches a resource applies.
     pub rules: Vec<ResourceRule>,
     pub idle_timeout: Duration,
     pub max_informers: usize,
-    /// How often each informer is compared with the store; zero: never.
+    /// How often each informer is compared with the store. Zero means never.
     pub store_check: Duration,
 }
 
@@ -68,12 +68,12 @@ pub struct ReadsConfig {
     pub modes: Modes,
     /// How long a read waits for a resourceVersion.
     pub freshness_timeout: Duration,
-    /// How long a read waits for an informer that is not synced.
+    /// How long a read waits for an informer that is not yet synced.
     pub wait: Duration,
     pub then: Then,
 }
 
-/// What happens to a read whose informer did not get synced in time.
+/// What to do with a read whose informer was not synced in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Forward,
@@ -84,10 +84,10 @@ pub enum Then {
 /// The work queues of gRPC clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuesConfig {
-    /// How long one is kept without workers.
+    /// How long a queue is kept without workers.
     pub linger: Duration,
     pub max_groups: usize,
-    /// Per selection.
+    /// For each selection.
     pub max_deletions: usize,
 }
 
@@ -99,16 +99,16 @@ pub struct WindowConfig {
     pub max_bytes: usize,
 }
 
-/// What all caches may use together.
+/// The memory limit for all caches together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryConfig {
-    /// A share of the memory that the process may use.
+    /// A percentage of the memory that the process may use.
     Percent(u8),
     Bytes(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
-    /// The soft deadline. The ends of watches are spread over a shorter time, which is in the HTTP settings.
+    /// The soft deadline. The ends of watches are spread over a shorter period, which is in the HTTP settings.
     pub timeout: Duration,
 }

@@ -1,15 +1,15 @@
-//! The registry of all settings: the one place where a setting's name, default, unit and meaning stand.
+//! The registry of all settings. It is the only definition of a setting's name, default, unit and meaning.
 
 use std::sync::LazyLock;
 
-/// What a setting's value is; it decides how flags repeat and what the file may hold.
+/// The type of a setting's value. It determines whether flags may repeat and what the file may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One text. The string names its form, such as `path` or `duration`.
+    /// One text. The string names its format, such as `path` or `duration`.
     One(&'static str),
-    /// Several: a flag that repeats, a sequence in the file, commas in the environment.
+    /// Several texts: a repeated flag, a sequence in the file, or a comma-separated list in the environment.
     Many(&'static str),
-    /// The rules of `resources`: a sequence of mappings in the file, the same as YAML text elsewhere.
+    /// The rules of `resources`: a sequence of mappings in the file, or the same as YAML text elsewhere.
     Rules,
 }
 
@@ -19,13 +19,13 @@ pub struct Setting {
     /// The key in the file, with dots between levels: `consistentReads.get`.
     pub key: &'static str,
     pub kind: Kind,
-    /// As it would be written; empty where there is none.
+    /// As a user would write it. Empty if there is no default.
     pub default: &'static str,
-    /// What it does, for the help and the documentation; no line breaks.
+    /// The description for the help and the documentation, without line breaks.
     pub help: &'static str,
 }
 
-/// `config` itself is no file key; everything else is.
+/// `config` itself is not a key of the file. All other settings are.
 pub(super) const CONFIG: Setting = Setting {
     key: "config",
     kind: Kind::One("path"),
@@ -41,7 +41,7 @@ const fn many(key: &'static str, form: &'static str, default: &'static str, help
     Setting { key, kind: Kind::Many(form), default, help }
 }
 
-/// Every setting, in the order of the documentation.
+/// All settings, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
     CONFIG,
     one(
@@ -310,7 +310,7 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// Without the dashes in front: `consistent-reads-get`.
+    /// The flag without its leading dashes: `consistent-reads-get`.
     pub fn flag(&self) -> &'static str {
         static FLAGS: LazyLock<Vec<String>> =
             LazyLock::new(|| SETTINGS.iter().map(|setting| setting.words('-').to_lowercase()).collect());
@@ -318,12 +318,12 @@ impl Setting {
         position.and_then(|position| FLAGS.get(position)).map_or("", String::as_str)
     }
 
-    /// `INFORMERD_CONSISTENT_READS_GET`.
+    /// The environment variable: `INFORMERD_CONSISTENT_READS_GET`.
     pub fn variable(&self) -> String {
         format!("INFORMERD_{}", self.words('_').to_uppercase())
     }
 
-    /// What stands for the value in a help text.
+    /// The placeholder for the value in a help text.
     pub fn form(&self) -> &'static str {
         match self.kind {
             Kind::One(form) | Kind::Many(form) => form,
@@ -331,7 +331,7 @@ impl Setting {
         }
     }
 
-    /// Whether it may stand in the file.
+    /// Whether the file may contain it.
     pub fn in_file(&self) -> bool {
         self.key != CONFIG.key
     }
@@ -374,8 +374,8 @@ mod tests {
         }
     }
 
-    /// A Service named informerd makes the kubelet set INFORMERD_SERVICE_HOST, INFORMERD_PORT and their like in every
-    /// pod of its namespace.
+    /// If there is a Service named informerd, the kubelet sets INFORMERD_SERVICE_HOST, INFORMERD_PORT and similar
+    /// variables in every pod of its namespace.
     #[test]
     fn no_variable_collides_with_service_links() {
         for setting in SETTINGS {

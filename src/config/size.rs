@@ -1,12 +1,12 @@
-//! Sizes in bytes as Kubernetes writes quantities: `128Mi`, `1G`, `4096`.
+//! Sizes in bytes in the format of Kubernetes quantities: `128Mi`, `1G`, `4096`.
 
 const SUFFIXES: &[(&str, u64)] =
     &[("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
 
-/// Parses a whole number of bytes, or of a multiple of them.
+/// Parses a whole number of bytes, or of a multiple of bytes.
 ///
 /// # Errors
-/// Says what was wanted.
+/// The message contains the expected format.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let mistake = || format!("{text:?} is no size: want bytes, or a number with Ki, Mi, Gi, k, M or G, such as 128Mi");
     let (digits, factor) =

@@ -1,18 +1,18 @@
-//! Where settings come from, behind a trait, so that no test has to touch the process's environment.
+//! The sources of settings, behind a trait so that tests do not change the environment of the process.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// What the command line said: a setting's key and its texts, in order.
+/// The command-line flags: the key of a setting and its texts, in order.
 pub type Flags = BTreeMap<&'static str, Vec<String>>;
 
-/// The world outside the command line.
+/// The sources other than the command line.
 pub trait Source {
-    /// An environment variable; `None` where it is unset.
+    /// An environment variable; `None` if it is unset.
     ///
     /// # Errors
-    /// It is set, but no UTF-8.
+    /// It is set but is not valid UTF-8.
     fn variable(&self, name: &str) -> Result<Option<String>, String>;
 
     /// The names of all environment variables.
@@ -21,15 +21,15 @@ pub trait Source {
     /// The text of a file.
     ///
     /// # Errors
-    /// As reading a file does, no UTF-8 included.
+    /// The file cannot be read or is not valid UTF-8.
     fn read(&self, path: &Path) -> io::Result<String>;
 }
 
-/// The process's own environment and file system.
+/// The environment and the file system of the process.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Environment;
 
-/// A made-up world: what a test, or the demo, says it is.
+/// A fake environment for tests.
 #[cfg(test)]
 #[derive(Debug, Default, Clone)]
 pub(super) struct MadeUp {

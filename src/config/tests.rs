@@ -228,7 +228,7 @@ fn misspelt_variables_are_warned_of() {
     assert_eq!(warnings, ["INFORMERD_LISEN: there is no such setting; did you mean INFORMERD_LISTEN?"]);
 }
 
-/// The default that the documentation shows is the one that is used.
+/// The documented default is the default in use.
 #[test]
 fn every_default_parses() {
     let rooms_own = crate::http::HttpConfig::new(Vec::new(), PathBuf::new());
@@ -277,7 +277,7 @@ fn an_access_log_is_written_where_it_is_asked_for() {
     }
 }
 
-/// A setting that can be written but is read by nobody would be found here: its nonsense would go unnoticed.
+/// A setting that nothing reads would be found here: an invalid value for it would not be reported.
 #[test]
 fn every_setting_is_read() {
     let free_text = [

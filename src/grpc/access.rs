@@ -1,4 +1,4 @@
-//! Who calls, and what it may read: asked before anything is looked up, by the same decisions as over HTTP.
+//! Authenticates and authorizes callers before any lookup, with the same decisions as for HTTP requests.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, UserInfo, Verdic
 use crate::meta;
 use crate::reads::Selection;
 
-/// A filter with more names is authorized as one of its whole scope.
+/// The most names in one filter that are authorized one by one. With more names, the whole scope of the filter is
+/// authorized.
 const MAX_NAMES: usize = 16;
 
-/// The client of a call. The wiring puts it into a request's extensions.
+/// The client of a call. The wiring code inserts it into the extensions of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     access: Access,
@@ -29,12 +30,12 @@ pub struct Caller {
     headers: HeaderMap,
 }
 
-/// Hears whose a call is, once that is known.
+/// Is notified of the user of a call once it is known.
 pub trait Known: std::fmt::Debug + Send + Sync {
     fn is(&self, user: &str);
 }
 
-/// What of a call is audit_entries to others.
+/// What other components need to know about a call.
 #[derive(Clone, Debug)]
 pub struct CallInfo {
     pub audit: Audit,
@@ -45,7 +46,7 @@ pub struct CallInfo {
     pub known: Option<Arc<dyn Known>>,
 }
 
-/// The kind of read, as an authorizer names it.
+/// The kind of read, named as an authorizer names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,
@@ -53,38 +54,38 @@ pub(super) enum Verb {
     Watch,
 }
 
-/// The right to a read, with all parts of its selection. Each part is a line of its own in the audit log, which is written
-/// when it is known what became of the read.
+/// The permission for a read, for all parts of its selection. Each part has its own audit log entry, which is written
+/// when the result of the read is known.
 #[derive(Debug)]
 pub(super) struct Grants {
     grants: Vec<Grant>,
     audit_entries: Vec<Entry>,
 }
 
-/// The right to an open stream, to be polled while it is.
+/// The permission for an open stream. Poll it while the stream is open.
 pub(super) struct Right {
     lease: Lease,
-    /// Tell of the end when they are dropped.
+    /// When dropped, they record the end of the stream.
     _audit_entries: Vec<Entry>,
 }
 
-/// The one place where a call's identity is found.
+/// The only place that determines the identity of a caller.
 ///
 /// # Errors
-/// UNAUTHENTICATED: nobody has said who calls.
+/// UNAUTHENTICATED: the caller is not known.
 pub(super) fn authenticate<T>(request: &Request<T>) -> Result<Caller, Status> {
     caller(request.extensions().get())
 }
 
-/// The caller that the wiring has put into the extensions of a request.
+/// The caller that the wiring code inserted into the extensions of a request.
 pub(super) fn caller(of_request: Option<&Caller>) -> Result<Caller, Status> {
     of_request.cloned().ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
 }
 
-/// The one place where a selection is authorized, before any lookup: every part of a union must be allowed.
+/// The only place that authorizes a selection. It runs before any lookup. Every part of a union must be allowed.
 ///
 /// # Errors
-/// UNAUTHENTICATED, PERMISSION_DENIED, and UNAVAILABLE where nobody can say.
+/// UNAUTHENTICATED, PERMISSION_DENIED, or UNAVAILABLE if no authenticator or authorizer can decide.
 pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection) -> Result<Grants, Status> {
     let verb = match verb {
         Verb::Get => meta::Verb::Get,
@@ -103,16 +104,17 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection
         }
     }
     if wanted.is_empty() {
-        // No part was asked about, so nothing was allowed.
+        // No part was checked, so nothing was allowed.
         return Err(Error::invalid("the selection selects nothing").into());
     }
     caller.may(&wanted, verb != meta::Verb::Get).await
 }
 
-/// The one place where a call that is about the daemon itself is authorized: as a get of the method's path.
+/// The only place that authorizes a call about the daemon itself. Such a call is authorized as a get of the method's
+/// path.
 ///
 /// # Errors
-/// UNAUTHENTICATED, PERMISSION_DENIED, and UNAVAILABLE where nobody can say.
+/// UNAUTHENTICATED, PERMISSION_DENIED, or UNAVAILABLE if no authenticator or authorizer can decide.
 pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
     caller.may(&[Arc::new(Attributes::of_path(&caller.call.uri))], true).await
 }
@@ -125,11 +127,11 @@ impl Caller {
         Self { access, call, mode, certificates: certificates.cloned(), headers: headers.clone() }
     }
 
-    /// Authenticates the caller, before anything of the call is read or kept. An unauthenticated caller gets this answer and
-    /// nothing else.
+    /// Authenticates the caller before any part of the call is read or stored. An unauthenticated caller gets only
+    /// this error.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, and UNAVAILABLE where nobody can say.
+    /// UNAUTHENTICATED, or UNAVAILABLE if no authenticator can decide.
     pub(super) async fn enter(&self) -> Result<(), Status> {
         let Err(status) = self.access.enter(&self.asking()).await else { return Ok(()) };
         let attributes = Attributes::of_path(&self.call.uri);
@@ -160,7 +162,7 @@ impl Caller {
                 return Ok(Grants { grants: vec![grant], audit_entries });
             }
             Verdict::Refused { status, subject, .. } => (status, subject),
-            // Nothing is forwarded from here.
+            // gRPC calls are never forwarded.
             Verdict::Forward(status) => (status, None),
         };
         let user = subject.as_ref().map(|subject| &*subject.user);
@@ -193,35 +195,35 @@ impl Caller {
 // === impl Grants ===
 
 impl Grants {
-    /// The user that the grants belong to. `None` for a client of a trusted listener.
+    /// The user that has these permissions. `None` for a client of a trusted listener.
     pub(super) fn username(&self) -> Option<&str> {
         self.grants.first().and_then(Grant::user).map(|user| user.username.as_str())
     }
 
-    /// The answer was given whole.
+    /// The response was complete. Writes the audit log entries with code 200.
     pub(super) fn complete(self) {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
     }
 
-    /// There is no answer, but for this.
+    /// The only response is this error. Writes the audit log entries with it.
     pub(super) fn refuse(self, error: &Error) {
         let status = error.kubernetes();
         self.audit_entries.into_iter().for_each(|entry| entry.refuse(&status));
     }
 
-    /// A stream is open: the end of one right is the end of all.
+    /// A stream is open. If one of the permissions is revoked, the whole stream ends.
     pub(super) fn open(self) -> Right {
         let audit_entries = self.audit_entries.into_iter().map(Entry::start).collect();
         Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: audit_entries }
     }
 
-    /// A list is being sent, which is audit_entries of as one answer.
+    /// A list is being sent. The audit log records it as one complete response.
     pub(super) fn send(self) -> Right {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
         Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: Vec::new() }
     }
 
-    /// Joins the grants of several selections that are read together.
+    /// Joins the permissions for several selections that are read together.
     pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
         let (grants, audit_entries): (Vec<_>, Vec<_>) =
             all.into_iter().map(|one| (one.grants, one.audit_entries)).unzip();
@@ -235,7 +237,7 @@ impl Grants {
 // === impl Right ===
 
 impl Right {
-    /// Why it is gone. Not to be polled again after it was.
+    /// Returns why the permission was revoked. Do not poll it again after that.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         self.lease.poll_gone(cx).map(|status| Error::status(*status))
     }

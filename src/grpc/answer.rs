@@ -1,4 +1,5 @@
-//! Gets and lists on their way to a client: accounted for until they are taken, and given up when nobody takes them.
+//! Response bodies of gets and lists. Their memory is accounted for until the client reads them; stalled ones are
+//! dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,33 +14,35 @@ use tonic::body::Body;
 use super::status::Error;
 use crate::memory::{Reservation, StallGuard, StallGuards};
 
-/// Says that an answer is to be taken, and what it holds until then. In the extensions of a response.
+/// Marks a response that the client must read, and holds its memory until then. Stored in the extensions of a
+/// response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
     pub(super) held: Option<Arc<Reservation>>,
 }
 
-/// A body of which the transport has small parts only: what it has got it keeps for as long as the client likes.
+/// A body that passes only small parts to the transport: the transport may keep a part for as long as the client
+/// stalls.
 struct Leashed {
     stall_guard: Arc<StallGuard<Rest>>,
-    /// The client has a part of a message.
+    /// Whether only a part of a message was sent.
     within: bool,
     over: bool,
 }
 
 struct Rest {
     body: Body,
-    /// Messages of which the transport has not got everything.
+    /// A message that is not yet completely passed to the transport.
     made: Bytes,
     _held: Option<Arc<Reservation>>,
 }
 
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
-/// What the transport gets at once; a frame of HTTP/2 has no more.
+/// The size of one part in bytes. An HTTP/2 frame holds no more by default.
 const PART: usize = 16 << 10;
 
-/// Gives the body up when its client has stopped to take it.
+/// Drops the body when its client stops reading it.
 pub(super) fn leashed(body: Body, taken: Taken, stall_guards: &StallGuards) -> Body {
     let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held });
     Body::new(Leashed { stall_guard, within: false, over: false })
@@ -59,7 +62,7 @@ impl Rest {
                 other => return Poll::Ready(other),
             }
         }
-        // A copy: a slice would keep all of it.
+        // Copy the part: a slice would keep the whole message alive.
         let part = self.made.split_to(PART.min(self.made.len()));
         Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&part)))))
     }
@@ -92,7 +95,7 @@ impl http_body::Body for Leashed {
         });
         match next {
             Ok(next) => next.map_err(Into::into),
-            // Half a message cannot be followed by a status. The reset means the same to every client.
+            // No status can follow half a message. Every client treats this reset code the same way.
             Err(_) if *within => {
                 *over = true;
                 Poll::Ready(Some(Err(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM).into())))
@@ -126,7 +129,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(100);
 
-    /// Messages of so many bytes, one after the other, and what is held for them.
+    /// A body with messages of these lengths, and a ledger that accounts for them.
     fn answer(lengths: &'static [usize], stall_guards: &StallGuards) -> (Body, Ledger) {
         let ledger = Ledger::new(1 << 20, Pressure::default());
         let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
@@ -160,7 +163,7 @@ mod tests {
         }
         tokio::time::sleep(TIMEOUT * 3 / 2).await;
         assert_eq!(ledger.used(), 0);
-        // Between two messages by a status, within one by a reset that means the same.
+        // Between two messages the error is a status. Within a message it is a reset with the same meaning.
         let trailers = between.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "8");
         assert!(between.frame().await.is_none());

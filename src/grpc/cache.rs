@@ -1,4 +1,4 @@
-//! `informerd.v1.Cache`: which informers run, and how they are doing.
+//! `informerd.v1.Cache`: the running informers and their state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::meta::ResourceVersion;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Hands out the state of every informer, without waiting for any of them.
+/// Returns the state of every informer without waiting for any of them.
 pub trait Introspect: Send + Sync + 'static {
     fn informers(&self) -> Vec<v1::Informer>;
 }
@@ -32,17 +32,17 @@ pub(super) struct Cache {
     pub(super) drain: DrainWatch,
 }
 
-/// What tells informers apart.
+/// The fields that identify an informer.
 type Identity = (String, String, String, String, String, String, i32);
 
-/// One client that follows the informers.
+/// A client that watches the informers.
 struct Following {
     informers: Arc<dyn Introspect>,
     right: Right,
     drain: DrainWatch,
     retiring: Retiring,
     tick: Interval,
-    /// What it was told of each.
+    /// The last state sent for each informer.
     told: Option<BTreeMap<Identity, v1::Informer>>,
 }
 
@@ -109,7 +109,7 @@ impl CacheService for Cache {
 // === impl Following ===
 
 impl Following {
-    /// The next message, when there is something to tell.
+    /// Waits for a change and returns the next message.
     async fn next(&mut self) -> Result<v1::WatchInformersResponse, Status> {
         loop {
             tokio::select! {
@@ -146,13 +146,13 @@ fn identity(informer: &v1::Informer) -> Identity {
     (group, version, resource, namespace, label_selector, field_selector, encoding)
 }
 
-/// Only what tells it apart.
+/// Returns only the fields that identify the informer.
 fn identified(informer: &v1::Informer) -> v1::Informer {
     let v1::Informer { resource, namespace, label_selector, field_selector, encoding, .. } = informer.clone();
     v1::Informer { resource, namespace, label_selector, field_selector, encoding, ..Default::default() }
 }
 
-/// Whether more than the time has passed.
+/// Whether anything other than the elapsed time differs.
 fn differs(before: &v1::Informer, now: &v1::Informer) -> bool {
     v1::Informer { upstream_silence: now.upstream_silence, ..before.clone() } != *now
 }
@@ -213,7 +213,7 @@ mod tests {
         let retiring = Retiring(DrainWatch::never());
         let mut following = Following { informers: informers.clone(), right, drain, retiring, tick, told: None };
         assert_eq!(names(&following.next().await.unwrap().informers), ["nodes", "pods"]);
-        // Time alone is no change.
+        // An elapsed time alone is not a change.
         *informers.0.lock() = vec![informer("pods", 5, 9), informer("nodes", 7, 9)];
         assert!(tokio::time::timeout(Duration::from_secs(60), following.next()).await.is_err());
         *informers.0.lock() = vec![informer("pods", 6, 0), informer("services", 1, 0)];

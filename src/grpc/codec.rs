@@ -1,6 +1,6 @@
-//! How messages become bytes: prost's encoding in buffers of their own size. The library's codec keeps 8 KiB for each
-//! call, most of what a silent watch would hold, and lets the buffer of a large message grow by doubling. And how bytes become
-//! messages: what those will hold is accounted for first.
+//! Encodes and decodes messages with prost, in buffers of exact size. The library's codec keeps 8 KiB for each call,
+//! which is most of the memory of an idle watch, and it doubles the buffer while a large message grows. Before a
+//! message is decoded, the memory that it will need is accounted for.
 
 use std::marker::PhantomData;
 
@@ -12,11 +12,11 @@ use tonic_prost::ProstDecoder;
 
 use super::intake::Intake;
 
-/// What a call holds that waits for its client's next message.
+/// The size in bytes of the read buffer of a call that waits for the client's next message.
 const READING: usize = 1 << 10;
-/// What a call begins to write into; each message makes the room that it needs.
+/// The initial size in bytes of the write buffer. Each message reserves the space that it needs.
 const WRITING: usize = 256;
-/// Messages that wait for each other up to this size go out together.
+/// Messages are sent together until they reach this size in bytes.
 const TOGETHER: usize = 32 << 10;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct ExactEncoder<T>(PhantomData<T>);
 #[derive(Debug)]
 pub(super) struct CountedDecoder<U> {
     inner: ProstDecoder<U>,
-    /// Accounts for the requests of this call. A client has none.
+    /// Accounts for the requests of this call. `None` on the client side.
     intake: Option<Intake>,
 }
 
@@ -83,7 +83,7 @@ impl<U: Message + Default> Decoder for CountedDecoder<U> {
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         if let Some(intake) = &self.intake {
-            // The library has the whole message in one piece.
+            // The library passes the whole message in one piece.
             intake.decode(buf.chunk())?;
         }
         self.inner.decode(buf)

@@ -1,26 +1,26 @@
-//! What a consumer has not taken yet, with the changes of one key merged: the latest state, and never a deletion or a
-//! new object of the same name left out.
+//! The changes that a consumer has not taken yet. Changes of the same key are merged into the latest state. A
+//! deletion is never dropped, and neither is a new object of the same name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 use crate::meta::{EventType, ResourceVersion};
 
-/// Pending changes by key. `K` names an object, `V` is its state.
+/// Pending changes by key. `K` identifies an object, `V` is its state.
 #[derive(Debug)]
 pub(super) struct Conflator<K, V> {
     runs: BTreeMap<Place, Run<K, V>>,
-    /// The last run of each key that has any.
+    /// The last run of each key that has a run.
     last: HashMap<K, Place>,
     sequence: u64,
     bytes: usize,
-    /// Everything up to here was pushed.
+    /// All changes up to this revision were pushed.
     seen: ResourceVersion,
-    /// Changes that were merged into another.
+    /// The number of changes that were merged into another change.
     merged: u64,
 }
 
-/// Where a run stands: by the first change in it. Objects of the snapshot stand before all changes.
+/// The position of a run, which is that of its first change. Objects of the snapshot come before all changes.
 type Place = (ResourceVersion, u64);
 
 #[derive(Debug)]
@@ -28,12 +28,12 @@ struct Run<K, V> {
     key: K,
     kind: EventType,
     value: V,
-    /// The revision of the last change that went into it.
+    /// The revision of the last change that was merged into it.
     rv: ResourceVersion,
     size: usize,
 }
 
-/// One change on its way to the consumer.
+/// One change for the consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change<V> {
     pub(super) kind: EventType,
@@ -55,34 +55,34 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         }
     }
 
-    /// Runs that wait.
+    /// The number of pending runs.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Bytes of what waits, as its pusher counted them.
+    /// The size of the pending changes in bytes, as counted by the caller that pushed them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Changes that the consumer will not see since later ones took their place.
+    /// The number of changes that the consumer will not see because later ones replaced them.
     pub(super) fn merged(&self) -> u64 {
         self.merged
     }
 
-    /// An object of the snapshot.
+    /// Adds an object of the snapshot.
     pub(super) fn state(&mut self, key: K, change: Change<V>, size: usize) {
         self.put(ResourceVersion::ZERO, key, change, size);
     }
 
-    /// A change after everything before; its revision is not lower.
+    /// Adds a change. Its revision must not be lower than the revisions of earlier changes.
     pub(super) fn push(&mut self, key: K, change: Change<V>, size: usize) {
         self.seen = self.seen.max(change.rv);
         let last = self.last.get(&key).and_then(|place| self.runs.get_mut(place));
         let merges = last.filter(|run| match change.kind {
-            // The object was there before, and is not what it was.
+            // The object existed before. Only its state changed.
             EventType::Modified => run.kind != EventType::Deleted,
-            // The consumer holds it, and needs no state in between.
+            // The consumer already has the object and does not need the state in between.
             EventType::Deleted => run.kind == EventType::Modified,
             EventType::Added => false,
         });
@@ -98,12 +98,12 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         self.merged += 1;
     }
 
-    /// There was nothing more up to this revision.
+    /// Records that there are no more changes up to this revision.
     pub(super) fn reached(&mut self, rv: ResourceVersion) {
         self.seen = self.seen.max(rv);
     }
 
-    /// The change that has waited longest.
+    /// Takes the change that was pending the longest.
     pub(super) fn pop(&mut self) -> Option<Change<V>> {
         let (place, run) = self.runs.pop_first()?;
         self.bytes -= run.size;
@@ -113,7 +113,7 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         Some(Change { kind: run.kind, value: run.value, rv: run.rv })
     }
 
-    /// Up to where nothing waits.
+    /// The revision up to which no change is pending.
     pub(super) fn complete(&self) -> ResourceVersion {
         match self.runs.first_key_value() {
             Some(((first, _), _)) => ResourceVersion(first.get().saturating_sub(1)),

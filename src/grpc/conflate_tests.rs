@@ -6,7 +6,7 @@ use super::*;
 
 type State = (u64, u64);
 
-/// What happens: a key changes, or the consumer takes one.
+/// A step of a test: a key changes, or the consumer takes a change.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u8),
@@ -14,7 +14,7 @@ enum Step {
     Take,
 }
 
-/// Objects by key: their uid and state.
+/// Objects by key, with their uid and state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Replica {
     objects: Map<u8, State>,
@@ -69,8 +69,8 @@ fn change(kind: EventType, key: u8, state: State, rv: u64) -> Change<(u8, State)
 }
 
 proptest! {
-    /// Replayed, the conflated changes end in the same state and tell of every object that came and went; and whoever
-    /// resumes from what was complete gets every change that had not been taken.
+    /// Replaying the conflated changes gives the same final state and includes every object that was created and
+    /// deleted. A client that resumes from the complete revision gets every change that was not yet taken.
     #[test]
     fn tells_all_that_matters(steps in steps(), snapshot in prop::collection::vec(0..4_u8, 0..4)) {
         let mut conflator = Conflator::new();
@@ -85,7 +85,7 @@ proptest! {
             }
         }
         conflator.reached(ResourceVersion(rv));
-        // The keys and revisions of the changes that were not merged away entirely when taken.
+        // The keys and revisions of the changes that were not completely merged away before they were taken.
         let mut log: Vec<(u64, u8)> = Vec::new();
         let mut complete = ResourceVersion::ZERO;
         for step in steps {
@@ -116,7 +116,7 @@ proptest! {
                     }
                     prop_assert!(conflator.complete() >= complete, "complete went back");
                     complete = conflator.complete();
-                    // Whatever is complete is known to the replica, in this or a later state.
+                    // Every complete change is known to the replica, in this state or a later one.
                     for (at, key) in log.iter().filter(|(at, _)| *at <= complete.get()) {
                         let known = replica.objects.get(key).is_some_and(|state| state.1 >= *at)
                             || replica.deleted.iter().any(|(deleted, _)| deleted == key);

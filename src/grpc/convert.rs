@@ -1,4 +1,4 @@
-//! From messages to what the read path is asked, with the bounds of a request.
+//! Converts request messages to the parameters of the read path, and enforces the limits of a request.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::reads::plan::Freshness;
 use crate::reads::{At, Filter, IndexKey, Selection, Wanted};
 
 const MAX_FILTERS: usize = 256;
-/// More are authorized as all of them.
+/// The most namespaces in a filter that are authorized one by one. With more, the filter is authorized for all
+/// namespaces.
 const MAX_NAMESPACES: usize = 64;
-/// Names and index values of one selection.
+/// The most names and index values in one selection.
 const MAX_VALUES: usize = 4096;
-/// Bytes of the selectors, names and values of one selection, in each of the namespaces that it names.
+/// The most bytes of selectors, names and values in one selection. They count once for each namespace that it names.
 const MAX_TEXT: usize = 1 << 20;
-/// What a filter and a value hold besides their text.
+/// The memory of a filter and of a value without their text, in bytes.
 const FILTER: usize = 256;
 const VALUE: usize = 32;
 
@@ -31,7 +32,7 @@ pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
     if version.is_empty() || resource.is_empty() {
         return Err(Error::invalid("a resource needs a version and a plural name"));
     }
-    // It becomes a part of a path.
+    // It becomes part of a URL path.
     let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
     if ![group, version, resource].into_iter().all(|part| plain(part)) {
         return Err(Error::invalid("a resource's group, version and name are letters, digits, dots and dashes"));
@@ -40,7 +41,7 @@ pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
 }
 
 /// # Errors
-/// INVALID_ARGUMENT with one sentence.
+/// INVALID_ARGUMENT with a one-sentence message.
 pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection, Rendering), Error> {
     let Some(selection) = selection else { return Err(Error::invalid("the request has no selection")) };
     let gvr = gvr(selection.resource.as_ref())?;
@@ -54,7 +55,7 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
     for filter in selection.filters.iter().map(filter) {
         by_namespace(filter?, &mut filters, &mut room)?;
     }
-    // What asks for nothing selects everything, and is authorized as that.
+    // A selection without filters selects everything and is authorized for everything.
     if filters.is_empty() {
         filters.push(Filter::default());
     }
@@ -74,7 +75,8 @@ fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
     })
 }
 
-/// A filter with a few namespaces is one for each: so it is authorized, too. Takes the text of all of them from `room`.
+/// Splits a filter with a few namespaces into one filter per namespace, so that each is authorized separately. The
+/// text of all these filters is subtracted from `room`.
 fn by_namespace(filter: Filter, into: &mut Vec<Filter>, room: &mut usize) -> Result<(), Error> {
     let of = filter.index.iter().position(|(key, _)| *key == IndexKey::Namespace);
     let at = of.filter(|&at| filter.namespace.is_none() && filter.index[at].1.len() <= MAX_NAMESPACES);
@@ -96,7 +98,7 @@ fn by_namespace(filter: Filter, into: &mut Vec<Filter>, room: &mut usize) -> Res
     Ok(())
 }
 
-/// Bytes of what a filter says.
+/// The size in bytes of the text in a filter.
 fn text(filter: &Filter) -> usize {
     let keys = filter.index.iter().filter_map(|(key, _)| match key {
         IndexKey::Label(key) | IndexKey::Field(key) => Some(key),
@@ -107,7 +109,8 @@ fn text(filter: &Filter) -> usize {
     keys.chain(values).chain(selectors).map(String::len).sum()
 }
 
-/// Bytes that a selection holds while it is read: as it was sent, and as it is understood, once more for its requirements.
+/// The memory of a selection while it is read, in bytes: the message as sent, the parsed selection, and its
+/// requirements.
 pub(super) fn held(sent: Option<&v1::Selection>, selection: &Selection) -> usize {
     let of = |filter: &Filter| {
         let values = filter.names.len() + filter.index.iter().map(|(_, values)| values.len()).sum::<usize>();
@@ -135,11 +138,11 @@ fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
     Ok((key, term.values.clone()))
 }
 
-/// The encoding a cache is to hold.
+/// The encoding that the cache must hold.
 fn encoding(wanted: i32, rendering: &Rendering) -> Result<Wanted, Error> {
     match v1::Encoding::try_from(wanted) {
         Ok(v1::Encoding::Unspecified | v1::Encoding::Json) => Ok(Wanted::Only(Encoding::Json)),
-        // The paths of a mask are names, which messages do not have.
+        // The paths of a mask are field names, which protobuf messages do not contain.
         Ok(v1::Encoding::Any) if rendering.needs_json() => Ok(Wanted::Only(Encoding::Json)),
         Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => Err(Error::invalid("masks are for JSON only")),
         Ok(v1::Encoding::Any) => Ok(Wanted::Any),
@@ -148,7 +151,7 @@ fn encoding(wanted: i32, rendering: &Rendering) -> Result<Wanted, Error> {
     }
 }
 
-/// Which state is asked for, and how long the apiserver may have been silent.
+/// The requested state, and the maximum staleness: how long the apiserver may have been silent.
 pub(super) fn consistency(consistency: Option<&v1::Consistency>) -> Result<(At, Option<Duration>), Error> {
     use v1::consistency::Bound;
     let Some(consistency) = consistency else { return Ok((At::Latest(Freshness::Any), None)) };
@@ -174,7 +177,7 @@ pub(super) fn resource_version(text: &str) -> Result<ResourceVersion, Error> {
     ResourceVersion::parse(text).ok_or_else(|| Error::invalid(format!("{text:?} is no resource version")))
 }
 
-/// A duration that is not negative; `None` if absent.
+/// A duration that must not be negative; `None` if absent.
 pub(super) fn span(duration: Option<&prost_types::Duration>, name: &str) -> Result<Option<Duration>, Error> {
     let Some(duration) = duration else { return Ok(None) };
     let seconds = u64::try_from(duration.seconds);

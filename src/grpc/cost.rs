@@ -1,4 +1,5 @@
-//! What a message takes in memory once it is decoded, found by walking over its bytes: a few bytes can become a hundred each.
+//! Computes the memory of a decoded message from its bytes: a few bytes on the wire can need a hundred bytes each in
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,18 +13,18 @@ use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, Mess
 use super::pb;
 use crate::memory::allocated;
 
-/// Messages by their full name, which begins with a dot, and the name of each method's request.
+/// Messages by their full name, which begins with a dot, and the name of the request message of each method.
 #[derive(Debug, Default)]
 struct Schema {
     messages: HashMap<String, Kind>,
     requests: HashMap<String, String>,
 }
 
-/// A message: its fields by number.
+/// A message type: its fields by number.
 #[derive(Debug, Default)]
 struct Kind {
     fields: HashMap<u32, Field>,
-    /// An entry of a map, which stands for two texts in a table.
+    /// Whether it is a map entry, which is decoded to two strings in a hash table.
     is_entry: bool,
 }
 
@@ -34,18 +35,18 @@ enum Field {
     Number,
 }
 
-/// A message within another: the largest, in a vector that has grown to twice what it needs.
+/// A nested message: the size of the largest one, doubled because the capacity of a vector may be twice its length.
 const ELEMENT: usize = 320;
-/// An entry of a map with its share of the table, which may be half empty.
+/// A map entry with its share of the hash table, which may be half empty.
 const ENTRY: usize = 128;
-/// A text in such a vector, without its bytes.
+/// A string in such a vector, without its bytes.
 const TEXT: usize = 48;
 const NUMBER: usize = 8;
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::published);
 
-/// Bytes that the request of this method holds once it is decoded, at most; `method` is the path of a call. What is not of
-/// the published API is taken for text.
+/// The maximum size in bytes of the decoded request of this method. `method` is the path of a call. A method that is
+/// not in the published API counts with the size of its message.
 pub(super) fn of_request(method: &str, message: &[u8]) -> usize {
     let kind = SCHEMA.requests.get(method).and_then(|name| SCHEMA.messages.get(name));
     kind.map_or(message.len(), |kind| SCHEMA.cost(kind, message))
@@ -56,7 +57,7 @@ pub(super) fn of_request(method: &str, message: &[u8]) -> usize {
 impl Schema {
     fn published() -> Self {
         let mut schema = Self::default();
-        // Descriptors that were just compiled can be read.
+        // The descriptors are generated with the API, so they can be decoded.
         for file in FileDescriptorSet::decode(pb::DESCRIPTORS).unwrap_or_default().file {
             let package = format!(".{}", file.package());
             file.message_type.iter().for_each(|message| schema.add(&package, message));
@@ -78,7 +79,7 @@ impl Schema {
         self.messages.insert(name, Kind { fields: fields.collect(), is_entry });
     }
 
-    /// Ends where the message cannot be read any further, as decoding it does.
+    /// Stops where the message cannot be parsed further, as the decoder does.
     fn cost(&self, kind: &Kind, mut rest: &[u8]) -> usize {
         let mut sum = 0_usize;
         while !rest.is_empty() {
@@ -95,7 +96,7 @@ impl Schema {
             let Some(part) = length.and_then(|length| rest.get(..length)) else { break };
             rest.advance(part.len());
             sum += match field {
-                // Skipped.
+                // The decoder skips it.
                 None => 0,
                 Some(Field::Message(name)) => match self.messages.get(name) {
                     Some(entry) if entry.is_entry => ENTRY + self.cost(entry, part),

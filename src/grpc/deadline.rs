@@ -1,4 +1,4 @@
-//! `grpc-timeout`: a call ends with DEADLINE_EXCEEDED when its client has stopped waiting for it.
+//! `grpc-timeout`: a call fails with DEADLINE_EXCEEDED when the deadline of its client has passed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ struct Limited {
     over: bool,
 }
 
-/// When the client stops waiting; `None` if it does not say.
+/// The deadline of the client; `None` if the client sets none.
 pub(super) fn deadline(headers: &HeaderMap) -> Option<Instant> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -44,7 +44,7 @@ pub(super) fn exceeded() -> Status {
     Error::deadline().into()
 }
 
-/// Ends a body at a deadline.
+/// Ends a body at the deadline.
 pub(super) fn limit(body: Body, deadline: Instant) -> Body {
     Body::new(Limited { body, deadline: Box::pin(sleep_until(deadline)), over: false })
 }

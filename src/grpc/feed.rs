@@ -1,4 +1,4 @@
-//! Where the frames of a watch come from: its place in the cache, or a task that takes its events off the cache and
+//! The event source of a watch: either its position in the cache, or a task that takes its events from the cache and
 //! merges them until the consumer is ready.
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::memory::{Level, Pressure};
 use crate::meta::{Object, ObjectKey, ResourceVersion};
 use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
 
-/// One item of a watch, and up to where nothing is missing once it is delivered.
+/// One item of a watch, and the revision up to which the client has all changes once the item is delivered.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) event: WatcherEvent,
     pub(super) complete: ResourceVersion,
-    /// As [`CacheWatcher::received`].
+    /// See [`CacheWatcher::received`].
     pub(super) received: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Feed {
     Conflated(Conflated),
 }
 
-/// The consumer's side of a task that merges.
+/// The consumer's side of a merging task.
 #[derive(Debug)]
 pub(super) struct Conflated {
     shared: Arc<Shared>,
@@ -41,36 +41,36 @@ pub(super) struct Conflated {
 #[derive(Debug)]
 struct Shared {
     pending: Mutex<Pending>,
-    /// Tells the task that something was taken.
+    /// Notifies the task that an item was taken.
     taken: Notify,
     pressure: Pressure,
     metrics: Arc<GrpcMetrics>,
 }
 
-/// The last state of an object that waits, as a [`WatcherEvent`] tells it, and when it was received.
+/// The pending state of an object, as in a [`WatcherEvent`], and when it was received.
 type Latest = (Arc<Object>, Option<ResourceVersion>, Option<Instant>);
 
 #[derive(Debug)]
 struct Pending {
     conflator: Conflator<ObjectKey, Latest>,
-    /// The revision of the snapshot, until its end is delivered.
+    /// The revision of the snapshot, until the end of the snapshot is delivered.
     snapshot: Option<ResourceVersion>,
-    /// Objects of the snapshot that wait.
+    /// The number of pending objects of the snapshot.
     unsent: usize,
     in_snapshot: bool,
     bookmark: bool,
     end: Option<EndReason>,
     waker: Option<Waker>,
-    /// What of this is in the gauges.
+    /// The counts that were last added to the gauges.
     counted: (usize, usize),
 }
 
-/// Changes that one conflated watch may hold; beyond either, it is reset.
+/// The most pending changes of one conflated watch, by number and by bytes. A watch that exceeds either is reset.
 const MAX_PENDING: usize = 100_000;
 const MAX_PENDING_BYTES: usize = 256 << 20;
-/// The same while memory is short: what waits may be the last that holds an object.
+/// The limit in bytes while memory is short: a pending change may hold the last reference to an object.
 const SHORT_PENDING_BYTES: usize = 1 << 20;
-/// Objects of a snapshot that are taken ahead of the consumer.
+/// The most objects of a snapshot that are taken before the consumer asks for them.
 const SNAPSHOT_AHEAD: usize = 4096;
 
 // === impl Feed ===
@@ -90,7 +90,7 @@ impl Feed {
         }
     }
 
-    /// The next item; the reason once there is none.
+    /// Returns the next item, or the reason why the watch has ended.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
         match self {
             Self::Direct(watcher) => match std::task::ready!(watcher.poll_next(cx)) {
@@ -104,7 +104,7 @@ impl Feed {
         }
     }
 
-    /// Asks for the end; of what was merged the rest is not sent, since the token says so.
+    /// Requests the end of the watch. Pending merged changes are not sent; the resume token does not cover them.
     pub(super) fn end(&mut self) {
         match self {
             Self::Direct(watcher) => watcher.end(true),
@@ -156,7 +156,7 @@ impl Drop for Conflated {
 impl Shared {
     async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
         loop {
-            // A snapshot waits for its consumer: its objects are in the cache anyway.
+            // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway.
             while self.pending.lock().is_far_ahead() {
                 self.taken.notified().await;
             }
@@ -176,12 +176,12 @@ impl Shared {
     fn over(&self, reason: EndReason) {
         self.with(|pending| {
             pending.end = Some(reason);
-            // The rest is in the cache, or of no more use.
+            // The pending changes are still in the cache, or no longer needed.
             pending.conflator = Conflator::new();
         });
     }
 
-    /// Changes what waits, and wakes the consumer.
+    /// Changes the pending state and wakes the consumer.
     fn with<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
         let mut pending = self.pending.lock();
         let merged = pending.conflator.merged();
@@ -232,7 +232,7 @@ impl Drop for Shared {
     }
 }
 
-/// What a gauge changes by.
+/// The difference to add to a gauge.
 fn change(from: usize, to: usize) -> i64 {
     i64::try_from(to).unwrap_or(i64::MAX) - i64::try_from(from).unwrap_or(i64::MAX)
 }
@@ -245,7 +245,7 @@ impl Pending {
     }
 
     fn fits(&self, level: Level) -> bool {
-        // What waits of a snapshot is bounded by its number, and mostly in the cache as well.
+        // The number of pending snapshot objects is limited, and most of them are also in the cache.
         let is_short = level == Level::Short && !self.in_snapshot && self.unsent == 0;
         let most = if is_short { SHORT_PENDING_BYTES } else { MAX_PENDING_BYTES };
         self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= most

@@ -1,5 +1,5 @@
-//! `grpc.health.v1`: the daemon as "", a service by its name, and the cache of one resource as
-//! `informerd.v1.Objects/RESOURCE[.GROUP]`.
+//! `grpc.health.v1`. The service name "" stands for the daemon, any other name for a service, and
+//! `informerd.v1.Objects/RESOURCE[.GROUP]` for the cache of one resource.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::reads::Reads;
 
-/// How often a watch of the health looks.
+/// How often a health watch checks the status.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Before the name of a resource.
+/// The prefix of the name of a resource.
 const RESOURCES: &str = "informerd.v1.Objects/";
 
 #[derive(Clone)]
@@ -25,14 +25,14 @@ pub(super) struct Health {
     pub(super) reads: Reads,
     pub(super) readiness: Registry,
     pub(super) drain: DrainWatch,
-    /// The services that answer.
+    /// The names of the known services.
     pub(super) services: Vec<&'static str>,
 }
 
 // === impl Health ===
 
 impl Health {
-    /// `None` for a service that is not known.
+    /// Returns `None` for an unknown service.
     fn status(&self, service: &str) -> Option<ServingStatus> {
         let serving = match service.strip_prefix(RESOURCES) {
             Some(resource) => self.reads.is_synced(resource)?,
@@ -58,8 +58,8 @@ impl HealthService for Health {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Reports SERVICE_UNKNOWN for a service until that service is known. The stream ends with the drain and with its
-    /// connection.
+    /// Reports SERVICE_UNKNOWN for a service until it is known. The stream ends when the daemon drains or when its
+    /// connection must end.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let retiring = Retiring::of(&request);
         let service = request.into_inner().service;

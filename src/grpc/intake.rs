@@ -1,5 +1,5 @@
-//! The requests of a call, accounted for from their first byte: what has come of a message, what it unpacks to, and what it is
-//! decoded to, until the call has made of it what it keeps.
+//! Accounts for the memory of the requests of a call from their first byte: the received bytes, the decompressed
+//! message and the decoded message. The account ends when the call has taken over what it keeps.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::status::Error;
 use crate::memory::{Ledger, Reservation, Short};
 
 tokio::task_local! {
-    /// The account of the call that is being answered. The decoder of its messages finds it here.
+    /// The account of the call that is being served. The decoder of its messages finds it here.
     static INTAKE: Intake;
 }
 
-/// What the requests of one call hold. Cloning shares it.
+/// The memory of the requests of one call. Cloning shares the account.
 #[derive(Clone, Debug)]
 pub(super) struct Intake {
     /// The path of its method.
@@ -33,52 +33,52 @@ pub(super) struct Intake {
 #[derive(Debug)]
 struct Held {
     reservation: Reservation,
-    /// What is kept of it however little is held.
+    /// The minimum reservation, even when less memory is used.
     place: usize,
-    /// The largest message so far: the library keeps its buffers for as long as the call reads.
+    /// The largest message so far. The library keeps its buffers for as long as the call reads.
     received: usize,
     unpacked: usize,
     /// The message that was decoded last.
     decoded: usize,
 }
 
-/// A request's body that hands on one message at a time.
+/// A request body that passes on one message at a time.
 struct Counted {
     body: Body,
     intake: Intake,
-    /// The largest message in bytes, packed or not.
+    /// The size limit of a message in bytes, compressed or not.
     most: usize,
-    /// What has come and was not handed on.
+    /// Received bytes that were not yet passed on.
     frame: Bytes,
-    /// The beginning of a message: whether it is packed, and its length in four bytes.
+    /// The header of a message: whether it is compressed, and its length in four bytes.
     head: Vec<u8>,
-    /// The current message: bytes that have come, its head included, bytes that are still to come, and whether it is packed.
+    /// The current message: the received bytes including its header, the missing bytes, and whether it is compressed.
     had: usize,
     left: usize,
     is_packed: bool,
-    /// Runs while the rest of a message is waited for.
+    /// The timer that runs while the rest of a message is missing.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
-/// What every call has a place for, so that a stream that has begun can go on with small messages.
+/// The reservation of every call in bytes. It ensures that an open stream can continue with small messages.
 const PLACE: usize = 4 << 10;
-/// The same for streams of packed messages, which may unpack to that.
+/// The same for streams of compressed messages, which may decompress to this size.
 const PACKED_PLACE: usize = 16 << 10;
 const HEAD: usize = 5;
-/// How long the next part of a message may take. A stream may be silent between two messages.
+/// The timeout for the next part of a message. A stream may be idle between two messages for any time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What gzip adds to a message, and how much smaller it can make it.
+/// The bytes that gzip adds to a message, and its maximum compression ratio.
 const GZIP: usize = 18;
 const GZIP_MOST: usize = 1032;
 
-/// The largest request of a method in bytes.
+/// The maximum size in bytes of a request of this method.
 pub(super) fn most(method: &str) -> usize {
     match method {
-        // With revisions of what the client holds; `Sync` adds such watches.
+        // The request may contain the revisions that the client already has. `Sync` adds such watches.
         "/informerd.v1.Objects/Watch" | "/informerd.v1.Objects/Sync" => 4 << 20,
-        // Selections of 4096 names of 253 bytes, and as much again.
+        // Selections of 4096 names of 253 bytes, and the same amount again.
         "/informerd.v1.Objects/List" | "/informerd.v1.Queue/Work" => 2 << 20,
         // A mask of 256 paths.
         "/informerd.v1.Objects/Get" => 256 << 10,
@@ -86,14 +86,14 @@ pub(super) fn most(method: &str) -> usize {
     }
 }
 
-/// Names of resources and services.
+/// The limit for requests that contain only names of resources and services.
 pub(super) const SMALL_REQUEST: usize = 4 << 10;
 
 // === impl Intake ===
 
 impl Intake {
     /// # Errors
-    /// RESOURCE_EXHAUSTED: clients hold as much already as they may.
+    /// RESOURCE_EXHAUSTED: the memory for clients is used up.
     pub(super) fn new(ledger: &Ledger, method: &str, is_packed: bool) -> Result<Self, Error> {
         let place = if is_packed { PACKED_PLACE } else { PLACE };
         let reservation = ledger.lasting(place).map_err(|_| no_memory())?;
@@ -101,17 +101,17 @@ impl Intake {
         Ok(Self { method: method.into(), held: Arc::new(Mutex::new(held)) })
     }
 
-    /// The account of the call that this task answers now.
+    /// The account of the call that the current task serves.
     pub(super) fn current() -> Option<Self> {
         INTAKE.try_with(Clone::clone).ok()
     }
 
-    /// Answers a call whose requests are accounted for.
+    /// Runs `answer` with this account as the current one.
     pub(super) async fn during<F: Future>(self, answer: F) -> F::Output {
         INTAKE.scope(self, answer).await
     }
 
-    /// Counts what goes through this body.
+    /// Wraps a body so that its bytes are counted.
     pub(super) fn count(&self, body: Body) -> Body {
         Body::new(Counted {
             body,
@@ -126,13 +126,13 @@ impl Intake {
         })
     }
 
-    /// What was decoded is accounted for elsewhere from now on.
+    /// From now on the decoded message is accounted for elsewhere.
     pub(super) fn hand_over(&self) {
-        // There is no less room than before.
+        // This releases memory, so it cannot fail.
         self.change(|held| held.decoded = 0).ok();
     }
 
-    /// A whole message is about to be decoded; the one before it is gone.
+    /// Accounts for a message before it is decoded. The message before it is already dropped.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED.
@@ -175,7 +175,7 @@ fn no_memory() -> Error {
 // === impl Counted ===
 
 impl Counted {
-    /// The next part of what has come: of one message, or of its head.
+    /// Returns the next part of the received bytes. A part belongs to one message or to one header.
     fn part(&mut self) -> Result<Bytes, Error> {
         let mut end = 0;
         if self.left == 0 {
@@ -202,7 +202,7 @@ impl Counted {
         Ok(self.frame.split_to(end + more))
     }
 
-    /// Nothing has come. In the midst of a message that is borne for a while only.
+    /// Nothing was received. In the middle of a message that is an error after [`PATIENCE`].
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Next {
         if self.left == 0 && self.head.is_empty() {
             return Poll::Pending;
@@ -213,7 +213,7 @@ impl Counted {
     }
 
     fn fail(&mut self, error: Error) -> Next {
-        // Nothing more of it is wanted.
+        // The rest of the body is not needed.
         (self.body, self.frame, self.left) = (Body::empty(), Bytes::new(), 0);
         self.head.clear();
         Poll::Ready(Some(Err(error.into())))
@@ -253,11 +253,11 @@ impl http_body::Body for Counted {
 }
 
 impl Drop for Counted {
-    /// The reader of a body drops its buffers together with it.
+    /// The reader of a body drops its buffers together with the body.
     fn drop(&mut self) {
         let mut held = self.intake.held.lock();
         (held.received, held.unpacked) = (0, 0);
-        // There is no less room than before.
+        // This releases memory, so it cannot fail.
         held.settle().ok();
     }
 }

@@ -15,7 +15,7 @@ fn framed(packed: u8, message: &[u8]) -> Vec<u8> {
     [&[packed][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
 }
 
-/// The body of a request that comes in frames of this size.
+/// A request body that arrives in frames of this size.
 fn body(sent: &[u8], frame: usize) -> Body {
     let frames: Vec<_> = sent.chunks(frame).map(|part| Ok::<_, Status>(Frame::data(part.to_vec().into()))).collect();
     Body::new(StreamBody::new(tokio_stream::iter(frames)))
@@ -78,7 +78,7 @@ async fn each_method_takes_what_it_needs() {
 async fn a_packed_message_counts_as_what_it_may_be() {
     let ledger = Ledger::new(16 * MIB, Pressure::default());
     let intake = Intake::new(&ledger, SYNC, true).unwrap();
-    // Said of a stream that goes on: 16 KiB are there for it.
+    // An open stream can continue: 16 KiB are reserved for it.
     let mut counted = intake.count(body(&[framed(1, &[0; 32]), framed(1, &[0; 1000])].concat(), MIB));
     counted.frame().await.unwrap().unwrap();
     assert_eq!(ledger.used(), PACKED_PLACE);
@@ -123,7 +123,7 @@ async fn a_message_that_does_not_go_on_gives_its_room_back() {
     let sent = framed(0, &[b'x'; 100_000]);
     sender.send(Ok(Frame::data(sent.clone().into()))).await.unwrap();
     counted.frame().await.unwrap().unwrap();
-    // Between two messages there is all the time.
+    // Between two messages there is no timeout.
     assert!(tokio::time::timeout(10 * PATIENCE, counted.frame()).await.is_err());
     sender.send(Ok(Frame::data(sent[..50_000].to_vec().into()))).await.unwrap();
     counted.frame().await.unwrap().unwrap();

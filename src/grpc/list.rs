@@ -1,4 +1,4 @@
-//! Lists: one state, sent in chunks while it is walked.
+//! Lists: a snapshot of one state, sent in chunks while it is traversed.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,18 +20,18 @@ use crate::codec::Form;
 use crate::meta::Object;
 use crate::reads::ListItems;
 
-/// A chunk ends before the object that would take it over this, or over what there is room for; a larger object is a chunk of its
-/// own.
+/// The maximum size of a chunk in bytes, if the memory for it is available. A chunk ends before the object that would
+/// exceed the limit. A larger object is sent in its own chunk.
 const CHUNK: usize = 1 << 20;
-/// What a message around the objects may take.
+/// The space reserved for the message fields around the objects.
 const HEADROOM: usize = 1 << 10;
-/// Objects taken from the state at once.
+/// The number of objects taken from the state at once.
 const BATCH: usize = 64;
 
-/// The messages of one list. It holds a state, which shares what did not change with the state of now.
+/// The messages of one list. It holds a state, which shares all unchanged data with the current state.
 pub(super) struct ListStream {
     header: Option<ListHeader>,
-    /// `None` once it is gone.
+    /// `None` once it was revoked or the list has failed.
     right: Option<Right>,
     items: ListItems,
     more: bool,
@@ -67,7 +67,7 @@ impl ListStream {
         }
     }
 
-    /// The next chunk; an empty one where nothing was found yet.
+    /// Returns the next chunk. The chunk is empty if a batch was searched without a match.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than a chunk.
@@ -114,7 +114,7 @@ impl Stream for ListStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(right) = &mut self.right else { return Poll::Ready(None) };
-        // What a slow client has not taken when the right is gone is not told.
+        // When the permission is revoked, the unsent rest of the list is not sent.
         if let Poll::Ready(error) = right.poll_gone(cx) {
             self.right = None;
             return Poll::Ready(Some(Err(error.into())));
@@ -128,7 +128,7 @@ impl Stream for ListStream {
                 Poll::Ready(Some(Err(error.into())))
             }
             Ok(None) => Poll::Ready(None),
-            // Much was looked at and nothing found: others first.
+            // Many objects were searched without a match: let other tasks run first.
             Ok(Some(chunk)) if chunk.objects.is_empty() => {
                 cx.waker().wake_by_ref();
                 Poll::Pending

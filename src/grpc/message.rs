@@ -1,5 +1,5 @@
-//! Messages of watches as bytes. An event is encoded once for all who are told of it, and its length is known with it. Small
-//! parts are written into one buffer; large ones go to the transport as they are, shared.
+//! Encodes the messages of watches. An event is encoded once for all watches that send it, and its length is stored
+//! with it. Small parts are copied into one buffer; large parts are passed to the transport as shared bytes.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -13,12 +13,12 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 use super::pb::v1;
 use super::pb::v1::watch_response::Frame;
 
-/// A part of at least this size is handed on as it is. Below, a copy costs less than one more frame of HTTP/2.
+/// The minimum size in bytes of a part that is shared. Below it, a copy costs less than another HTTP/2 frame.
 const SHARED: usize = 8 << 10;
-/// What stands before each message: whether it is compressed, and its length.
+/// The length of the prefix of each message: the compression flag and the message length.
 const PREFIX: usize = 5;
 
-/// The fields of the messages.
+/// The field numbers of the messages.
 const RESUME_TOKEN: u32 = 1;
 const RESOURCE_VERSION: u32 = 2;
 const EVENTS: u32 = 4;
@@ -27,10 +27,10 @@ const OBJECT: u32 = 3;
 const WATCH_ID: u32 = 1;
 const RESPONSE: u32 = 2;
 
-/// `v1::Event`, encoded. Cloning shares the bytes.
+/// An encoded `v1::Event`. Cloning shares the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EncodedEvent {
-    /// All but the object, and the object's length.
+    /// Everything except the object, including the object's length.
     head: Bytes,
     object: Bytes,
 }
@@ -41,7 +41,7 @@ pub(super) struct WatchMessage {
     resume_token: Bytes,
     resource_version: String,
     content: Content,
-    /// Bytes of the whole message.
+    /// The length of the whole message in bytes.
     len: usize,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Message {
     Sync(u64, WatchMessage),
 }
 
-/// Messages on their way to the transport.
+/// Messages that are ready for the transport.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     ready: VecDeque<Bytes>,
@@ -73,7 +73,7 @@ impl EncodedEvent {
     pub(super) fn new(kind: v1::event::Type, key: v1::Key, partial: bool, object: Bytes) -> Self {
         let about = v1::Event { r#type: kind.into(), key: Some(key), object: Bytes::new(), partial };
         let mut head = BytesMut::with_capacity(about.encoded_len() + field_len(OBJECT, object.len()) - object.len());
-        // The buffer grows as it must.
+        // `encode_raw` grows the buffer if necessary, so it cannot fail.
         about.encode_raw(&mut head);
         if !object.is_empty() {
             put_field(OBJECT, object.len(), &mut head);
@@ -81,7 +81,7 @@ impl EncodedEvent {
         Self { head: head.freeze(), object }
     }
 
-    /// Bytes of the event.
+    /// The length of the event in bytes.
     pub(super) fn len(&self) -> usize {
         self.head.len() + self.object.len()
     }
@@ -106,7 +106,7 @@ impl WatchMessage {
         Self { resume_token, resource_version, content, len }
     }
 
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -138,7 +138,7 @@ fn events_len(events: &[EncodedEvent]) -> usize {
     events.iter().map(|event| field_len(EVENT, event.len())).sum()
 }
 
-/// A field of so many bytes, with its head.
+/// The length of a field with `len` bytes, including its key and length prefix.
 fn field_len(field: u32, len: usize) -> usize {
     key_len(field) + encoded_len_varint(len as u64) + len
 }
@@ -151,7 +151,7 @@ fn put_field(field: u32, len: usize, buf: &mut BytesMut) {
 // === impl Message ===
 
 impl Message {
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Watch(message) => message.len,
@@ -181,7 +181,7 @@ fn id_len(id: u64) -> usize {
 // === impl Pieces ===
 
 impl Pieces {
-    /// Bytes of all of them.
+    /// The total length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -195,7 +195,7 @@ impl Pieces {
         message.write(self);
     }
 
-    /// The same, compressed.
+    /// Adds a message, compressed with gzip.
     pub(super) fn push_gzip(&mut self, message: Message) -> std::io::Result<()> {
         let mut whole = Self::default();
         message.write(&mut whole);
@@ -212,7 +212,7 @@ impl Pieces {
 
     fn put_prefix(&mut self, flag: u8, len: usize) {
         self.small.put_u8(flag);
-        // No message is larger than 4 GiB: no object is.
+        // No object is larger than 4 GiB, so no message is.
         self.small.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
     }
 

@@ -1,4 +1,5 @@
-//! The body of a stream of messages, in place of the library's: that copies each message, and asks for its length twice.
+//! The body of a stream of messages. It replaces the body of the library, which copies each message and computes its
+//! length twice.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,13 +15,14 @@ use tonic::body::Body;
 
 use super::message::{Message, Pieces};
 
-/// What the messages of a stream come from.
+/// The source of the messages of a stream.
 pub(super) trait Messages: Send + 'static {
-    /// The next message; `None` or an error ends the stream.
+    /// Returns the next message. `None` or an error ends the stream.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 }
 
-/// The messages of an answer, whose own body is empty. In the extensions of a response, which want to be cloned.
+/// The messages of a response whose own body is empty. Stored in the extensions of a response, which must be
+/// cloneable.
 #[derive(Clone)]
 pub(super) struct Elsewhere(Arc<Mutex<Option<Box<dyn Messages>>>>);
 
@@ -32,7 +34,7 @@ struct MessageBody {
     over: bool,
 }
 
-/// Messages that wait for each other up to this size go out together.
+/// Messages are sent together until they reach this size in bytes.
 const TOGETHER: usize = 32 << 10;
 
 // === impl Elsewhere ===
@@ -42,7 +44,7 @@ impl Elsewhere {
         Self(Arc::new(Mutex::new(Some(Box::new(messages)))))
     }
 
-    /// The body; `gzip` as the head of the answer says.
+    /// Returns the body. `gzip` must match the headers of the response.
     pub(super) fn into_body(self, gzip: bool) -> Option<Body> {
         let messages = self.0.lock().take()?;
         Some(Body::new(MessageBody { messages, gzip, ready: VecDeque::new(), end: None, over: false }))
@@ -52,7 +54,7 @@ impl Elsewhere {
 // === impl MessageBody ===
 
 impl MessageBody {
-    /// Gathers what is there.
+    /// Collects the messages that are available.
     fn gather(&mut self, cx: &mut Context<'_>) {
         let mut pieces = Pieces::default();
         while pieces.len() < TOGETHER && self.end.is_none() {

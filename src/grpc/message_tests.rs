@@ -1,4 +1,4 @@
-//! Against prost's encoding of the published messages.
+//! Compares the output with prost's encoding of the published messages.
 
 use proptest::prelude::*;
 use prost::Message as _;

@@ -1,4 +1,4 @@
-//! What the gRPC side counts.
+//! The metrics of the gRPC services.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -6,28 +6,29 @@ use prometheus_client::registry::Registry;
 
 use crate::telemetry::histogram::Histogram;
 
-/// Counters since start and gauges of now.
+/// Counters since the start of the process, and gauges of the current state.
 #[derive(Debug, Default)]
 pub struct GrpcMetrics {
     pub calls: Counter,
-    /// Calls whose answer began with an error.
+    /// Calls that failed before the response began.
     pub calls_failed: Counter,
     pub list_objects: Counter,
     pub list_bytes: Counter,
     pub watches_open: Gauge,
     pub watches: Counter,
     pub syncs_open: Gauge,
-    /// Frames of watches, and what they take encoded.
+    /// Frames of watches, and their encoded size in bytes.
     pub frames: Counter,
     pub bytes: Counter,
     pub events: Counter,
-    /// From the receipt of an event to its message for the client's stream. A message counts with its oldest event.
+    /// The time from the receipt of an event to its message on the client's stream. A message counts with its oldest
+    /// event.
     pub event_lag: Histogram,
-    /// Watches that had to begin anew.
+    /// Watches that had to start again with a new snapshot.
     pub resets: Counter,
-    /// Changes that later ones took the place of.
+    /// Changes that were replaced by later ones.
     pub conflated: Counter,
-    /// Changes that wait for the consumers of conflated watches, and the objects they hold.
+    /// Changes that are pending for the consumers of conflated watches, and the size of their objects.
     pub pending: Gauge,
     pub pending_bytes: Gauge,
 }
@@ -35,7 +36,7 @@ pub struct GrpcMetrics {
 // === impl GrpcMetrics ===
 
 impl GrpcMetrics {
-    /// Registers what this room counts, but for the work queues.
+    /// Registers the metrics of this module, except those of the work queues.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [

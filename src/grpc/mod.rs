@@ -1,7 +1,7 @@
-//! The reads as typed streams: the services of `informerd.v1`, health and reflection.
+//! Reads as typed streams: the services of `informerd.v1`, health and reflection.
 //!
-//! The listeners are those of HTTP, which hands over what comes as `application/grpc`. Nothing is forwarded to the
-//! apiserver from here: what the caches cannot answer is refused with a reason ([`status`] has the table).
+//! The HTTP listeners pass requests with `application/grpc` to this module. gRPC calls are never forwarded to the
+//! apiserver. A read that the caches cannot serve is refused with a reason; [`status`] maps each reason to a code.
 
 mod access;
 mod answer;
@@ -44,5 +44,5 @@ pub use retiring::Retiring;
 pub use server::{Grpc, GrpcParts};
 pub use token::TokenBase;
 
-/// The answers of a call, one after the other.
+/// The response messages of a call, as a stream.
 type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;

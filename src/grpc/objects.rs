@@ -30,9 +30,9 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::memory::Ledger;
 use crate::reads::{At, Reads};
 
-/// Tells clusters apart, for resume tokens.
+/// Identifies the cluster, for resume tokens.
 pub trait Cluster: Send + Sync + 'static {
-    /// The same for every replica in front of one cluster; empty while it cannot be told.
+    /// Returns an id that is the same for every replica of one cluster. It is empty while the cluster is not known.
     fn id(&self) -> Pin<Box<dyn Future<Output = Arc<str>> + Send + '_>>;
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Objects {
     pub(super) reads: Reads,
     pub(super) cluster: Arc<dyn Cluster>,
     pub(super) drain: DrainWatch,
-    /// Over how long the ends of open watches are spread when a drain starts.
+    /// The period over which the ends of open watches are spread when a drain starts.
     pub(super) drain_spread: Duration,
-    /// Accounts for the messages that clients have not taken.
+    /// Accounts for the messages that clients have not read yet.
     pub(super) ledger: Ledger,
     pub(super) shared: SharedEvents,
     pub(super) metrics: Arc<GrpcMetrics>,
@@ -80,7 +80,7 @@ impl ObjectsService for Objects {
         let state = self.reads.state_of(&selection, at, stale).await;
         let found = state.and_then(|state| Ok((state.get(&gvr, namespace, &name)?, state)));
         let answer = found.map_err(|refusal| Error::refusal(&gvr, refusal)).and_then(|(object, state)| {
-            // As it is written, and as it is sent.
+            // The object is in memory twice: rendered, and encoded for the transport.
             let held = self.ledger.lasting(2 * object.size());
             let held = held.map_err(|_| Error::no_memory("there is no memory for the object"))?;
             let encoding = render::encoding(state.source.encoding()).into();
@@ -151,14 +151,14 @@ impl ObjectsService for Objects {
     }
 }
 
-/// An answer whose messages are written by us.
+/// A response whose messages this module encodes, without the library.
 fn elsewhere<T>(messages: impl Messages) -> Response<Empty<T>> {
     let mut response = Response::new(empty());
     response.extensions_mut().insert(Elsewhere::new(messages));
     response
 }
 
-/// The error of a call that was allowed, told.
+/// Records the error of a call that was authorized, and returns it as a status.
 pub(super) fn refused(grants: Grants, error: Error) -> Status {
     grants.refuse(&error);
     error.into()

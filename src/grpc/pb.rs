@@ -1,4 +1,5 @@
-//! The published API, generated from `proto/`. `tests/rules/generated.rs` holds it to the files there, and writes it anew.
+//! The published API, generated from `proto/`. `tests/rules/generated.rs` compares it with the files there and can
+//! generate it again.
 
 /// `informerd.v1`: messages, clients and servers.
 pub mod v1 {

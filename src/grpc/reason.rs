@@ -1,4 +1,5 @@
-//! Why calls fail: every reason with its code. docs/grpc.md has the same table, with what a client does.
+//! The reasons why calls fail, each with its code. docs/grpc.md has the same table, and describes what a client does
+//! in each case.
 
 use tonic::Code;
 
@@ -39,7 +40,7 @@ pub(super) enum Reason {
 // === impl Reason ===
 
 impl Reason {
-    /// The code, and the reason as an ErrorInfo names it.
+    /// The code, and the reason as it appears in an ErrorInfo.
     pub(super) fn says(self) -> (Code, &'static str) {
         match self {
             Self::Invalid => (Code::InvalidArgument, "INVALID"),
@@ -115,7 +116,7 @@ mod tests {
         Reason::Internal,
     ];
 
-    /// `INVALID_ARGUMENT`, as the documentation and other languages have it.
+    /// `INVALID_ARGUMENT`, in the spelling of the documentation and of other languages.
     fn name(code: Code) -> String {
         let mut name = String::new();
         for c in format!("{code:?}").chars() {
@@ -148,7 +149,7 @@ mod tests {
             let (codes, reasons) = (ticked(cells[1]), ticked(cells[2]));
             assert!(!cells[3].trim().is_empty(), "{row} says what a client does");
             for (index, reason) in reasons.into_iter().enumerate() {
-                // Several codes in one row stand in the order of their reasons.
+                // If a row has several codes, they are in the order of the reasons.
                 let code = if codes.len() == 1 { &codes[0] } else { &codes[index] };
                 assert!(documented.insert((reason, code.clone())), "{row}: twice");
             }

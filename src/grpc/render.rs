@@ -1,4 +1,4 @@
-//! An object as a client asked for it.
+//! Renders an object in the form that a client requested.
 
 use bytes::Bytes;
 
@@ -9,20 +9,20 @@ use crate::codec::protobuf::Without;
 use crate::codec::{Form, Shape};
 use crate::meta::{Encoding, Object, ResourceVersion};
 
-/// What is written of every object of a call.
+/// The parts of every object to write in a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rendering {
     shape: Shape,
     masked: bool,
-    /// What is kept and left out of JSON.
+    /// The parts of a JSON object to keep or to omit.
     prune: Option<Prune>,
-    /// What is left out of protobuf.
+    /// The parts of a protobuf object to omit.
     without: Without,
 }
 
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Kept whatever a mask says.
+/// Paths that are kept whatever the mask contains.
 const IDENTITY: &[&[&str]] = &[
     &["kind"],
     &["apiVersion"],
@@ -32,14 +32,16 @@ const IDENTITY: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 const MAX_PATHS: usize = 256;
-/// The longest path, in bytes. Each name in it is one level of a tree that is built and walked by recursion.
+/// The maximum length of a path in bytes. Each name in it is one level of a tree, which is built and walked
+/// recursively.
 const MAX_PATH: usize = 1024;
 
 // === impl Rendering ===
 
 impl Rendering {
     /// # Errors
-    /// INVALID_ARGUMENT for a mask that is missing, too long or not asked for, and for what this version does not know.
+    /// INVALID_ARGUMENT for a mask that is missing, too long or not requested, and for values that this version does
+    /// not know.
     pub(super) fn new(shape: i32, mask: Option<&prost_types::FieldMask>, drop: &[i32]) -> Result<Self, Error> {
         let shape = v1::Shape::try_from(shape).map_err(|_| Error::invalid("the request names an unknown shape"))?;
         let paths = mask.map(|mask| mask.paths.as_slice()).unwrap_or_default();
@@ -94,15 +96,15 @@ impl Rendering {
         self.masked
     }
 
-    /// Whether an object may lack parts that were asked to be left out.
+    /// Whether objects may lack parts because the client asked to omit them.
     pub(super) fn is_partial(&self) -> bool {
         self.prune.is_some() || self.shape != Shape::Full
     }
 
-    /// The object's bytes; `rv` replaces its resourceVersion.
+    /// The bytes of the object. `rv` replaces its resourceVersion.
     pub(super) fn bytes(&self, form: &Form, object: &Object, rv: Option<ResourceVersion>) -> Bytes {
         let whole = form.object(object, rv, self.shape).into_bytes();
-        // What was parsed once can be parsed again.
+        // The object was parsed before, so this succeeds.
         match (&self.prune, form.encoding()) {
             (Some(prune), Encoding::Json) => prune.apply(&whole).map_or(whole, Bytes::from),
             (_, Encoding::Protobuf) if !self.without.is_nothing() => {
@@ -137,7 +139,7 @@ pub(super) fn encoding(encoding: Encoding) -> v1::Encoding {
     }
 }
 
-/// The names of a path: parted by dots, a backslash before a dot or a backslash that belongs to a name.
+/// Splits a path into names. Dots separate names; a backslash escapes a dot or a backslash.
 fn split(path: &str) -> Option<Vec<String>> {
     let mut names = vec![String::new()];
     let mut chars = path.chars();

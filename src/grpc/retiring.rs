@@ -1,4 +1,5 @@
-//! The end of a connection, as its calls hear of it: a connection as old as it may become asks its streams for goodbye.
+//! Notifies the calls of a connection that it must end. When a connection reaches its maximum age, its streams say
+//! goodbye.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,19 +8,19 @@ use tonic::Request;
 
 use crate::lifecycle::drain::DrainWatch;
 
-/// Tells the streams of one connection to end. The wiring puts it into a request's extensions.
+/// Tells the streams of one connection to end. The wiring code inserts it into the extensions of a request.
 #[derive(Clone, Debug)]
 pub struct Retiring(pub DrainWatch);
 
 // === impl Retiring ===
 
 impl Retiring {
-    /// The signal that reaches a call. A call without one is never told to end.
+    /// The signal for a call. A request without one gets a signal that never fires.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(DrainWatch::never()))
     }
 
-    /// Waits until the streams are to end.
+    /// Waits until the streams must end.
     pub(super) fn wait(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let drain = self.0.clone();
         Box::pin(async move { drain.draining().await })

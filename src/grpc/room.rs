@@ -1,10 +1,11 @@
-//! How large a message may be. What a client does not take of it stays in memory for as long as the client likes.
+//! Limits the size of messages. The part that a client does not read stays in memory for as long as the client
+//! stalls.
 
 use super::status::Error;
 use crate::memory::{Ledger, Reservation};
 
-/// Room for the messages of one list. A small message has its place from the beginning to the end of the list, so that one that has
-/// begun can go on; a large one is made only while memory is plenty.
+/// The memory for the messages of one list. A small message has a reservation for the whole list, so a list that has
+/// started can continue. A large message is built only while memory is plentiful.
 #[derive(Debug)]
 pub(super) struct Room {
     ledger: Ledger,
@@ -12,13 +13,13 @@ pub(super) struct Room {
     large: Option<Reservation>,
 }
 
-/// Bytes of a message while memory is not plenty.
+/// The maximum size of a message in bytes while memory is not plentiful.
 pub(super) const SMALL: usize = 64 << 10;
 
 // === impl Room ===
 
 impl Room {
-    /// `asked` are bytes that what was asked for holds as long as the list.
+    /// `asked` is the memory in bytes that the request itself needs for as long as the list runs.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: memory is short.
@@ -28,14 +29,15 @@ impl Room {
         Ok(Self { ledger: ledger.clone(), _small: small, large: None })
     }
 
-    /// Bytes of the next message, of at most `large`. The one before is gone by now, or about to be.
+    /// The maximum size in bytes of the next message: `large`, or less. The message before it is already dropped or
+    /// will be soon.
     pub(super) fn next(&mut self, large: usize) -> usize {
         self.large = None;
         self.large = self.ledger.spare(large).ok();
         if self.large.is_some() { large } else { SMALL }
     }
 
-    /// Room for a message of one object that is larger than what [`Self::next`] has granted.
+    /// Reserves memory for a message with one object that is larger than [`Self::next`] granted.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: memory is short.
@@ -46,7 +48,7 @@ impl Room {
     }
 }
 
-/// Room for a message that is larger than usual, since an object is.
+/// Reserves memory for a message that is unusually large because of its object.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED: memory is short.

@@ -1,4 +1,4 @@
-//! From a request to its service: routes, deadlines, compression, the drain.
+//! Routes requests to the services and handles deadlines, compression and the drain.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use crate::lifecycle::readiness::Registry;
 use crate::memory::{Ledger, StallGuards};
 use crate::reads::Reads;
 
-/// Any service, whatever its type: a future that names all of them would not be `Send` for every lifetime.
+/// A type-erased service. A future that names all service types would not be `Send` for every lifetime.
 type Routed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// What the gRPC side is made of.
+/// The dependencies of the gRPC server.
 pub struct GrpcParts {
     pub reads: Reads,
     pub cluster: Arc<dyn Cluster>,
@@ -44,10 +44,10 @@ pub struct GrpcParts {
     pub informers: Arc<dyn Introspect>,
     pub readiness: Registry,
     pub drain: DrainWatch,
-    /// Over how long the ends of open watches are spread when a drain starts.
+    /// The period over which the ends of open watches are spread when a drain starts.
     pub drain_spread: Duration,
     pub ledger: Ledger,
-    /// Gives up the answers that nobody takes.
+    /// Drops the responses that clients do not read.
     pub stall_guards: StallGuards,
     pub metrics: Arc<GrpcMetrics>,
 }
@@ -102,18 +102,19 @@ impl Grpc {
         ];
         let services = routes.iter().map(|(name, _)| *name).collect();
         let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });
-        // Open to all, so nothing is accounted for.
+        // Unauthenticated clients can call it, so its requests are small and not accounted for.
         let health = health.max_decoding_message_size(intake::SMALL_REQUEST);
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
         Self { routes: routes.into(), drain, ledger, stall_guards, metrics }
     }
 
-    /// Answers one call. A failure is an answer too.
+    /// Serves one call. A failure is returned as a response, too.
     pub async fn call(&self, mut request: Request<Body>) -> Response<Body> {
         self.metrics.calls.inc();
         let headers = request.headers_mut();
-        // A client that can read gzip need not want it: it says so by sending it, as with other servers.
+        // A client that accepts gzip does not always want it. As with other servers, it asks for gzip by sending
+        // gzip.
         if headers.get("grpc-encoding").is_none_or(|encoding| encoding != "gzip") {
             headers.remove("grpc-accept-encoding");
         }
@@ -127,7 +128,7 @@ impl Grpc {
             },
         };
         let response = explained(response);
-        // With an error and nothing else, the status stands in the headers.
+        // A response with only an error has its status in the headers.
         self.metrics.calls_failed.inc_by(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
         response
     }
@@ -142,7 +143,8 @@ impl Grpc {
             if self.drain.is_draining() {
                 return tonic::Status::from(Error::draining()).into_http();
             }
-            // Before the service runs: it would read messages and keep state for an unauthenticated caller.
+            // Do this before the service runs, which would read messages and keep state for an unauthenticated
+            // caller.
             let entered = match access::caller(request.extensions().get()) {
                 Ok(caller) => caller.enter().await,
                 Err(status) => Err(status),
@@ -155,7 +157,7 @@ impl Grpc {
         answered(routed.clone(), request).await
     }
 
-    /// Answers a call whose requests and, where they wait to be taken, answers are accounted for.
+    /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
     async fn accounted(&self, routed: Routed, request: Request<Body>) -> Response<Body> {
         let is_packed = request.headers().contains_key("grpc-encoding");
         let intake = match Intake::new(&self.ledger, request.uri().path(), is_packed) {
@@ -182,8 +184,8 @@ async fn answered(routed: Routed, request: Request<Body>) -> Response<Body> {
     }
 }
 
-/// What the library refuses by itself, an unknown method or a message that it cannot take, gets details like all else. It
-/// says itself which compression it would take.
+/// Adds details to errors of the library itself, such as an unknown method or a message that it rejects. For an
+/// unsupported compression, the library already states which ones it supports.
 fn explained(response: Response<Body>) -> Response<Body> {
     let headers = response.headers();
     if headers.contains_key("grpc-status-details-bin") || headers.contains_key("grpc-accept-encoding") {
@@ -197,7 +199,7 @@ fn name<S: NamedService>(_: &S) -> &'static str {
     S::NAME
 }
 
-/// Both versions: tools of today still ask for the older one.
+/// Registers both versions: some current tools still use the older one.
 fn reflection() -> Vec<(&'static str, Routed)> {
     let builder = || {
         tonic_reflection::server::Builder::configure()
@@ -205,7 +207,7 @@ fn reflection() -> Vec<(&'static str, Routed)> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = Vec::new();
-    // Descriptors that were just compiled can be read.
+    // The descriptors are generated with the API, so they can be decoded.
     if let Ok(service) = builder().build_v1().map(|service| service.max_decoding_message_size(intake::SMALL_REQUEST)) {
         routes.push((name(&service), BoxCloneSyncService::new(service)));
     }

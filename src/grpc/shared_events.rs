@@ -1,5 +1,5 @@
-//! The newest events as they were encoded, for the watches that are told of the same objects in the same way: the first one
-//! encodes an event, the others share it.
+//! The newest events in encoded form, shared between watches that send the same objects in the same form. The first
+//! watch encodes an event; the others reuse the bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,21 +14,21 @@ use super::render::{self, Rendering};
 use crate::codec::Form;
 use crate::meta::{Encoding, Gvr, Object, ResourceVersion};
 
-/// What has to be the same.
+/// The properties that must be equal for sharing.
 type Key = (Gvr, Encoding, Rendering);
 
-/// The groups of the whole process. Cloning shares them.
+/// The shared events of the whole process. Cloning shares them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedEvents(Arc<Registry>);
 
 #[derive(Debug, Default)]
 struct Registry {
     groups: Mutex<HashMap<Key, Weak<SharedGroup>>>,
-    /// Bytes of all events that are kept.
+    /// The total size in bytes of all kept events.
     bytes: AtomicUsize,
 }
 
-/// Watches that share events. They hold it; it ends with the last of them.
+/// A group of watches that share events. The watches hold it; it is dropped with the last of them.
 pub(super) struct SharedGroup {
     key: Key,
     registry: Arc<Registry>,
@@ -36,23 +36,23 @@ pub(super) struct SharedGroup {
 }
 
 struct Recent {
-    /// Its memory is not used anew while this is here, so a pointer tells it from all others.
+    /// While this reference exists, the memory of the object is not reused. So its address identifies the object.
     object: Weak<Object>,
     kind: v1::event::Type,
     rv: ResourceVersion,
     event: EncodedEvent,
 }
 
-/// Events that one group keeps: watches that are further behind encode for themselves.
+/// The most events that one group keeps. Watches that are further behind encode events themselves.
 const KEPT: usize = 16;
-/// The largest that is kept, and the most bytes of all groups. Beyond that, each watch encodes for itself.
+/// The size limit of a kept event, and of the events of all groups. Beyond them, each watch encodes events itself.
 const LARGEST: usize = 64 << 10;
 const MOST: usize = 8 << 20;
 
 // === impl SharedEvents ===
 
 impl SharedEvents {
-    /// The group of a watch.
+    /// Returns the group of a watch.
     pub(super) fn group(&self, gvr: &Gvr, encoding: Encoding, rendering: &Rendering) -> Arc<SharedGroup> {
         let key = (gvr.clone(), encoding, rendering.clone());
         let mut groups = self.0.groups.lock();
@@ -68,7 +68,8 @@ impl SharedEvents {
 // === impl SharedGroup ===
 
 impl SharedGroup {
-    /// The event of an object; `rv` is the event's revision where it is not the object's.
+    /// Returns the encoded event of an object. `rv` is the revision of the event if it differs from that of the
+    /// object.
     pub(super) fn event(
         self: &Arc<Self>,
         form: &Form,
@@ -76,7 +77,7 @@ impl SharedGroup {
         object: &Arc<Object>,
         rv: Option<ResourceVersion>,
     ) -> EncodedEvent {
-        // One that is alone has nobody to share with.
+        // A single watch has no other watch to share with.
         if Arc::strong_count(self) < 2 {
             return self.encode(form, kind, object, rv);
         }
@@ -91,7 +92,7 @@ impl SharedGroup {
         event
     }
 
-    /// The same, of an object that others are not told of now.
+    /// Encodes an event without sharing, for an object that other watches do not send now.
     pub(super) fn encode(
         &self,
         form: &Form,
@@ -104,7 +105,7 @@ impl SharedGroup {
         EncodedEvent::new(kind, key, rendering.is_partial(), rendering.bytes(form, object, rv))
     }
 
-    /// Keeps the newest, in the order of their revisions.
+    /// Keeps the newest events, in the order of their revisions.
     fn keep(&self, recent: Recent) {
         let mut kept = self.recent.lock();
         if recent.event.len() > LARGEST || kept.back().is_some_and(|last| recent.rv < last.rv) {
@@ -128,7 +129,7 @@ impl Drop for SharedGroup {
         let bytes = self.recent.get_mut().iter().map(|recent| recent.event.len()).sum();
         self.registry.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let mut groups = self.registry.groups.lock();
-        // Another may have begun meanwhile.
+        // A new group may have been created in the meantime.
         if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
             groups.remove(&self.key);
         }
@@ -163,7 +164,7 @@ mod tests {
         shared.group(&Gvr::new("", "v1", "configmaps"), Encoding::Json, &rendering)
     }
 
-    /// Whether both are told of an object by the same bytes.
+    /// Whether both groups use the same bytes for an object.
     fn share(groups: [&Arc<SharedGroup>; 2], object: &Arc<Object>) -> bool {
         let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
         let [one, other] = groups.map(|group| group.event(&form, v1::event::Type::Modified, object, None));

@@ -1,4 +1,5 @@
-//! The one place where failures become gRPC: every refusal as a code, a sentence, and details a client can act on.
+//! The only place that converts failures to gRPC: every error gets a code, a message, and details that a client can
+//! act on.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ struct RetryInfo {
     retry_delay: Option<prost_types::Duration>,
 }
 
-/// An error on its way to a client.
+/// An error for a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     reason: Reason,
@@ -64,7 +65,7 @@ impl Error {
         Self::new(Reason::Invalid, message)
     }
 
-    /// The client has stopped waiting.
+    /// The deadline of the client has passed.
     pub(super) fn deadline() -> Self {
         Self::new(Reason::Deadline, "the deadline of the call has passed")
     }
@@ -73,7 +74,7 @@ impl Error {
         Self::new(Reason::Draining, "informerd is about to stop").after(Duration::from_secs(1))
     }
 
-    /// A stream without frames of farewell, when its connection is to end.
+    /// For a stream that has no goodbye frame, when its connection must end.
     pub(super) fn retired() -> Self {
         Self::new(Reason::ConnectionAge, "the connection is as old as it may become").after(Duration::ZERO)
     }
@@ -82,8 +83,8 @@ impl Error {
         Self::new(Reason::Unimplemented, message)
     }
 
-    /// What the gRPC library refuses before we see it; `None` for what is nobody's mistake. Its code for a message that is too
-    /// large is the one that means a revision that is too old here.
+    /// An error of the gRPC library itself; `None` if the client did not cause it. The library's code for a message
+    /// that is too large is the code that this API uses for a revision that is too old.
     pub(super) fn of_library(status: &Status) -> Option<Self> {
         match status.code() {
             Code::Unimplemented => Some(Self::unimplemented(status.message())),
@@ -92,23 +93,23 @@ impl Error {
         }
     }
 
-    /// The workers of a work queue's group have named other selections.
+    /// The workers of a group have named other selections.
     pub(super) fn selections_differ(group: &str, workers: usize) -> Self {
         let message = format!("the {workers} workers of group {group:?} have named other selections");
         Self::new(Reason::SelectionsDiffer, message)
     }
 
-    /// A bound of this informerd, which may have room again later.
+    /// A limit of this informerd is reached. There may be room later.
     pub(super) fn too_many(message: impl Into<String>) -> Self {
         Self::new(Reason::TooMany, message).after(Duration::from_secs(10))
     }
 
-    /// Memory is short for what is asked.
+    /// There is not enough memory for the request.
     pub(super) fn no_memory(message: impl Into<String>) -> Self {
         Self::new(Reason::TooMany, message).after(Duration::from_secs(1))
     }
 
-    /// A work queue that is given up.
+    /// A work queue that was ended because of too many deletions.
     pub(super) fn overflow(full: Full) -> Self {
         let message = format!("{full}; the queue begins anew with every object");
         Self::new(Reason::QueueOverflow, message).after(Duration::from_secs(1))
@@ -126,7 +127,7 @@ impl Error {
         Self { status: Some(Box::new(status)), ..self }
     }
 
-    /// Why a read of this resource is not served.
+    /// The error for a read of this resource that is not served.
     pub(super) fn refusal(gvr: &Gvr, refusal: Refusal) -> Self {
         let name = gvr.group_resource();
         let second = Duration::from_secs(1);
@@ -187,7 +188,7 @@ impl Error {
                 let message = format!("{name} cannot be had in Kubernetes protobuf; ask for JSON, or for any encoding");
                 Self::new(Reason::NotAcceptable, message)
             }
-            // What only the apiserver can answer; a typed request has no way to ask for it.
+            // Only the apiserver can serve these. A typed request has no way to ask for it.
             ForwardReason::Consistent
             | ForwardReason::Invalid
             | ForwardReason::Seldom
@@ -199,7 +200,7 @@ impl Error {
         }
     }
 
-    /// An answer of the apiserver, or in its words.
+    /// A response of the apiserver, or an error in its wording.
     pub(super) fn status(status: meta::Status) -> Self {
         let reason = match status.code {
             400 | 422 => Reason::Invalid,
@@ -217,7 +218,7 @@ impl Error {
         if retry > 0 { error.after(Duration::from_secs(u64::from(retry))) } else { error }
     }
 
-    /// As the apiserver would say it, for the audit log.
+    /// The error as the apiserver would write it, for the audit log.
     pub(super) fn kubernetes(&self) -> meta::Status {
         if let Some(status) = &self.status {
             return meta::Status::clone(status);
@@ -259,7 +260,7 @@ impl From<Error> for Status {
     }
 }
 
-/// What the library says of a client's messages, in our words.
+/// Converts an error of the library about a client's messages to an error of this API.
 pub(super) fn understood(status: Status) -> Status {
     Error::of_library(&status).map_or(status, Status::from)
 }
@@ -268,7 +269,7 @@ fn any(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// An error as a frame of a stream says it, and when to try again.
+/// An error in the form of a stream frame, and when to retry.
 pub(super) fn failure(status: &Status) -> (Failure, Option<prost_types::Duration>) {
     let details = RpcStatus::decode(status.details()).map(|status| status.details).unwrap_or_default();
     let retry = details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"));
@@ -276,7 +277,7 @@ pub(super) fn failure(status: &Status) -> (Failure, Option<prost_types::Duration
     (Failure { code: status.code() as i32, message: status.message().to_owned(), details }, retry)
 }
 
-/// A duration on the wire; what does not fit is as long as it can be.
+/// A duration in its protobuf form. A value that does not fit becomes the largest possible one.
 pub(super) fn duration(duration: Duration) -> prost_types::Duration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     prost_types::Duration { seconds, nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0) }

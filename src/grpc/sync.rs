@@ -1,5 +1,6 @@
-//! Many watches on one stream: each is asked for a frame only when it has one, has credit, and is the one that was sent
-//! the least. Nothing is queued here: what a watch does not send stays in the cache.
+//! Multiplexes many watches on one stream. A watch is polled for a frame only when it may have one and has credit.
+//! Among those, the watch that has sent the fewest bytes goes first. There is no queue here: unsent events stay in
+//! the cache.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
@@ -34,15 +35,16 @@ pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>>
 pub(super) struct SyncStream {
     objects: Objects,
     caller: Caller,
-    /// `None` once the client has said all.
+    /// `None` once the client has closed its side of the stream.
     inbound: Option<Inbound>,
     watches: HashMap<u64, Entry>,
-    /// Watches that may have a frame and have credit. The watch that was sent the least comes first.
+    /// Watches that may have a frame and have credit. The watch that has sent the fewest bytes comes first.
     ready: BTreeSet<(u64, u64)>,
-    /// What the last one served had been sent: one that begins now owes and is owed nothing.
+    /// The byte count of the watch that was served last. A new watch starts with it, so it has neither an advantage
+    /// nor a disadvantage.
     clock: u64,
     signals: Arc<Signals>,
-    /// Last frames, which need no credit.
+    /// The last frames of watches. They need no credit.
     last: VecDeque<Message>,
     drain: Pin<Box<dyn Future<Output = goodbye::Reason> + Send>>,
     over: bool,
@@ -52,11 +54,11 @@ pub(super) struct SyncStream {
 struct Entry {
     state: State,
     frames: u64,
-    /// Below zero after a frame that was larger than what was left.
+    /// Negative after a frame that was larger than the remaining credit.
     bytes: i64,
-    /// Bytes sent, or what it began with.
+    /// The bytes sent, plus the value that it started with.
     sent: u64,
-    /// It may have a frame, and waits for credit.
+    /// Whether it may have a frame but waits for credit.
     starved: bool,
     signal: Arc<Signal>,
     waker: Waker,
@@ -67,7 +69,7 @@ enum State {
     Open(Box<Watch>),
 }
 
-/// Which watches were woken since they were looked at.
+/// The watches that were woken since they were last polled.
 #[derive(Default)]
 struct Signals {
     woken: Mutex<VecDeque<u64>>,
@@ -84,9 +86,10 @@ struct Signal {
 const DEFAULT_FRAMES: u64 = 64;
 const DEFAULT_BYTES: u64 = 4 << 20;
 const MAX_WATCHES: usize = 4096;
-/// Requests taken before frames are sent again.
+/// The most requests to handle before frames are sent again.
 const MAX_REQUESTS: usize = 64;
-/// Last frames that wait for the client to take them. At this bound no further request is read until it has taken some.
+/// The most last frames that wait for the client. At this limit no request is read until the client has read some of
+/// them.
 const MAX_LAST: usize = 256;
 
 // === impl SyncStream ===
@@ -115,10 +118,10 @@ impl SyncStream {
     }
 
     /// # Errors
-    /// What ends the whole stream.
+    /// An error that ends the whole stream.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MAX_REQUESTS {
-            // The stream is polled again for each of them.
+            // The stream is polled again for each last frame.
             if self.last.len() >= MAX_LAST {
                 return Ok(());
             }
@@ -151,7 +154,7 @@ impl SyncStream {
                 self.add(id, add);
                 Ok(())
             }
-            // One that is not there may have said goodbye meanwhile.
+            // A watch that does not exist may already have ended.
             Some(Action::Remove(_)) => {
                 if let Some(entry) = self.remove(id) {
                     let response = match entry.state {
@@ -220,7 +223,7 @@ impl SyncStream {
                 self.ready.insert((entry.sent, id));
             } else {
                 entry.starved = true;
-                // It may have been woken because its right is gone, which is said without credit.
+                // It may have been woken because its permission was revoked. That is reported without credit.
                 if let State::Open(watch) = &mut entry.state
                     && let Poll::Ready(error) = watch.poll_gone(&mut Context::from_waker(&entry.waker))
                 {
@@ -231,7 +234,7 @@ impl SyncStream {
         }
     }
 
-    /// A frame of the watch that was sent the least, if any has one.
+    /// Returns a frame of the watch that has sent the fewest bytes, if any watch has a frame.
     fn next_frame(&mut self) -> Option<Message> {
         while let Some((sent, id)) = self.ready.pop_first() {
             let Some(entry) = self.watches.get_mut(&id) else { continue };
@@ -272,7 +275,7 @@ impl SyncStream {
         None
     }
 
-    /// A watch may have a frame: it stands in line if it has credit.
+    /// Queues a watch that may have a frame, if it has credit.
     fn offer(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
         entry.starved = !entry.has_credit();
@@ -285,7 +288,7 @@ impl SyncStream {
         }
     }
 
-    /// The stream is to end: every watch hears it, credit or not.
+    /// Ends the stream. Every watch gets a goodbye, with or without credit.
     fn leave(&mut self, reason: goodbye::Reason) {
         self.inbound = None;
         self.ready.clear();
@@ -326,7 +329,7 @@ impl Messages for SyncStream {
     }
 }
 
-/// The goodbye of a watch that never opened.
+/// The goodbye of a watch that was never opened.
 fn parting(reason: goodbye::Reason) -> WatchMessage {
     last(Goodbye { reason: reason.into(), ..Goodbye::default() })
 }

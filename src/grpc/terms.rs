@@ -1,4 +1,4 @@
-//! What a watch was asked for, within the bounds that every watch has.
+//! The parameters of a watch, with the limits that apply to every watch.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,25 +27,25 @@ pub(super) struct Terms {
     pub(super) from: WatchFrom,
     pub(super) max_staleness: Option<Duration>,
     pub(super) known: Known,
-    /// Memory of the selection.
+    /// The memory reserved for the selection.
     _held: Reservation,
     pub(super) bookmark_interval: Duration,
     pub(super) max_batch: usize,
     pub(super) max_batch_delay: Duration,
     pub(super) conflate: bool,
-    /// When the watch is as old as it may become.
+    /// When the watch reaches its maximum age.
     pub(super) deadline: Instant,
 }
 
-/// What the client holds of the state: revision by uid.
+/// The objects that the client already has: their revisions by uid.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) objects: HashMap<String, String>,
-    /// `None` if there is nothing.
+    /// `None` if there are no objects.
     _held: Option<Reservation>,
 }
 
-/// What an entry of such a table holds besides its text.
+/// The memory in bytes of an entry in such a table, without its text.
 const ENTRY: usize = 160;
 
 const BOOKMARKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -74,7 +74,7 @@ fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
 
 impl Terms {
     /// # Errors
-    /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or what the authorizer says.
+    /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or the error of the authorizer.
     pub(super) async fn new(
         objects: &Objects,
         caller: &Caller,
@@ -99,7 +99,7 @@ impl Terms {
             Err(error) => return Err(refused(grants, error)),
         };
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
-        // Spread, so that the clients of one start do not all come back at once.
+        // Spread the ages, so that clients that started together do not all reconnect together.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
         let terms = Self {
             selection,

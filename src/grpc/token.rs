@@ -1,4 +1,5 @@
-//! Resume tokens: where a watch is, and of which selection and cluster. They grant nothing, so they are not signed.
+//! Resume tokens: the position, the selection and the cluster of a watch. They grant no access, so they are not
+//! signed.
 
 use bytes::Bytes;
 use prost::Message;
@@ -9,10 +10,10 @@ use crate::meta::ResourceVersion;
 
 const VERSION: u32 = 1;
 
-/// What every token of a watch has in common.
+/// The part that is the same in all tokens of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBase {
-    /// Zero where the cluster cannot be told.
+    /// Zero if the cluster is not known.
     cluster: u64,
     selection: u64,
 }
@@ -25,7 +26,7 @@ struct Wire {
     cluster: u64,
     #[prost(fixed64, tag = "3")]
     selection: u64,
-    /// Everything up to here was delivered; zero before the snapshot is complete.
+    /// All changes up to this revision were delivered. Zero before the snapshot is complete.
     #[prost(uint64, tag = "4")]
     rv: u64,
 }
@@ -33,10 +34,10 @@ struct Wire {
 // === impl TokenBase ===
 
 impl TokenBase {
-    /// `cluster` is the same on every replica in front of the cluster, empty if it cannot be told.
+    /// `cluster` is the same on every replica of the cluster. It is empty if the cluster is not known.
     pub fn new(cluster: &str, selection: &v1::Selection) -> Self {
         let cluster = if cluster.is_empty() { 0 } else { fnv(cluster.as_bytes()) };
-        // The encoding may change from one connection to the next, and the order of alternatives means nothing.
+        // The encoding may change between connections, and the order of alternatives has no meaning.
         let mut canonical = v1::Selection { encoding: 0, ..selection.clone() };
         canonical.filters.sort_by_cached_key(Message::encode_to_vec);
         Self { cluster, selection: fnv(&canonical.encode_to_vec()) }
@@ -47,10 +48,10 @@ impl TokenBase {
         wire.encode_to_vec().into()
     }
 
-    /// Where to go on; `None` if no snapshot was complete.
+    /// The revision to resume after; `None` if no snapshot was complete.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for a token of another selection or cluster, and for what is none.
+    /// INVALID_ARGUMENT for an invalid token, or for a token of another selection or cluster.
     pub fn read(&self, token: &[u8]) -> Result<Option<ResourceVersion>, Error> {
         let wire = Wire::decode(token).ok().filter(|wire| wire.version == VERSION);
         let Some(wire) = wire else { return Err(Error::invalid("the resume token is not one of this API")) };
@@ -64,7 +65,7 @@ impl TokenBase {
     }
 }
 
-/// FNV-1a: the same on every replica and in every version.
+/// FNV-1a gives the same result on every replica and in every version.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

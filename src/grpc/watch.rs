@@ -1,4 +1,4 @@
-//! One watch: frames on demand, from its start over resets to its goodbye. It has no task of its own.
+//! One watch. It produces frames on demand, from its start through resets to its goodbye. It has no task of its own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,31 +37,31 @@ type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
-    /// The streams that send the same events in the same form.
+    /// The watches that send the same events in the same form.
     shared: Arc<SharedGroup>,
-    /// The right to all of it.
+    /// The permission for the whole selection.
     right: Right,
     reads: Reads,
     phase: Phase,
-    /// Frames that are ready, before any other.
+    /// Frames to send before any other.
     ready: Vec<Frame>,
-    /// Everything up to here was delivered; zero before the snapshot is complete.
+    /// All changes up to this revision were delivered. Zero before the snapshot is complete.
     complete: ResourceVersion,
-    /// What the client holds of the snapshot that is being sent.
+    /// The objects that the client already has, for the snapshot that is being sent.
     known: Known,
-    /// Objects of the snapshot so far.
+    /// The number of objects of the snapshot so far.
     count: u64,
     in_snapshot: bool,
-    /// An item that did not belong to the frame before.
+    /// An item that did not belong in the frame before.
     kept: Option<Item>,
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
-    /// Memory of a large frame. It is held until the next frame is asked for.
+    /// The memory of a large frame. It is held until the next frame is requested.
     room: Option<Reservation>,
     ledger: Ledger,
-    /// The end of the process, until the watch was asked to end.
+    /// The signal that the process will end. `None` after the watch was asked to end.
     ending: Option<Ending>,
-    /// The end of the connection, for a watch that is a call of its own.
+    /// The signal that the connection must end, for a watch that is its own call.
     retiring: Option<Boxed<()>>,
     metrics: Arc<GrpcMetrics>,
     _open: Raised,
@@ -78,26 +78,26 @@ enum Phase {
 struct Batch {
     events: Vec<EncodedEvent>,
     bytes: usize,
-    /// Everything up to here is delivered with it.
+    /// Once the batch is delivered, all changes up to this revision are.
     complete: ResourceVersion,
-    /// When the oldest of them came from the apiserver, of those that it is known of.
+    /// When the oldest event came from the apiserver. Events with an unknown time do not count.
     oldest: Option<Instant>,
 }
 
-/// A frame ends with the event that takes it over this; while memory is not plenty, over [`SMALL`].
+/// A frame ends with the event that exceeds this size in bytes. If memory is not plentiful, the limit is [`SMALL`].
 const FRAME_BYTES: usize = 256 << 10;
-/// What an event takes besides its object, at most about.
+/// The approximate maximum size of an event without its object, in bytes.
 const EVENT_OVERHEAD: usize = 512;
-/// After a reset that cannot be served yet.
+/// The delay before another attempt, after a reset that cannot be served yet.
 const RETRY: Duration = Duration::from_secs(1);
 
 // === impl Watch ===
 
 impl Watch {
-    /// Opens a watch of these terms.
+    /// Opens a watch with these terms.
     ///
     /// # Errors
-    /// What is refused before there is a stream.
+    /// An error that occurs before the stream starts.
     pub(super) async fn open(objects: &Objects, mut terms: Terms, grants: Grants) -> Result<Self, Status> {
         let reads = objects.reads.clone();
         let begun = match first(&reads, &terms).await {
@@ -105,18 +105,18 @@ impl Watch {
             Err(error) => return Err(refused(grants, error)),
         };
         let Begun { opened, resumed, reset } = begun;
-        // What has been said of the encoding holds to the end of the watch, over resets too.
+        // The announced encoding stays the same until the end of the watch, even after resets.
         terms.selection.encoding = Wanted::Only(opened.source.encoding());
         let known = std::mem::take(&mut terms.known);
         let known = if resumed { Known::default() } else { known };
         let terms = Arc::new(terms);
         let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &terms.rendering);
         let encoding = render::encoding(opened.source.encoding()).into();
-        // Taken from the end.
+        // Frames are taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
         if let Some(reason) = reset {
             objects.metrics.resets.inc();
-            // A client that says what it holds gets the difference instead.
+            // A client that sent what it has gets only the difference.
             if known.objects.is_empty() {
                 ready.insert(0, Frame::Reset(v1::Reset { reason: reason.into() }));
             }
@@ -151,12 +151,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// The next frame; `None` once the watch is over, which a goodbye has said.
+    /// Returns the next frame; `None` once the watch has ended with a goodbye.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchMessage, Error>>> {
         if self.is_over() {
             return Poll::Ready(None);
         }
-        // Nothing that happened after the right was gone is told.
+        // Nothing is sent after the permission is revoked.
         if let Poll::Ready(error) = self.poll_gone(cx) {
             return Poll::Ready(Some(Err(error)));
         }
@@ -175,7 +175,8 @@ impl Watch {
         Poll::Ready(Some(Ok(self.message(content))))
     }
 
-    /// Why the right to it is gone, with which the watch is over. For one that may not be asked for frames now.
+    /// Returns why the permission was revoked; that ends the watch. Use it for a watch that must not be polled for
+    /// frames now.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if matches!(self.phase, Phase::Over) {
             return Poll::Pending;
@@ -211,7 +212,7 @@ impl Watch {
         }
     }
 
-    /// Gathers events until there are enough, or no more for now.
+    /// Collects events until there are enough, or until no more are available.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
         loop {
             if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most() {
@@ -237,7 +238,7 @@ impl Watch {
                     return Poll::Ready(Ok(self.flush()));
                 }
                 Poll::Ready(Err(reason)) if self.batch.events.is_empty() => return Poll::Ready(Err(reason)),
-                // It says so again.
+                // The feed returns the reason again on the next poll.
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(self.flush())),
                 Poll::Ready(Ok(item)) => match item.event {
                     WatcherEvent::Bookmark { .. } if !self.batch.events.is_empty() => {
@@ -281,8 +282,8 @@ impl Watch {
         }
     }
 
-    /// Bytes of the frame that is being gathered. Room is asked for only once it is not small; a large frame before it is gone
-    /// by now, since nothing more was asked for until it was.
+    /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small. A large
+    /// frame before it is already dropped, because the next frame is requested only after that.
     fn most(&mut self) -> usize {
         if self.batch.bytes >= SMALL && self.room.is_none() {
             self.room = self.ledger.spare(FRAME_BYTES).ok();
@@ -290,8 +291,8 @@ impl Watch {
         if self.room.is_some() { FRAME_BYTES } else { SMALL }
     }
 
-    /// An event is given when its object is far larger than what there is room for, only if there is memory for it. The client
-    /// goes on from the frame before.
+    /// Reserves memory for a frame that is far larger than its reservation because of one object. Without enough
+    /// memory the watch fails, and the client can resume after the frame before.
     fn fit(&mut self, content: Content) -> Result<Content, Error> {
         let Content::Events(events) = &content else { return Ok(content) };
         let bytes = events.iter().map(|event| event.len() + EVENT_OVERHEAD).sum();
@@ -313,7 +314,7 @@ impl Watch {
         Content::Events(batch.events)
     }
 
-    /// Says goodbye when its connection is to end.
+    /// Makes the watch say goodbye when its connection must end.
     pub(super) fn until(self, retiring: &Retiring) -> Self {
         Self { retiring: Some(retiring.wait()), ..self }
     }
@@ -325,7 +326,7 @@ impl Watch {
         self.phase = Phase::Open { feed, source };
     }
 
-    /// The cache ended the watch: the client is told to begin anew, or goodbye.
+    /// Handles the end of the watch in the cache: the client gets a reset or a goodbye.
     fn ended(&mut self, reason: EndReason) -> Frame {
         let reason = match reason {
             EndReason::Deadline => return self.goodbye(goodbye::Reason::MaxAge),
@@ -346,7 +347,7 @@ impl Watch {
         matches!(self.phase, Phase::Over) && self.ready.is_empty()
     }
 
-    /// The last frame of a watch that ends whether its consumer takes its frames or not.
+    /// Ends the watch with its last frame, even if its consumer does not read frames now.
     pub(super) fn leave(mut self, reason: goodbye::Reason) -> WatchMessage {
         let goodbye = self.goodbye(reason);
         self.message(Content::Frame(goodbye))
@@ -381,7 +382,7 @@ impl Watch {
             && retiring.as_mut().poll(cx).is_ready()
         {
             self.retiring = None;
-            // What waits for a frame is not covered by the token, and comes over the next connection.
+            // The token does not cover unsent events. They are sent again on the next connection.
             let goodbye = self.goodbye(goodbye::Reason::ConnectionAge);
             self.ready = vec![goodbye];
         }
@@ -407,7 +408,7 @@ impl Messages for Watch {
     }
 }
 
-/// What an event is to a client that holds this revision of the object; `None` for what it has.
+/// The event for a client that has revision `held` of the object; `None` if the client already has this state.
 fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<v1::event::Type> {
     match (kind, held) {
         (EventType::Added, Some(held)) if held == rv.to_string() => None,
@@ -417,7 +418,7 @@ fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<
     }
 }
 
-/// How a watch begins.
+/// The start of a watch.
 struct Begun {
     opened: OpenWatch,
     resumed: bool,
@@ -428,7 +429,7 @@ async fn first(reads: &Reads, terms: &Terms) -> Result<Begun, Error> {
     let refused = |refusal| Error::refusal(&terms.selection.gvr, refusal);
     match (open(reads, terms, terms.from).await, terms.from) {
         (Ok(opened), from) => Ok(Begun { opened, resumed: matches!(from, WatchFrom::After(_)), reset: None }),
-        // What cannot be bridged is begun anew.
+        // If the watch cannot resume, start with a new snapshot.
         (Err(refusal), WatchFrom::After(_)) => {
             let reset = Some(unbridged(&refusal).ok_or_else(|| refused(refusal))?);
             let opened = open(reads, terms, WatchFrom::State(Freshness::Any)).await.map_err(refused)?;
@@ -448,7 +449,7 @@ async fn open(reads: &Reads, terms: &Terms, from: WatchFrom) -> Opened {
     reads.open_watch(&terms.selection, asked).await
 }
 
-/// Why a watch cannot go on where it was, if that is the only trouble.
+/// The reset reason, if a new snapshot is all that is needed to continue the watch.
 fn unbridged(refusal: &Refusal) -> Option<reset::Reason> {
     match refusal {
         Refusal::Expired(_) | Refusal::NotServed(ForwardReason::OutsideWindow) => Some(reset::Reason::Expired),
@@ -457,7 +458,7 @@ fn unbridged(refusal: &Refusal) -> Option<reset::Reason> {
     }
 }
 
-/// Whether it may be served soon.
+/// Whether the read may succeed soon.
 fn is_passing(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -468,7 +469,7 @@ fn is_passing(refusal: &Refusal) -> bool {
 }
 
 impl Objects {
-    /// A watch for whoever calls.
+    /// Opens a watch for a caller.
     pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
         let (terms, grants) = Terms::new(self, caller, request).await?;
         Watch::open(self, terms, grants).await

@@ -1,24 +1,25 @@
-//! Delays between attempts: they double with jitter, and start over after a time of health.
+//! Delays between attempts. They double with jitter, and start again after a healthy period.
 
 use std::time::Duration;
 
 use rand::Rng;
 
-/// Exponential delays of one retried activity. Pure: the caller tells it what happened and does the waiting.
+/// Exponential delays of one retried activity. It has no side effects: the caller reports what happened and waits
+/// itself.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
     failures: u32,
 }
 
-/// The shape of the delays; the defaults are those of the Go client's reflector.
+/// The parameters of the delays. The defaults are those of the Go client's reflector.
 #[derive(Clone, Copy, Debug)]
 pub struct BackoffConfig {
     pub initial: Duration,
     pub max: Duration,
-    /// Health of this length forgets the failures before it.
+    /// A healthy period of this length resets the failures before it.
     pub reset_after: Duration,
-    /// The longest wait that a server's Retry-After is followed for.
+    /// The longest Retry-After of a server that is obeyed.
     pub max_retry_after: Duration,
 }
 
@@ -40,13 +41,13 @@ impl Backoff {
         Self { config, failures: 0 }
     }
 
-    /// From `initial`, doubled up to `max`.
+    /// Delays from `initial`, doubled up to `max`.
     pub fn between(initial: Duration, max: Duration) -> Self {
         Self::new(BackoffConfig { initial, max, ..BackoffConfig::default() })
     }
 
-    /// The delay before the next attempt: between the whole and one and a half of the doubled step, and never less
-    /// than the server asks for.
+    /// The delay before the next attempt: one to one and a half times the doubled step, and never less than the
+    /// server asks for.
     pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let step = self.config.initial.saturating_mul(1 << self.failures.min(16)).min(self.config.max);
         self.failures = self.failures.saturating_add(1);
@@ -58,7 +59,7 @@ impl Backoff {
         retry_after.unwrap_or_default().min(self.config.max_retry_after)
     }
 
-    /// Tells how long the activity was healthy before it ended.
+    /// Reports how long the activity was healthy before it ended.
     pub fn healthy_for(&mut self, time: Duration) {
         if time >= self.config.reset_after {
             self.reset();
@@ -71,7 +72,8 @@ impl Backoff {
     }
 }
 
-/// Between once and one and a half times the duration, so that many clients of one server do not come in step.
+/// Returns one to one and a half times the duration, so that many clients of one server do not retry at the same
+/// time.
 pub fn jittered(duration: Duration) -> Duration {
     duration.mul_f64(rand::rng().random_range(1.0..1.5))
 }

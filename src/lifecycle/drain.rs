@@ -1,4 +1,5 @@
-//! The drain: told once to everybody, finished when the last guard is dropped, forced at its deadline.
+//! The drain. It is announced once to all tasks, is complete when the last guard is dropped, and is forced at its
+//! deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,22 +8,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How long forced work may take to let go of its guards before it is left behind.
+/// How long forced work may take to drop its guards. After that, the drain ends without it.
 const FORCE_GRACE: Duration = Duration::from_secs(1);
 
-/// The side that starts the drain and waits for its end.
+/// The side that starts the drain and waits for it to complete.
 #[derive(Clone, Debug)]
 pub struct Drain {
     shared: Arc<Shared>,
 }
 
-/// The side that works until it is told to stop.
+/// The side that works until the drain starts.
 #[derive(Clone, Debug)]
 pub struct DrainWatch {
     shared: Arc<Shared>,
 }
 
-/// While it is held, the drain is not complete.
+/// While a guard is held, the drain is not complete.
 #[derive(Debug)]
 pub struct DrainGuard {
     shared: Arc<Shared>,
@@ -33,14 +34,14 @@ pub struct DrainGuard {
 pub enum DrainEnd {
     /// Every guard was dropped before the soft deadline.
     Clean,
-    /// The deadline passed; this many guards were still held when the force was over.
+    /// The deadline passed. This many guards were still held after the grace period.
     Forced { left: usize },
 }
 
 #[derive(Debug)]
 struct Shared {
     phase: watch::Sender<Phase>,
-    /// Whether the phase is another than the first: looked at too often for a lock. Set before the phase.
+    /// Whether the phase is not `Running`. It is read too often for a lock. Set before the phase.
     draining: AtomicBool,
     guards: watch::Sender<usize>,
 }
@@ -52,7 +53,7 @@ enum Phase {
     Forced,
 }
 
-/// The two sides of one drain. Dropping [`Drain`] starts nothing.
+/// Creates the two sides of one drain. Dropping [`Drain`] does not start it.
 pub fn channel() -> (Drain, DrainWatch) {
     let shared = Arc::new(Shared {
         phase: watch::Sender::new(Phase::Running),
@@ -65,7 +66,7 @@ pub fn channel() -> (Drain, DrainWatch) {
 // === impl Drain ===
 
 impl Drain {
-    /// Tells everybody to finish within `soft`. Only the first call counts.
+    /// Tells all tasks to finish within `soft`. Only the first call has an effect.
     pub fn start(&self, soft: Duration) {
         let deadline = Instant::now() + soft;
         self.shared.draining.store(true, Ordering::Release);
@@ -78,14 +79,14 @@ impl Drain {
         });
     }
 
-    /// Tells everybody to drop their work now.
+    /// Tells all tasks to drop their work now.
     pub fn force(&self) {
         self.shared.draining.store(true, Ordering::Release);
         self.shared.phase.send_replace(Phase::Forced);
     }
 
-    /// Waits for the drain to be started and then for the last guard; past the soft deadline it forces, and waits one
-    /// more second at most.
+    /// Waits until the drain is started and all guards are dropped. After the soft deadline it forces the drain and
+    /// waits for at most one more second.
     pub async fn completed(&self) -> DrainEnd {
         let watch = self.watch();
         watch.draining().await;
@@ -94,7 +95,7 @@ impl Drain {
             return DrainEnd::Clean;
         }
         self.force();
-        // Whether the rest let go in time is told by how many are left.
+        // The number of remaining guards shows whether the rest finished in time.
         timeout(FORCE_GRACE, self.unguarded()).await.ok();
         DrainEnd::Forced { left: self.guards() }
     }
@@ -103,7 +104,7 @@ impl Drain {
         DrainWatch { shared: Arc::clone(&self.shared) }
     }
 
-    /// How many guards are held now.
+    /// The number of guards that are held now.
     pub fn guards(&self) -> usize {
         *self.shared.guards.borrow()
     }
@@ -127,17 +128,17 @@ impl DrainWatch {
         self.shared.phase.subscribe().wait_for(|phase| *phase != Phase::Running).await.ok();
     }
 
-    /// Waits until the soft deadline has passed and work is to be dropped.
+    /// Waits until the soft deadline has passed and work must be dropped.
     pub async fn forced(&self) {
         self.shared.phase.subscribe().wait_for(|phase| *phase == Phase::Forced).await.ok();
     }
 
-    /// Takes no lock.
+    /// Whether the drain has started. Takes no lock.
     pub fn is_draining(&self) -> bool {
         self.shared.draining.load(Ordering::Acquire)
     }
 
-    /// When a drain that has started will be forced; `None` while running.
+    /// When the running drain will be forced; `None` if no drain has started.
     pub fn deadline(&self) -> Option<Instant> {
         match *self.shared.phase.borrow() {
             Phase::Running => None,
@@ -146,7 +147,7 @@ impl DrainWatch {
         }
     }
 
-    /// Delays the drain's completion until the guard is dropped.
+    /// Delays the completion of the drain until the guard is dropped.
     pub fn guard(&self) -> DrainGuard {
         self.shared.guards.send_modify(|guards| *guards += 1);
         DrainGuard { shared: Arc::clone(&self.shared) }

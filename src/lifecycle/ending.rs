@@ -1,4 +1,4 @@
-//! When open streams end because the process does.
+//! The end of open streams when the process ends.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +11,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::drain::DrainWatch;
 
-/// The end of one stream, once a drain has started: at a moment of its own, so that the clients do not all come back at
-/// once.
+/// The end of one stream after a drain has started. Each stream ends at a different time, so that the clients do not
+/// all reconnect at once.
 pub struct Ending {
     state: State,
     not_before: Instant,
@@ -28,14 +28,14 @@ enum State {
 // === impl Ending ===
 
 impl Ending {
-    /// `spread`: within how long after the start of a drain the stream ends. It lasts for `shortest` in any case.
+    /// The stream ends within `spread` after the start of a drain, but not before it is `shortest` old.
     pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
         let drain = drain.clone();
         let state = State::Waiting(Box::pin(async move { drain.draining().await }));
         Self { state, not_before: Instant::now() + shortest, spread }
     }
 
-    /// Whether the moment has come. If not, the task is woken when it does.
+    /// Whether the stream must end now. If not, the task is woken at that time.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if let State::Waiting(draining) = &mut self.state
             && draining.as_mut().poll(cx).is_ready()
@@ -51,7 +51,7 @@ impl Ending {
         matches!(self.state, State::Come)
     }
 
-    /// Waits for the moment.
+    /// Waits until the stream must end.
     pub async fn come(mut self) {
         std::future::poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -1,4 +1,5 @@
-//! Birth and death of the process: tasks, readiness, signals and the drain; and the delays between attempts. Imports no other room.
+//! The start and the end of the process: tasks, readiness, signals, the drain, and delays between attempts. Imports
+//! no other module of the crate.
 
 pub mod backoff;
 pub mod drain;

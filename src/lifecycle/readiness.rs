@@ -1,4 +1,4 @@
-//! Named readiness latches: ready when every latch is released, and able to say which are not.
+//! Named readiness latches. The process is ready when every latch is released. The registry can list the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ pub struct Registry {
     inner: Arc<Mutex<Inner>>,
 }
 
-/// Must be released for the process to be ready. Dropped unreleased, it is failed for good: readiness never comes
-/// from a task that died.
+/// A latch that must be released before the process is ready. If it is dropped without being released, it has failed
+/// permanently: a task that died never makes the process ready.
 #[derive(Debug)]
 #[must_use = "a latch that is dropped at once has failed"]
 pub struct Latch {
@@ -25,11 +25,11 @@ pub struct Latch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: String,
-    /// Why it keeps the process from being ready; `None` once it is released.
+    /// The reason why the process is not ready; `None` once the latch is released.
     pub pending: Option<PendingState>,
 }
 
-/// One latch that keeps the process from being ready.
+/// One latch because of which the process is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     pub name: String,
@@ -42,15 +42,15 @@ pub enum PendingState {
     Waiting,
     /// Dropped without being released.
     Failed,
-    /// Readiness was withdrawn for the rest of the process's life.
+    /// Readiness was withdrawn until the end of the process.
     Withdrawn,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// By id, so that they are listed in the order of their making. Latches are made when the process starts, so there are
-    /// few.
+    /// By id, so that they are listed in the order of their creation. Latches are created when the process starts, so
+    /// there are few.
     checks: BTreeMap<u64, Check>,
 }
 
@@ -61,13 +61,13 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a latch; the process is not ready until it is released.
+    /// Adds a latch. The process is not ready until it is released.
     pub fn latch(&self, name: impl Into<String>) -> Latch {
         let id = self.add(name.into(), PendingState::Waiting);
         Latch { registry: self.clone(), id, released: false }
     }
 
-    /// Makes the process not ready for good, with the reason as the name (at the start of a drain).
+    /// Makes the process not ready until its end. The reason is used as the name (at the start of a drain).
     pub fn withdraw(&self, reason: impl Into<String>) {
         self.add(reason.into(), PendingState::Withdrawn);
     }
@@ -76,7 +76,7 @@ impl Registry {
         self.inner.lock().checks.values().all(|check| check.pending.is_none())
     }
 
-    /// What readiness waits for, oldest first.
+    /// The latches that are not released, oldest first.
     pub fn pending(&self) -> Vec<Pending> {
         let pending = |check: &Check| Some(Pending { name: check.name.clone(), state: check.pending? });
         self.inner.lock().checks.values().filter_map(pending).collect()

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first one drains, a second one aborts.
+//! SIGTERM and SIGINT: the first signal starts the drain, the second one aborts the process.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use tokio::sync::mpsc;
 use super::drain::{Drain, DrainEnd};
 use super::spawn;
 
-/// The termination signals as they arrive.
+/// A stream of termination signals.
 #[derive(Debug)]
 pub struct Signals {
     received: mpsc::Receiver<&'static str>,
 }
 
-/// How the process is to end after its first signal.
+/// How the process ends after its first signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     Drained(DrainEnd),
@@ -25,12 +25,12 @@ pub enum Shutdown {
 // === impl Signals ===
 
 impl Signals {
-    /// Takes over SIGTERM, SIGINT and SIGHUP (the terminal is gone). Fails when the handlers cannot be installed.
+    /// Installs handlers for SIGTERM, SIGINT and SIGHUP (the terminal was closed). Fails if they cannot be installed.
     pub fn install() -> io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        // Two are enough: a third signal means nothing that the second did not.
+        // Two are enough: a third signal has no other meaning than the second one.
         let (sender, received) = mpsc::channel(2);
         spawn("signals", async move {
             loop {
@@ -48,12 +48,12 @@ impl Signals {
         Ok(Self { received })
     }
 
-    /// Signals out of a channel instead of the operating system, for tests and embedders.
+    /// Receives signals from a channel instead of the operating system, for tests and embedders.
     pub fn from_channel(received: mpsc::Receiver<&'static str>) -> Self {
         Self { received }
     }
 
-    /// The next signal's name; never returns when there can be no more.
+    /// Waits for the next signal and returns its name. Never returns if no more signals can arrive.
     pub async fn recv(&mut self) -> &'static str {
         match self.received.recv().await {
             Some(name) => name,
@@ -61,7 +61,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the end of a drain that was started otherwise, or for a signal to abort it.
+    /// Waits for the end of a drain that was already started, or for a signal that aborts it.
     pub async fn finish(&mut self, drain: &Drain) -> Shutdown {
         tokio::select! {
             end = drain.completed() => Shutdown::Drained(end),

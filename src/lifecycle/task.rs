@@ -1,4 +1,4 @@
-//! The only place that spawns tasks: every task has a name, and none dies unnoticed.
+//! The only place that spawns tasks. Every task has a name, and no task dies unnoticed.
 
 use std::fmt;
 use std::future::Future;
@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Panics of spawned tasks since the process started.
+/// The number of panics of spawned tasks since the process started.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Where critical tasks report their death, and where the app waits for it. Cloning is cheap; the first report wins.
+/// Critical tasks report their failure here, and the app waits for it. Cloning is cheap. The first report wins.
 #[derive(Clone, Debug)]
 pub struct Fatal {
     failure: Arc<watch::Sender<Option<Failure>>>,
 }
 
-/// Which task ended the process, and how.
+/// The task that ended the process, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub task: &'static str,
     pub reason: &'static str,
 }
 
-/// Stands on the task's stack and tells an end, a panic and an abort apart when it is dropped.
+/// Lives on the task's stack. When it is dropped, it distinguishes a normal end, a panic and an abort.
 struct Witness {
     name: &'static str,
     ended: bool,
@@ -32,7 +32,7 @@ struct Witness {
     on_end: Option<Fatal>,
 }
 
-/// Spawns a task whose death concerns nobody but itself. A panic is logged and counted.
+/// Spawns a task whose failure affects only itself. A panic is logged and counted.
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -41,8 +41,8 @@ where
     watched(Witness { name, ended: false, on_panic: None, on_end: None }, future)
 }
 
-/// Spawns a task the process cannot live without: when it ends or panics, `fatal` is told. Aborting it through the
-/// handle is no failure.
+/// Spawns a task that the process needs. If it ends or panics, the failure is reported to `fatal`. Aborting it
+/// through the handle is not a failure.
 pub fn spawn_critical<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -52,8 +52,8 @@ where
     watched(Witness { name, ended: false, on_panic: fatal.clone(), on_end: fatal }, future)
 }
 
-/// Spawns a task that may end when its work is done, but whose panic must stop the process (the reflector of an
-/// informer that stops when idle).
+/// Spawns a task that may end when its work is done, but whose panic must stop the process. An example is the
+/// reflector of an informer that stops when idle.
 pub fn spawn_supervised<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -62,7 +62,7 @@ where
     watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
 }
 
-/// How many spawned tasks have panicked since the process started.
+/// The number of spawned tasks that have panicked since the process started.
 pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
@@ -73,7 +73,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // In a box, because an async block keeps room for what it captures besides what it awaits: twice the future.
+    // Box the future: an async block stores a captured future twice, once as captured and once as awaited.
     let future = Box::pin(future);
     tokio::spawn(async move {
         let output = future.await;
@@ -89,7 +89,7 @@ impl Fatal {
         Self { failure: Arc::new(watch::Sender::new(None)) }
     }
 
-    /// Reports a failure; only the first is kept.
+    /// Reports a failure. Only the first one is kept.
     pub fn report(&self, failure: Failure) {
         self.failure.send_if_modified(|kept| {
             if kept.is_some() {
@@ -104,7 +104,7 @@ impl Fatal {
         self.failure.borrow().clone()
     }
 
-    /// Waits, possibly for ever, until a critical task has died.
+    /// Waits until a critical task has failed, possibly forever.
     pub async fn wait(&self) -> Failure {
         let mut failures = self.failure.subscribe();
         loop {
@@ -137,7 +137,7 @@ impl std::error::Error for Failure {}
 // === impl Witness ===
 
 impl Witness {
-    /// Takes the whole witness, so that a task's future captures it whole and not field by field.
+    /// Consumes the whole witness, so that a task's future captures it as a whole instead of field by field.
     fn end(mut self) {
         self.ended = true;
     }

@@ -1,17 +1,17 @@
-//! The account of the bodies that are under way: forwarded, shared, compressed, kept.
+//! Accounts for the memory of bodies in flight: forwarded, shared, compressed and kept ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::pressure::{Level, Pressure};
 
-/// Bytes that bodies under way may hold together. Cloning shares it.
+/// The limit in bytes for all bodies in flight together. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: Arc<Inner>,
 }
 
-/// Some of these bytes; given back when dropped.
+/// A number of these bytes. They are released when it is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
@@ -22,20 +22,20 @@ pub struct Reservation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Needed,
-    /// Held for as long as a client likes.
+    /// Held for as long as a client wants.
     Lasting,
     /// For optional uses: sharing, compressing, keeping.
     Spare,
 }
 
-/// There is no room for so many bytes more.
+/// There is not enough memory for this many more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no memory left for {need} bytes more")]
 pub struct Short {
     pub need: usize,
 }
 
-/// A client that is there already may go on with so many bytes, however short memory is.
+/// The bytes that a connected client always gets, however short memory is.
 const FEW: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -49,14 +49,14 @@ struct Inner {
 // === impl Ledger ===
 
 impl Default for Ledger {
-    /// Without a limit.
+    /// A ledger without a limit.
     fn default() -> Self {
         Self::new(usize::MAX, Pressure::default())
     }
 }
 
 impl Ledger {
-    /// `limit` in bytes.
+    /// `limit` is in bytes.
     pub fn new(limit: usize, pressure: Pressure) -> Self {
         let inner = Inner { limit, used: AtomicUsize::new(0), refused: AtomicU64::new(0), pressure };
         Self { inner: Arc::new(inner) }
@@ -70,7 +70,7 @@ impl Ledger {
         self.inner.used.load(Ordering::Relaxed)
     }
 
-    /// How often there was no room for what a request cannot do without.
+    /// How often a required reservation was refused.
     pub fn refused(&self) -> u64 {
         self.inner.refused.load(Ordering::Relaxed)
     }
@@ -79,19 +79,19 @@ impl Ledger {
         &self.inner.pressure
     }
 
-    /// Bytes that a request cannot do without.
+    /// Reserves bytes that a request needs.
     ///
     /// # Errors
-    /// They are more than there is room for, or memory is short.
+    /// There is not enough room for them, or memory is short.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation, Short> {
         self.begin(bytes, Purpose::Needed)
     }
 
-    /// Bytes that a request cannot do without, and that its client may hold for as long as it likes: a quarter of the limit
-    /// is left to others. Up to 16 KiB are granted even while memory is short.
+    /// Reserves bytes that a request needs and that its client may hold for as long as it wants. A quarter of the
+    /// limit is left for other uses. Up to 16 KiB are granted even while memory is short.
     ///
     /// # Errors
-    /// They are more than there is room for, or memory is short.
+    /// There is not enough room for them, or memory is short.
     pub fn lasting(&self, bytes: usize) -> Result<Reservation, Short> {
         self.begin(bytes, Purpose::Lasting)
     }
@@ -101,10 +101,11 @@ impl Ledger {
         self.inner.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes for what can be done without: only half of the limit is for that, and only while memory is plenty.
+    /// Reserves bytes for an optional use. Such uses may take only half of the limit, and only while memory is
+    /// plentiful.
     ///
     /// # Errors
-    /// They are more than there is room for.
+    /// There is not enough room for them.
     pub fn spare(&self, bytes: usize) -> Result<Reservation, Short> {
         self.begin(bytes, Purpose::Spare)
     }
@@ -123,10 +124,10 @@ impl Reservation {
         self.bytes
     }
 
-    /// Adds bytes, before they are taken in.
+    /// Adds bytes. Call it before the bytes are received.
     ///
     /// # Errors
-    /// There is no room for them. What was reserved before stays.
+    /// There is not enough room for them. The earlier reservation stays.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         let grown = self.try_grow(bytes);
         if grown.is_err() && self.purpose != Purpose::Spare {
@@ -157,7 +158,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -1,9 +1,9 @@
-//! What the process holds in memory: an account of the bodies that are under way, the end of answers that nobody takes, and looks at
-//! the whole.
+//! The memory of the process: an account of the bodies in flight, the end of responses that clients do not read, and
+//! measurements of the whole process.
 //!
-//! Whoever is about to take bytes in reserves them first ([`Ledger`]). What no account knows of (connections, buffers of
-//! libraries, what the allocator has not given back) is seen by looking at the process ([`Pressure`]): as often as memory
-//! grows, not as often as a clock ticks.
+//! Code that is about to receive bytes reserves them first ([`Ledger`]). Memory outside this account (connections,
+//! buffers of libraries, memory that the allocator has not returned) is only visible by measuring the process
+//! ([`Pressure`]). How often that happens depends on the growth of memory, not on a fixed interval.
 
 mod ledger;
 mod pressure;

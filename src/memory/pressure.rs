@@ -1,4 +1,4 @@
-//! How near the process is to its limit.
+//! How close the process is to its memory limit.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,62 +11,63 @@ use tokio::time::Instant;
 
 use super::purge::purge;
 
-/// The memory of the process against its limit. Cloning shares it.
+/// The memory of the process compared with its limit. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Pressure {
     inner: Arc<Inner>,
 }
 
-/// What memory is left, in words.
+/// How much memory is left, as a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Everything may grow.
+    /// Memory is plentiful. Everything may grow.
     #[default]
     Calm,
-    /// Nothing is shared, kept or cached anew.
+    /// Nothing new is shared, kept or cached.
     Tight,
-    /// The process gives back what it can, and refuses what it must.
+    /// The process releases the memory that it can, and refuses requests where it must.
     Short,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// In bytes; `None` for no limit.
+    /// In bytes. `None` for no limit.
     limit: Option<u64>,
     measure: fn() -> Option<u64>,
-    /// What was taken in since the last look, and how much that may be.
+    /// The bytes received since the last measurement, and their number that triggers the next one.
     grown: AtomicUsize,
     step: usize,
-    /// What the kernel holds for the process, besides its pages.
+    /// The memory that the kernel holds for the process, other than its pages.
     kernel: AtomicU64,
-    /// As of the last look.
+    /// As of the last measurement.
     used: AtomicU64,
     level: AtomicU8,
     changes: watch::Sender<Level>,
-    /// Held during a look.
+    /// Locked during a measurement.
     looking: Mutex<Purges>,
     purges: AtomicU64,
 }
 
-/// How freed memory is given back to the system.
+/// The state of returning freed memory to the system.
 #[derive(Debug, Default)]
 struct Purges {
     last: Option<Instant>,
-    /// What is freed is given back as it is freed.
+    /// Whether memory is returned as soon as it is freed.
     at_once: bool,
 }
 
-/// Percent of the limit from which memory is tight, and short. What is left then is for what no account knows.
+/// The percentages of the limit at which memory becomes tight and short. The rest is for memory that is not accounted
+/// for.
 const TIGHT: u64 = 78;
 const SHORT: u64 = 86;
-/// Memory is measured again after this part of the limit was taken in.
+/// Memory is measured again after this fraction of the limit was received.
 const STEPS: u64 = 256;
 const LEAST_STEP: u64 = 256 << 10;
-/// Assumed highest growth per second between two looks.
+/// The assumed fastest growth per second between two measurements, in bytes.
 const FASTEST: u64 = 1 << 30;
-/// Pause between two purges while memory is not plenty: meanwhile what is freed is given back by itself.
+/// The pause between two purges while memory is not plentiful. In the meantime, freed memory is returned by itself.
 const PURGE: Duration = Duration::from_millis(100);
-/// So long after a purge freed memory is kept again where memory is plenty.
+/// If memory is plentiful this long after a purge, freed memory is kept again.
 const SETTLED: Duration = Duration::from_secs(1);
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -74,14 +75,14 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 // === impl Pressure ===
 
 impl Default for Pressure {
-    /// Without a limit.
+    /// A pressure without a limit.
     fn default() -> Self {
         Self::new(None)
     }
 }
 
 impl Pressure {
-    /// The memory pressure of this process; `limit` is in bytes.
+    /// The memory pressure of this process. `limit` is in bytes.
     pub fn new(limit: Option<u64>) -> Self {
         Self::measured(limit, private_bytes)
     }
@@ -108,27 +109,28 @@ impl Pressure {
         self.inner.limit
     }
 
-    /// What the process used at the last look, in bytes.
+    /// The memory of the process at the last measurement, in bytes.
     pub fn used(&self) -> u64 {
         self.inner.used.load(Ordering::Relaxed)
     }
 
-    /// As of the last look.
+    /// The level at the last measurement.
     pub fn level(&self) -> Level {
         Level::of(self.inner.level.load(Ordering::Relaxed))
     }
 
-    /// Tells of each change of the level.
+    /// Notifies of each change of the level.
     pub fn changes(&self) -> watch::Receiver<Level> {
         self.inner.changes.subscribe()
     }
 
-    /// Says that so many bytes are about to be taken in. Now and then that is worth a look.
+    /// Announces that this many bytes are about to be received. Measures the process when enough bytes have
+    /// accumulated.
     pub fn grow(&self, bytes: usize) {
         let inner = &self.inner;
         let is_due = |grown: usize| inner.limit.is_some() && grown >= inner.step;
         if is_due(inner.grown.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)) {
-            // Whoever takes in more waits for a look that is under way, which may free memory, and needs no other.
+            // Wait for a measurement that is already running. It may free memory and makes another one unnecessary.
             let mut looking = inner.looking.lock();
             if is_due(inner.grown.load(Ordering::Relaxed)) {
                 self.measure(&mut looking);
@@ -136,12 +138,12 @@ impl Pressure {
         }
     }
 
-    /// Looks at the process. Where memory is not plenty, what was freed is given back to the system first.
+    /// Measures the process. If memory is not plentiful, first returns freed memory to the system.
     pub fn look(&self) -> Level {
         self.measure(&mut self.inner.looking.lock())
     }
 
-    /// One at a time, so that the level and what is told of it agree.
+    /// Only one measurement runs at a time, so that the level and the notifications agree.
     fn measure(&self, looking: &mut MutexGuard<'_, Purges>) -> Level {
         let inner = &self.inner;
         let Some(limit) = inner.limit else { return Level::Calm };
@@ -172,17 +174,17 @@ impl Pressure {
         self.inner.purges.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often freed memory was given back to the system.
+    /// How often freed memory was returned to the system.
     pub fn purges(&self) -> u64 {
         self.inner.purges.load(Ordering::Relaxed)
     }
 
-    /// Says what the kernel holds for the process besides its pages: sockets, page tables.
+    /// Sets the memory that the kernel holds for the process other than its pages: sockets and page tables.
     pub fn set_kernel(&self, bytes: u64) {
         self.inner.kernel.store(bytes, Ordering::Relaxed);
     }
 
-    /// When to look again, whatever is said of growth until then.
+    /// The time until the next measurement, regardless of announced growth.
     pub fn wait(&self) -> Duration {
         let room = self.inner.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used()));
         Duration::from_millis((room / (FASTEST / 1000)).min(1000)).clamp(LEAST_WAIT, LONGEST_WAIT)
@@ -211,13 +213,13 @@ impl Level {
     }
 }
 
-/// Memory that only this process uses, where the kernel tells. Pages of files are not of it: they can be read again, and
-/// the kernel takes them back before it ends a process.
+/// The memory that only this process uses, if the kernel reports it. Pages of files are not included: the kernel can
+/// read them again, and it reclaims them before it kills a process.
 fn private_bytes() -> Option<u64> {
     parse(&fs::read_to_string("/proc/self/statm").ok()?)
 }
 
-/// Total, resident and shared pages, and more.
+/// Parses the total, resident and shared pages; more fields follow.
 fn parse(statm: &str) -> Option<u64> {
     let page = rustix::param::page_size() as u64;
     let mut fields = statm.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
@@ -256,7 +258,7 @@ mod tests {
     async fn freed_memory_is_given_back_ten_times_a_second_at_most() {
         static USED: AtomicU64 = AtomicU64::new(0);
         let pressure = Pressure::measured(Some(100 << 20), || Some(USED.load(Ordering::Relaxed)));
-        // Where it goes up and down as well as where it stays.
+        // Both when the memory changes and when it stays the same.
         for used in [[90, 90], [70, 80], [70, 90]] {
             let before = pressure.purges();
             for look in 0..1000 {
@@ -268,7 +270,7 @@ mod tests {
             }
             assert!((1..=11).contains(&(pressure.purges() - before)), "{used:?}: {}", pressure.purges() - before);
         }
-        // And kept again once memory is plenty.
+        // Freed memory is kept again once memory is plentiful.
         let before = pressure.purges();
         USED.store(10 << 20, Ordering::Relaxed);
         for _ in 0..10 {

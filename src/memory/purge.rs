@@ -1,22 +1,22 @@
-//! Memory that was freed, given back to the system.
+//! Returns freed memory to the system.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tikv_jemalloc_ctl::{Access as _, AsName as _};
 
-/// Milliseconds for which freed pages are kept for later use. The allocator's own choice is ten seconds, which is too long
-/// under a small limit.
+/// How long freed pages are kept for reuse, in milliseconds. The allocator's default of ten seconds is too long for a
+/// small limit.
 const DECAY: isize = 500;
 
-/// Gives all freed pages back now. With `at_once`, those that are freed from now on are given back as they are freed,
-/// which costs time; without, within half a second while the process works.
+/// Returns all freed pages now. With `at_once`, memory is from now on returned as soon as it is freed, which costs
+/// time. Without it, memory is returned within half a second while the process works.
 ///
-/// Does nothing for a program that has another allocator.
+/// Does nothing in a program with another allocator.
 pub(crate) fn purge(at_once: bool) {
     static AT_ONCE: AtomicBool = AtomicBool::new(false);
     let decay = if at_once { 0 } else { DECAY };
     if AT_ONCE.swap(at_once, Ordering::Relaxed) != at_once {
-        // The decay of arenas that are still to come.
+        // The decay of arenas that are created later.
         set(b"arenas.dirty_decay_ms\0", decay);
         set(b"arenas.muzzy_decay_ms\0", decay);
     }
@@ -24,14 +24,14 @@ pub(crate) fn purge(at_once: bool) {
     for arena in 0..arenas {
         for kind in ["dirty", "muzzy"] {
             let name = format!("arena.{arena}.{kind}_decay_ms\0");
-            // Where none may be kept, all that are there go.
+            // A decay of 0 returns all pages that are kept now.
             set(name.as_bytes(), 0);
             set(name.as_bytes(), decay);
         }
     }
 }
 
-/// An arena that was never used has no such name.
+/// An arena that was never used does not have this name.
 fn set(name: &[u8], decay: isize) {
     if let Err(error) = name.name().write(decay) {
         tracing::trace!(%error, "allocator");

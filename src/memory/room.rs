@@ -1,11 +1,12 @@
-//! What bytes cost in the allocator.
+//! The memory that an allocation really takes.
 
-/// What the allocator uses for so many bytes: jemalloc has four sizes between a power of two and the next.
+/// The bytes that the allocator uses for an allocation. jemalloc has four sizes between a power of two and the next
+/// one.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes <= 16 {
         return if bytes == 0 { 0 } else { 16 };
     }
-    // Size classes are an eighth of the next power of two apart, and at least 16 bytes.
+    // Size classes differ by an eighth of the next power of two, and by at least 16 bytes.
     let above = bytes.next_power_of_two();
     let apart = if above / 8 > 16 { above / 8 } else { 16 };
     bytes.next_multiple_of(apart)

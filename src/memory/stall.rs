@@ -1,4 +1,4 @@
-//! Answers whose clients have stopped to take them.
+//! Responses whose clients have stopped reading.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use super::pressure::{Level, Pressure};
 
-/// All answers that are given up when nobody takes them: an unfinished answer keeps memory, such as a snapshot of its cache.
-/// Cloning shares it.
+/// All responses that are dropped when their clients stop reading. An unfinished response holds memory, such as a
+/// snapshot of its cache. Cloning shares the guards.
 #[derive(Clone, Default)]
 pub struct StallGuards {
     all: Arc<Mutex<Vec<Weak<dyn Leashed>>>>,
 }
 
-/// What an answer still holds, until it is taken or given up.
+/// The data that a response still holds, until it is finished or dropped.
 #[derive(Debug)]
 pub struct StallGuard<T> {
     state: Mutex<State<T>>,
@@ -24,33 +24,33 @@ pub struct StallGuard<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// `None` once given up or at the end.
+    /// `None` once it is given up or finished.
     held: Option<T>,
-    /// When more of it was asked for last.
+    /// When the client last requested more.
     taken: Instant,
     given_up: bool,
 }
 
-/// More was asked for of an answer that was given up.
+/// More data was requested from a response that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("given up: its client had stopped to take it")]
 pub struct GivenUp;
 
-/// A stall_guard, whatever it holds.
+/// A stall guard, independent of the type that it holds.
 trait Leashed: Send + Sync {
     fn is_over(&self) -> bool;
 
-    /// What it holds, if nothing was asked for during `timeout`.
+    /// Takes the held data if nothing was requested for `timeout`.
     fn give_up(&self, now: Instant, timeout: Duration) -> Option<Box<dyn Any + Send>>;
 }
 
-/// A client that has taken nothing for this long is not waited for while memory is short.
+/// While memory is short, a response is given up when its client has read nothing for this time.
 pub(crate) const HURRY: Duration = Duration::from_secs(2);
 
 // === impl StallGuards ===
 
 impl StallGuards {
-    /// Holds what an answer needs to go on.
+    /// Holds the data that a response needs to continue.
     pub fn hold<T: Send + 'static>(&self, held: T) -> Arc<StallGuard<T>> {
         let state = State { held: Some(held), taken: Instant::now(), given_up: false };
         let stall_guard = Arc::new(StallGuard { state: Mutex::new(state) });
@@ -59,8 +59,8 @@ impl StallGuards {
         stall_guard
     }
 
-    /// Gives up, for ever and four times per `timeout`, the answers of which no more was asked for during that time; while
-    /// memory is short, during [`HURRY`]. `count` is told how many.
+    /// Gives up the responses from which nothing was requested for `timeout`, or for [`HURRY`] while memory is short.
+    /// It runs forever and checks four times per `timeout`. `count` receives the number of responses.
     pub async fn watch(self, timeout: Duration, pressure: Pressure, count: impl Fn(u64)) {
         let mut changes = pressure.changes();
         let mut swept = Instant::now();
@@ -71,13 +71,13 @@ impl StallGuards {
                     count(self.sweep(patience));
                     swept = Instant::now();
                 }
-                // It lives as long as this.
+                // The sender lives as long as this function.
                 _ = changes.changed() => {}
             }
         }
     }
 
-    /// How many are held.
+    /// The number of held responses.
     #[cfg(test)]
     pub fn held(&self) -> usize {
         self.all.lock().len()
@@ -85,7 +85,7 @@ impl StallGuards {
 
     fn sweep(&self, timeout: Duration) -> u64 {
         let now = Instant::now();
-        // What they hold can be large; it is dropped outside of the lock.
+        // The held data can be large, so it is dropped outside the lock.
         let mut given_up = Vec::new();
         self.all.lock().retain(|stall_guard| {
             let Some(stall_guard) = stall_guard.upgrade() else { return false };
@@ -99,10 +99,10 @@ impl StallGuards {
 // === impl StallGuard ===
 
 impl<T> StallGuard<T> {
-    /// More is asked for. The answer is at its end once `None` is left.
+    /// Requests more data. The response is finished once `None` is left.
     ///
     /// # Errors
-    /// It was given up.
+    /// The response was given up.
     pub fn take<R>(&self, next: impl FnOnce(&mut Option<T>) -> R) -> Result<R, GivenUp> {
         let mut state = self.state.lock();
         state.taken = Instant::now();

@@ -1,4 +1,5 @@
-//! Continue tokens in the apiserver's own form, so that a page begun here may be ended there and the other way round.
+//! Continue tokens in the apiserver's format. A client can get one page from informerd and the next one from the
+//! apiserver, or vice versa.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,14 +10,15 @@ use super::strconv::json_quote;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Where a page ended. Opaque to clients; meaningful only for the collection it was issued for.
+/// The position where a page ended. Clients must treat it as opaque. It is valid only for the collection that it was
+/// issued for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision of the pages; negative for "the most recent state", never zero.
+    /// The revision of the pages. A negative value means "the most recent state". It is never zero.
     pub rv: i64,
-    /// The last key returned, relative to the request's collection, with a leading slash: `/namespace/name` for all
-    /// namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it. Tokens of etcd are
-    /// written without the slash, and decoded with it.
+    /// The last key returned, relative to the collection of the request, with a leading slash: `/namespace/name` for
+    /// all namespaces, `/name` for one namespace or a cluster-scoped type. The next page starts after it. Tokens for
+    /// etcd are encoded without the slash and decoded with it.
     pub start: String,
 }
 
@@ -31,17 +33,17 @@ struct Fields {
 // === impl ContinueToken ===
 
 impl ContinueToken {
-    /// As the apiserver writes it: base64 of compact JSON, whose start is the key followed by NUL.
+    /// Encodes the token as the apiserver does: base64 of compact JSON, where `start` is the key followed by NUL.
     pub fn encode(&self) -> String {
         let start = json_quote(&format!("{}\0", self.start));
         URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{VERSION}","rv":{},"start":{start}}}"#, self.rv))
     }
 
-    /// Reads a token that an apiserver has written, its cache or its store (no leading slash).
+    /// Decodes a token that an apiserver issued, from its cache or from its store (without a leading slash).
     ///
     /// # Errors
-    /// For all others. Go's parsers take some of these, such as names in another case; nobody issues them, so the apiserver
-    /// itself is left to judge them.
+    /// For any other token. Go's parsers accept some of these, for example names in another case. No server issues
+    /// such tokens, so the apiserver itself must decide about them.
     pub fn decode(token: &str) -> Result<Self, Invalid> {
         let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| Invalid)?;
         let Fields { v, rv, start } = serde_json::from_slice(&json).map_err(|_| Invalid)?;
@@ -54,7 +56,7 @@ impl ContinueToken {
     }
 }
 
-/// Whether Go's `path.Clean` would leave this rooted path as it is.
+/// Whether Go's `path.Clean` would leave this rooted path unchanged.
 fn is_clean(path: &str) -> bool {
     path == "/" || path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
@@ -88,9 +90,9 @@ mod tests {
             r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../x\u0000"}"#,
             r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a//b\u0000"}"#,
             r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a/\u0000"}"#,
-            // It starts at a key, and not after it.
+            // It starts at a key instead of after a key.
             r#"{"v":"meta.k8s.io/v1","rv":7,"start":"a"}"#,
-            // Go takes these.
+            // Go accepts these.
             r#"{"V":"x","rv":7,"v":"meta.k8s.io/v1","START":"a/b\u0000"}"#,
             r#"{"v":"meta.k8s.io/v1","rv":7,"start":"a/b\u0000","more":[{}]}"#,
         ] {

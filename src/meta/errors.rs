@@ -1,5 +1,5 @@
-//! The failures of the read path in the apiserver's own words. Texts, reasons and details are read by clients
-//! (client-go decides by them whether to retry, relist or give up), so they are kept to the letter.
+//! The failures of the read path in the apiserver's wording. Clients depend on texts, reasons and details: client-go
+//! uses them to decide whether to retry, relist or give up. So they must match exactly.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ pub fn bad_request(message: impl Into<String>) -> Status {
     Status::failure(400, "BadRequest", message)
 }
 
-/// 401. The message never says why.
+/// 401. The message never contains the reason.
 pub fn unauthorized() -> Status {
     Status::failure(401, "Unauthorized", "Unauthorized")
 }
 
-/// 403 for a resource; `name` is empty for collections. `detail` says who may not do what.
+/// 403 for a resource. `name` is empty for collections. `detail` states who may not do what.
 pub fn forbidden(gvr: &Gvr, name: &str, detail: impl fmt::Display) -> Status {
     let resource = gvr.group_resource();
     let message = if name.is_empty() {
@@ -38,18 +38,18 @@ pub fn resource_not_found() -> Status {
         .with_details(StatusDetails::default())
 }
 
-/// 410: a watch from before what the history still holds. `oldest_minus_1` is the revision before the oldest
-/// deliverable event, the smallest one a watch could have started from.
+/// 410: a watch that starts before the oldest event of the history. `oldest_minus_1` is the revision before the
+/// oldest deliverable event, which is the smallest revision that a watch could start from.
 pub fn expired_watch(rv: u64, oldest_minus_1: u64) -> Status {
     expired(format!("too old resource version: {rv} ({oldest_minus_1})"))
 }
 
-/// 410: an exact list at a revision older than the snapshots of a cache that has no store behind it.
+/// 410: an exact list at a revision older than the snapshots of a cache that cannot read from a store.
 pub fn expired_snapshot(rv: u64) -> Status {
     expired(format!("too old resource version: {rv}"))
 }
 
-/// 429: to be asked again after `retry_after` seconds.
+/// 429: the client should retry after `retry_after` seconds.
 pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Status {
     Status::failure(429, "TooManyRequests", message).with_retry_after(retry_after)
 }
@@ -63,8 +63,8 @@ pub fn service_unavailable(message: impl Into<String>, retry_after: Option<u32>)
     }
 }
 
-/// 504: the revision asked for was not reached in time. Clients recognise it by its cause, and list again without a
-/// revision.
+/// 504: the requested revision was not reached in time. Clients recognize the error by its cause and list again
+/// without a resourceVersion.
 pub fn too_large_resource_version(want: u64, current: u64) -> Status {
     let cause = StatusCause {
         reason: "ResourceVersionTooLarge".into(),

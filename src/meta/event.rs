@@ -1,4 +1,4 @@
-//! One change of a resource, with what was there before it.
+//! One change of a resource, with the state before it.
 
 use std::sync::Arc;
 
@@ -13,18 +13,19 @@ pub enum EventType {
     Deleted,
 }
 
-/// A change as the watch cache keeps it. A watcher's own view of it (entered, stayed in, left its selection) is
-/// computed from `object` and `prev`, not from `kind`.
+/// A change as the watch cache stores it. What a watcher sees (the object entered, stayed in, or left its selection)
+/// is computed from `object` and `prev`, not from `kind`.
 #[derive(Debug)]
 pub struct WatchCacheEvent {
     pub kind: EventType,
-    /// The revision of the change: the object's own, and for a deletion the deletion's.
+    /// The revision of the change: that of the object, or for a deletion that of the deletion.
     pub rv: ResourceVersion,
-    /// The new state; for a deletion the last state with the deletion's resourceVersion, as the apiserver sends it.
+    /// The new state. For a deletion, the last state with the resourceVersion of the deletion, as the apiserver sends
+    /// it.
     pub object: Arc<Object>,
-    /// What the cache held before.
+    /// The state in the cache before the change.
     pub prev: Option<Arc<Object>>,
-    /// When it came from the apiserver.
+    /// When the event arrived from the apiserver.
     pub received: Instant,
 }
 

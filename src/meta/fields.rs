@@ -1,37 +1,37 @@
-//! Which fields of a type a field selector may name, and where their values stand in an object.
+//! The fields of a type that a field selector may use, and the positions of their values in an object.
 
 use std::sync::Arc;
 
-/// Where a field's value comes from in the object, and what a missing one compares as.
+/// The position of a field's value in an object, and the value that a missing one compares as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldValue {
     /// Member names from the object's root. Numbers name array elements (`status.podIPs.0.ip`).
     pub path: Arc<[Arc<str>]>,
-    /// A second place to look when the first is missing or empty (an Event's `source`).
+    /// A second position to use when the first one is missing or empty (an Event's `source`).
     pub fallback: Option<Arc<[Arc<str>]>>,
-    /// The same two places as numbers of fields, of a list its first element; empty where there is no protobuf, or no
-    /// second place.
+    /// The same two positions as protobuf field numbers. In a list, the first element is used. Empty if there is no
+    /// protobuf encoding or no second position.
     pub numbers: Arc<[u32]>,
     pub fallback_numbers: Arc<[u32]>,
-    /// What a missing value compares as: "" for most, "false" or "0" for omitted zero values.
+    /// The value that a missing value compares as: "" for most fields, "false" or "0" for omitted zero values.
     pub missing: &'static str,
 }
 
 /// One supported field label of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldLabel {
-    /// The label as a request names it, such as `spec.nodeName`.
+    /// The label in a request, such as `spec.nodeName`.
     pub label: Arc<str>,
     pub value: FieldValue,
 }
 
-/// The field labels of one resource besides `metadata.name` and `metadata.namespace`, which every object's key
-/// answers. An object's [`super::Attributes`] holds the values in the order of this table.
+/// The field labels of one resource, except `metadata.name` and `metadata.namespace`, which are in the key of every
+/// object. [`super::Attributes`] stores the values of an object in the order of this table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldTable {
     pub labels: Arc<[FieldLabel]>,
-    /// The index into `labels` of the field the apiserver keeps a trigger for (`spec.nodeName` of pods): watchers
-    /// that pin it are found by value instead of being tried one by one.
+    /// The index in `labels` of the trigger field, by which the apiserver indexes watchers (`spec.nodeName` of pods).
+    /// Watchers with an exact term on it are found by its value instead of being checked one by one.
     pub trigger: Option<usize>,
 }
 

@@ -1,12 +1,12 @@
-//! Keys as the apiserver's storage sorts them: one flat byte string `namespace/name`, or `name` for cluster scope.
+//! Keys in the order of the apiserver's storage: a flat string `namespace/name`, or `name` for cluster scope.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The flat key of an object. Ordered by its bytes, so `a-b/x` sorts before `a/x`, as the apiserver lists them.
-/// Cloning is a reference count.
+/// The flat key of an object. Keys are ordered by their bytes, so `a-b/x` sorts before `a/x`, as in the apiserver's
+/// lists. Cloning only increments a reference count.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     flat: Arc<str>,
@@ -29,7 +29,8 @@ impl ObjectKey {
         &self.flat
     }
 
-    /// Empty for a cluster-scoped object. Names never contain a slash, so the last one parts the two.
+    /// Empty for a cluster-scoped object. Names never contain a slash, so the last slash separates namespace and
+    /// name.
     pub fn namespace(&self) -> &str {
         self.flat.rsplit_once('/').map_or("", |(namespace, _)| namespace)
     }
@@ -41,7 +42,7 @@ impl ObjectKey {
 
 // === impl ObjectKey ===
 
-// A key borrows as its flat string, so that ordered maps can be searched with a `&str` prefix.
+// A key borrows as its flat string, so ordered maps can be searched with a `&str` prefix.
 impl Borrow<str> for ObjectKey {
     fn borrow(&self) -> &str {
         &self.flat

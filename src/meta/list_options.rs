@@ -1,11 +1,11 @@
-//! `metav1.ListOptions`: decoded from the query, defaulted and validated as the apiserver does it.
+//! `metav1.ListOptions`: decoded from the query, defaulted and validated as in the apiserver.
 
 use super::{ContinueToken, Query, ResourceVersion, strconv};
 
 const EXACT: &str = "Exact";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
-/// The options of a list or watch as the request wrote them; selectors are not parsed here.
+/// The options of a list or watch as written in the request. Selectors are not parsed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListOptions {
     pub label_selector: String,
@@ -13,23 +13,24 @@ pub struct ListOptions {
     pub watch: bool,
     pub allow_watch_bookmarks: bool,
     pub resource_version: String,
-    /// `Exact`, `NotOlderThan` or empty, once validated.
+    /// `Exact`, `NotOlderThan` or empty, after validation.
     pub resource_version_match: String,
-    /// Seconds; 0 stands for the server's default, a negative value for a deadline already past.
+    /// In seconds. 0 means the server's default. A negative value means a deadline that has already passed.
     pub timeout_seconds: Option<i64>,
-    /// Zero and below: no limit.
+    /// Zero or negative: no limit.
     pub limit: i64,
     pub continue_token: String,
     pub send_initial_events: Option<bool>,
-    /// Behind an alpha gate of the apiserver (KEP-5866), which ignores it while the gate is off.
+    /// Behind an alpha feature gate of the apiserver (KEP-5866). The apiserver ignores it while the gate is off.
     pub shard_selector: String,
 }
 
-/// The apiserver refuses the request, or reads it in a way of its own. It is left to the apiserver, which words refusals itself.
+/// The apiserver rejects the request or interprets it in its own way. The request is left to the apiserver, which
+/// also writes its own error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// Which state of the collection a list asks for.
+/// The state of the collection that a list requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListRevision {
     /// resourceVersion unset: the most recent state.
@@ -38,22 +39,23 @@ pub enum ListRevision {
     Any,
     /// A state at this revision or later.
     NotOlderThan(ResourceVersion),
-    /// The state at this revision, which the answer repeats as its own.
+    /// The state at this revision. The response has the same revision.
     Exact(ResourceVersion),
-    /// The next page; a negative revision in the token means the most recent state.
+    /// The next page. A negative revision in the token means the most recent state.
     Continue(ContinueToken),
-    /// Valid, but spelled so that the apiserver's branches disagree (`00`): only the apiserver itself can answer.
+    /// Valid, but in a spelling that the apiserver's code paths interpret differently (`00`). Only the apiserver can
+    /// answer it.
     Unusual,
 }
 
 // === impl ListOptions ===
 
 impl ListOptions {
-    /// Decodes the raw query string of a list or watch. Unknown parameters are ignored, the first value of a
-    /// repeated one counts.
+    /// Decodes the raw query string of a list or watch. Unknown parameters are ignored. If a parameter occurs more
+    /// than once, its first value counts.
     ///
     /// # Errors
-    /// A number does not parse.
+    /// A number cannot be parsed.
     pub fn decode(query: &str) -> Result<Self, Invalid> {
         let query = Query::parse(query);
         let text = |name| query.text(name).unwrap_or_default().into_owned();
@@ -73,14 +75,16 @@ impl ListOptions {
         })
     }
 
-    /// The options of a get, which knows only `resourceVersion` and looks at nothing else, not even to refuse it.
+    /// Decodes the options of a get. A get has only `resourceVersion`; all other parameters are ignored, even invalid
+    /// ones.
     pub fn decode_get(query: &str) -> Self {
         let resource_version = Query::parse(query).text("resourceVersion").unwrap_or_default().into_owned();
         Self { resource_version, ..Self::default() }
     }
 
-    /// A watch that asks for the state (resourceVersion unset or `0`) gets it as initial events, and the bookmark that
-    /// ends them if it takes bookmarks (KEP-3157). To be applied before [`Self::validate`].
+    /// Applies the defaults. A watch that requests the state (resourceVersion unset or `0`) gets it as initial
+    /// events. They end with a bookmark if the watch allows bookmarks (KEP-3157). Call this before
+    /// [`Self::validate`].
     pub fn set_defaults(&mut self) {
         let from_state = matches!(self.resource_version.as_str(), "" | "0");
         if self.watch && from_state && self.send_initial_events.is_none() && self.resource_version_match.is_empty() {
@@ -89,7 +93,7 @@ impl ListOptions {
         }
     }
 
-    /// Checks the combination of options by the rules of a watch if `watch` is set, else of a list.
+    /// Checks the combination of options: by the rules of a watch if `watch` is set, otherwise by those of a list.
     ///
     /// # Errors
     /// The apiserver answers with 422.
@@ -98,18 +102,18 @@ impl ListOptions {
         if is_valid { Ok(()) } else { Err(Invalid) }
     }
 
-    /// Which state a list of a collection asks for, by the rules of the storage. Of a list that can be of one object
-    /// only (name and namespace known) the storage does not look at the token: what is said of it here does not apply.
+    /// The state that a list of a collection requests, by the rules of the storage. For a list of a single object
+    /// (name and namespace known) the storage ignores the continue token, so the token rules here do not apply to it.
     ///
     /// # Errors
-    /// A token or a revision does not parse, or there are both.
+    /// A token or a revision cannot be parsed, or both are present.
     pub fn list_revision(&self) -> Result<ListRevision, Invalid> {
         let rv = self.resource_version.as_str();
         if !self.continue_token.is_empty() {
             let token = ContinueToken::decode(&self.continue_token)?;
             return if matches!(rv, "" | "0") { Ok(ListRevision::Continue(token)) } else { Err(Invalid) };
         }
-        // Leading zeros are allowed, a sign is not.
+        // Leading zeros are allowed. A sign is not.
         let revision = if rv.is_empty() { 0 } else { strconv::parse_uint(rv).ok_or(Invalid)? };
         let revision = ResourceVersion(revision);
         Ok(match (rv, self.resource_version_match.as_str()) {

@@ -106,7 +106,7 @@ fn a_list_names_its_state() {
 
 // === the recorded vectors ===
 
-/// Runs every line of the file; a line of a kind not known here fails.
+/// Runs every line of the file. A line of an unknown kind fails.
 #[test]
 fn vectors() {
     let file = String::from_utf8_lossy(include_bytes!("../../tests/data/list-options.txt"));
@@ -157,7 +157,7 @@ fn check_text(line: &str) {
         Some(("strconv.ParseInt: ", value)) => assert_eq!(strconv::parse_int(value.as_bytes()), None, "{line}"),
         Some(_) => panic!("not understood: {line}"),
         None if line.starts_with('{') => check_token(line),
-        // Token, the bytes it holds (none if it is no base64), and Go's error of reading them.
+        // A token, its decoded bytes (none if it is not base64), and the error that Go reports for it.
         None => {
             let (token, _) = line.split_once(' ').unwrap();
             assert_eq!(ContinueToken::decode(token), Err(Invalid), "{line}");

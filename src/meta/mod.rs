@@ -1,4 +1,4 @@
-//! The vocabulary every room speaks: resources, keys, resource versions, objects, events, options and Status.
+//! The basic types that all modules use: resources, keys, resource versions, objects, events, options and Status.
 
 mod continue_token;
 pub mod errors;

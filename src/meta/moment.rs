@@ -1,15 +1,15 @@
-//! Moments as the times of objects tell them.
+//! Points in time as objects contain them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A moment in nanoseconds since 1970 began in UTC. It holds every time that RFC 3339 can write.
+/// A point in time, in nanoseconds since 1970-01-01 UTC. It can hold every time that RFC 3339 can express.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment {
     secs: i64,
     nanos: u32,
 }
 
-/// The moment that Go's zero time stands for, 0001-01-01T00:00:00Z: a time that was never set.
+/// Go's zero time, 0001-01-01T00:00:00Z. It means that a time was never set.
 const GO_ZERO: Moment = Moment { secs: -62_135_596_800, nanos: 0 };
 
 const NANOS: i128 = 1_000_000_000;
@@ -17,15 +17,15 @@ const NANOS: i128 = 1_000_000_000;
 // === impl Moment ===
 
 impl Moment {
-    /// By the clock of this machine.
+    /// The current time of the local clock.
     pub fn now() -> Self {
-        // A clock that stands before 1970 is not worth a case of its own.
+        // A clock before 1970 is not handled separately.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
     }
 
-    /// Reads RFC 3339 as the apiserver writes it, with or without a fraction, in UTC or with an offset. `None` for any
-    /// other text.
+    /// Parses RFC 3339 as the apiserver writes it: with or without a fraction, in UTC or with an offset. Returns
+    /// `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let number = |from: usize, len: usize| -> Option<i64> {
@@ -73,19 +73,19 @@ impl Moment {
         Some(Self { secs, nanos })
     }
 
-    /// A time that was never set, as Go's zero value says it.
+    /// Whether the time was never set, which Go expresses as its zero value.
     pub fn is_zero(self) -> bool {
         self == GO_ZERO
     }
 
-    /// Nanoseconds from `earlier` to this moment, negative if it is later. Bounded as Go bounds its durations, to 63
-    /// bits: some 292 years.
+    /// The nanoseconds from `earlier` to this time; negative if `earlier` is later. As in Go, durations are limited
+    /// to 63 bits, which is about 292 years.
     pub fn since(self, earlier: Self) -> i64 {
         let (now, then) = (self.total(), earlier.total());
         i64::try_from(now - then).unwrap_or(if now > then { i64::MAX } else { i64::MIN })
     }
 
-    /// So many seconds later.
+    /// This time plus a number of seconds.
     pub fn plus(self, secs: i64) -> Self {
         Self { secs: self.secs.saturating_add(secs), ..self }
     }
@@ -97,7 +97,7 @@ impl Moment {
 
 /// Days since 1970 in the Gregorian calendar, for years from 0.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that a leap day is the last one.
+    // Years begin in March here, so a leap day is the last day of the year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468

@@ -1,4 +1,5 @@
-//! One object of a cache: its bytes as the apiserver sent them, and the few attributes reads need without parsing.
+//! One object of a cache: its bytes as the apiserver sent them, and the few attributes that reads need without
+//! parsing.
 
 use std::ops::Range;
 
@@ -8,28 +9,28 @@ use smallvec::SmallVec;
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 use crate::memory::allocated;
 
-/// An object at rest. Immutable: a change is a new object.
+/// A stored object. It is immutable: a change creates a new object.
 #[derive(Debug)]
 pub struct Object {
     pub key: ObjectKey,
     pub rv: ResourceVersion,
     pub attributes: Attributes,
     raw: Raw,
-    /// What the apiserver printed of it; in caches of tables only.
+    /// The row that the apiserver printed for it; only in caches of tables.
     row: Option<Box<Row>>,
 }
 
-/// uid, labels and selectable field values in one allocation of text and one of offsets: a pod with ten labels costs
-/// two small allocations instead of forty.
+/// uid, labels and selectable field values, in one allocation for text and one for offsets. A pod with ten labels
+/// needs two small allocations instead of forty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     text: Box<str>,
-    /// End offsets into `text`: uid, then key and value of each label sorted by key, then the field values.
+    /// End offsets in `text`: first uid, then key and value of each label sorted by key, then the field values.
     ends: Box<[u32]>,
     labels: u16,
 }
 
-/// Builds [`Attributes`]; strings are appended in the order uid, labels, fields.
+/// Builds [`Attributes`]. Strings must be appended in the order uid, labels, fields.
 #[derive(Debug, Default)]
 pub struct AttributesBuilder {
     text: String,
@@ -37,20 +38,20 @@ pub struct AttributesBuilder {
     labels: u16,
 }
 
-/// The object's bytes in the one form that every cache keeps, and where the parts reads need stand in them.
+/// The object's bytes in the single form that every cache stores, and the positions of the parts that reads need.
 ///
-/// JSON of a built-in type is kept without its `kind` and `apiVersion` members (the form of list items); JSON of a
-/// custom resource is kept whole. One comma follows the closing brace. A message of protobuf is kept with the tag and
-/// the length of a list's item in front. So a list of items is a sequence of these buffers without anything between
-/// them.
+/// JSON of a built-in type is stored without its `kind` and `apiVersion` members (the form of list items). JSON of a
+/// custom resource is stored unchanged. One comma follows the closing brace. A protobuf message is stored after the
+/// tag and the length of a list item. So the items of a list are these buffers one after another, with nothing
+/// between them.
 #[derive(Clone, Debug)]
 pub struct Raw {
-    /// The item, and what frames it in a list.
+    /// The item, and its framing in a list.
     bytes: Bytes,
-    /// How many bytes stand before the item, and after it.
+    /// The number of bytes before the item, and after it.
     before: u8,
     after: u8,
-    /// The value of `metadata`: in JSON from brace to brace, in protobuf the message.
+    /// The value of `metadata`: for JSON including the braces, for protobuf the message.
     metadata: Range<u32>,
     /// The characters of `metadata.resourceVersion`, without quotes.
     rv: Range<u32>,
@@ -63,26 +64,26 @@ impl Object {
         Self { key, rv, attributes, raw, row: None }
     }
 
-    /// The only way to an object's bytes; their form at rest may change behind it.
+    /// The only access to an object's bytes, so that the stored form can change later.
     pub fn raw(&self) -> &Raw {
         &self.raw
     }
 
-    /// The same in this row of a table.
+    /// Returns the object with this table row.
     pub fn with_row(mut self, row: Row) -> Self {
         self.row = Some(Box::new(row));
         self
     }
 
-    /// Where its row tells times relative to now.
+    /// Sets the positions of relative times in its row.
     pub fn set_holes(&mut self, holes: SmallVec<[Hole; 2]>) {
         if let Some(row) = &mut self.row {
             row.holes = holes;
         }
     }
 
-    /// Whether both have the same bytes. Another apiserver may write an object of the same revision otherwise, and print
-    /// another row of it.
+    /// Whether both have the same bytes. Another apiserver may write an object of the same revision differently, and
+    /// may print another row for it.
     pub fn is_written_as(&self, other: &Self) -> bool {
         self.raw.bytes == other.raw.bytes && self.row == other.row
     }
@@ -91,7 +92,7 @@ impl Object {
         self.row.as_deref()
     }
 
-    /// Bytes this object holds in memory, as the allocator has them, its share of the tree aside.
+    /// The memory of this object in bytes, as the allocator rounds it. Its share of the tree is not included.
     pub fn size(&self) -> usize {
         allocated(self.raw.bytes.len())
             + allocated(self.attributes.text.len())
@@ -105,27 +106,27 @@ impl Object {
 // === impl Raw ===
 
 impl Raw {
-    /// JSON: `bytes` is the item followed by one comma; the ranges are positions in it.
+    /// For JSON: `bytes` is the item followed by one comma. The ranges are positions in the item.
     pub fn new(bytes: Bytes, metadata: Range<u32>, rv: Range<u32>) -> Self {
         Self { bytes, before: 0, after: 1, metadata, rv }
     }
 
-    /// Protobuf: `bytes` is the item after a header of `before` bytes; the ranges are positions in the item.
+    /// For protobuf: `bytes` is the item after a header of `before` bytes. The ranges are positions in the item.
     pub fn with_header(bytes: Bytes, before: u8, metadata: Range<u32>, rv: Range<u32>) -> Self {
         Self { bytes, before, after: 0, metadata, rv }
     }
 
-    /// Which encoding the item is in.
+    /// The encoding of the item.
     pub fn encoding(&self) -> Encoding {
         if self.after == 0 { Encoding::Protobuf } else { Encoding::Json }
     }
 
-    /// The item alone.
+    /// The item without framing.
     pub fn item(&self) -> Bytes {
         self.slice(0..self.len())
     }
 
-    /// The item with what frames it in a list: JSON's comma, protobuf's tag and length.
+    /// The item with its framing in a list: JSON's comma, or protobuf's tag and length.
     pub fn framed(&self) -> Bytes {
         self.bytes.clone()
     }
@@ -139,23 +140,23 @@ impl Raw {
         self.len() == 0
     }
 
-    /// A part of the item, by positions in it.
+    /// A part of the item. The range contains positions in the item.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         let before = usize::from(self.before);
         self.bytes.slice(before + range.start..before + range.end)
     }
 
-    /// Positions of the `metadata` value, braces included.
+    /// The positions of the `metadata` value, including braces.
     pub fn metadata_range(&self) -> Range<usize> {
         self.metadata.start as usize..self.metadata.end as usize
     }
 
-    /// Positions of the digits of `metadata.resourceVersion`.
+    /// The positions of the digits of `metadata.resourceVersion`.
     pub fn rv_range(&self) -> Range<usize> {
         self.rv.start as usize..self.rv.end as usize
     }
 
-    /// The `metadata` value, braces included.
+    /// The `metadata` value, including braces.
     pub fn metadata(&self) -> Bytes {
         self.slice(self.metadata_range())
     }
@@ -177,7 +178,7 @@ impl Attributes {
         self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// The value of the field with this index in the resource's field table, "" when the object was parsed with
+    /// The value of the field with this index in the resource's field table. "" when the object was parsed with
     /// another table.
     pub fn field(&self, index: usize) -> &str {
         self.part(1 + 2 * usize::from(self.labels) + index)
@@ -199,7 +200,7 @@ impl AttributesBuilder {
         builder
     }
 
-    /// Labels are to be added sorted by key, and before any field.
+    /// Add the labels sorted by key, before any field.
     pub fn label(&mut self, key: &str, value: &str) {
         self.push(key);
         self.push(value);
@@ -216,7 +217,7 @@ impl AttributesBuilder {
 
     fn push(&mut self, part: &str) {
         self.text.push_str(part);
-        // An object is bounded far below 4 GiB by the codec's limit.
+        // The codec limits an object to far less than 4 GiB.
         self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
     }
 }

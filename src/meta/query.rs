@@ -1,12 +1,12 @@
-//! The query string of a request, read as the apiserver reads it.
+//! The query string of a request, parsed as in the apiserver.
 
 use std::borrow::Cow;
 
-/// More pairs than this and Go reads none of them.
+/// With more pairs than this, Go reads none of them.
 const MAX_PARAMETERS: usize = 10_000;
 
-/// The parameters of a query string, decoded. A pair with an invalid escape or a semicolon is dropped; of a repeated
-/// parameter the first value counts; names are case-sensitive.
+/// The decoded parameters of a query string. A pair with an invalid escape or a semicolon is dropped. If a parameter
+/// occurs more than once, its first value counts. Names are case-sensitive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -15,7 +15,7 @@ pub struct Query {
 // === impl Query ===
 
 impl Query {
-    /// `raw` is what follows the question mark, still escaped.
+    /// `raw` is the text after the question mark, still escaped.
     pub fn parse(raw: &str) -> Self {
         let raw = raw.as_bytes();
         if memchr::memchr_iter(b'&', raw).count() >= MAX_PARAMETERS {
@@ -35,17 +35,17 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of a parameter; present and empty for `?name` and `?name=`.
+    /// The first value of a parameter. `?name` and `?name=` both give an empty value.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.pairs.iter().find(|(key, _)| key == name.as_bytes()).map(|(_, value)| value.as_slice())
     }
 
-    /// The first value of a parameter as text; bytes that are not UTF-8 become U+FFFD.
+    /// The first value of a parameter as text. Invalid UTF-8 becomes U+FFFD.
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         self.bytes(name).map(String::from_utf8_lossy)
     }
 
-    /// A boolean as API options read it: only `0` and `false`, in any case, are false. An empty value is true.
+    /// A boolean, parsed like API options: only `0` and `false`, in any case, are false. An empty value is true.
     pub fn bool(&self, name: &str) -> Option<bool> {
         self.bytes(name).map(|value| value != b"0" && !value.eq_ignore_ascii_case(b"false"))
     }

@@ -1,4 +1,4 @@
-//! What a request asks for, told from its method, path and query alone, by the apiserver's own path grammar.
+//! Determines what a request asks for from its method, path and query alone, by the apiserver's path grammar.
 
 use std::borrow::Cow;
 
@@ -20,27 +20,27 @@ pub enum Verb {
     DeleteCollection,
     /// The legacy `/proxy/` prefix.
     Proxy,
-    /// A method that the apiserver maps to no verb (OPTIONS, CONNECT, …).
+    /// A method that the apiserver does not map to a verb (OPTIONS, CONNECT, …).
     None,
 }
 
-/// A parsed request line. Strings are empty where the path has no such part.
+/// A parsed request line. A string is empty if the path does not have that part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// False for discovery, `/healthz`, `/version` and everything else that names no resource.
+    /// False for discovery, `/healthz`, `/version` and all other paths that do not name a resource.
     pub is_resource: bool,
     pub verb: Verb,
     pub group: String,
     pub version: String,
     pub resource: String,
     pub subresource: String,
-    /// For an item of `namespaces` itself this is its name, as the apiserver has it; see [`Self::scope`].
+    /// For an item of `namespaces` this is its own name, as in the apiserver; see [`Self::scope`].
     pub namespace: String,
     pub name: String,
-    /// The path has the `/watch/` prefix, which forces the verb whatever the query says.
+    /// The path has the `/watch/` prefix, which sets the verb regardless of the query.
     pub legacy_watch: bool,
-    /// Every part of the path has its usual place: no empty or dot segment, nothing after the subresource, valid
-    /// percent-encoding. Anything else is for the apiserver to judge.
+    /// Whether every part of the path is in its usual place: no empty or dot segment, nothing after the subresource,
+    /// valid percent-encoding. Any other path is left to the apiserver.
     pub plain: bool,
 }
 
@@ -62,7 +62,7 @@ impl Verb {
         }
     }
 
-    /// One of get, list and watch.
+    /// Whether the verb is get, list or watch.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch)
     }
@@ -82,9 +82,11 @@ impl Verb {
 // === impl RequestInfo ===
 
 impl RequestInfo {
-    /// Parses a request line; `path` and `query` are as they stand in it, undecoded, without the question mark.
+    /// Parses a request line. `path` and `query` are as in the request line: not decoded, and without the question
+    /// mark.
     ///
-    /// The path is decoded as a whole before it is split, as the apiserver does it: an encoded slash parts segments.
+    /// As in the apiserver, the path is decoded as a whole before it is split, so an encoded slash separates
+    /// segments.
     pub fn parse(method: &str, path: &str, query: &str) -> Self {
         let verb = Verb::of_method(method);
         let mut info = Self {
@@ -102,7 +104,7 @@ impl RequestInfo {
         let Some(path) = decode_path(path) else { return info };
         let trimmed = path.trim_matches('/');
         let parts: Vec<&str> = if trimmed.is_empty() { Vec::new() } else { trimmed.split('/').collect() };
-        // Slashes are trimmed here, but the apiserver's router finds nothing behind two of them.
+        // Slashes are trimmed here, but the apiserver's router does not match a path that starts with two slashes.
         info.plain = !path.starts_with("//") && !parts.iter().any(|part| matches!(*part, "" | "." | ".."));
         info.fill(&parts, query);
         info
@@ -112,17 +114,18 @@ impl RequestInfo {
         Gvr::new(&self.group, &self.version, &self.resource)
     }
 
-    /// A GET, LIST or WATCH of objects themselves, in a form that needs no judgement of the apiserver.
+    /// Whether this is a GET, LIST or WATCH of the objects themselves, in a form that need not be left to the
+    /// apiserver.
     pub fn is_plain_read(&self) -> bool {
         self.is_resource
             && self.plain
             && self.verb.is_read()
             && self.subresource.is_empty()
-            // A resource called like the path element of namespaced paths exists in the core group only.
+            // The word `namespaces` is also a path element. Only the core group may have a resource of this name.
             && (self.resource != "namespaces" || self.group.is_empty())
     }
 
-    /// The namespace whose objects the request is about; `None` for all namespaces and cluster-scoped objects. Differs
+    /// The namespace of the requested objects; `None` for all namespaces and for cluster-scoped objects. It differs
     /// from `namespace` for the namespace objects themselves, which are cluster-scoped.
     pub fn scope(&self) -> Option<&str> {
         let own = self.resource == "namespaces" && self.group.is_empty();
@@ -145,7 +148,7 @@ impl RequestInfo {
         rest = &rest[1..];
         if let "watch" | "proxy" = rest[0] {
             if rest.len() < 2 {
-                // The apiserver answers 500 to this one; it is no resource request for anybody.
+                // The apiserver answers this with 500. It is not a resource request.
                 self.group.clear();
                 self.plain = false;
                 return;
@@ -161,7 +164,7 @@ impl RequestInfo {
             // `status` and `finalize` are subresources of the namespace, not resources in it.
             if rest.len() > 2 && !matches!(rest[2], "status" | "finalize") {
                 rest = &rest[2..];
-                // Namespaces lie in no namespace.
+                // Namespaces are not in a namespace.
                 self.plain &= rest[0] != "namespaces";
             }
         }
@@ -169,7 +172,7 @@ impl RequestInfo {
         if let Some(name) = rest.get(1) {
             self.name = (*name).to_owned();
         }
-        // What follows a name under the proxy prefix is the proxied path.
+        // Under the proxy prefix, the text after a name is the proxied path.
         if let Some(subresource) = rest.get(2).filter(|_| self.verb != Verb::Proxy) {
             self.subresource = (*subresource).to_owned();
         }
@@ -192,7 +195,7 @@ fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(path).decode_utf8().ok()
 }
 
-/// Whether every percent sign is followed by two hexadecimal digits; Go refuses anything else.
+/// Whether two hexadecimal digits follow every percent sign. Go rejects anything else.
 fn valid_escapes(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes

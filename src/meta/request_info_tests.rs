@@ -1,6 +1,6 @@
 use super::*;
 
-/// verb group version resource subresource namespace name, `-` for empty; None for no resource request.
+/// verb group version resource subresource namespace name, `-` for empty. `None` if it is not a resource request.
 fn show(method: &str, target: &str) -> Option<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let info = RequestInfo::parse(method, path, query);

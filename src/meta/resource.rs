@@ -1,4 +1,4 @@
-//! Resources and kinds as discovery names them.
+//! Resources and kinds as named by discovery.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
-/// The wire encoding a cache holds its objects in. Each needs a reflector of its own: transcoding would lose fields
-/// that no schema here knows, and only the apiserver can print the rows of tables.
+/// The encoding in which a cache stores its objects. Each encoding needs its own reflector: transcoding would lose
+/// fields that no schema here knows, and only the apiserver can print the rows of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
     Json,
     Protobuf,
-    /// JSON, each object within the row that the apiserver printed for it.
+    /// JSON. Each object is in the row that the apiserver printed for it.
     Table,
 }
 
-/// What discovery says may be done with a resource; only the verbs of the read path matter here.
+/// The verbs that discovery lists for a resource. Only those of the read path matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verbs {
     pub get: bool,
@@ -29,7 +29,7 @@ pub struct Verbs {
     pub watch: bool,
 }
 
-/// One `selectableFields` entry of a CRD version: the field label a request names, without the leading dot.
+/// One `selectableFields` entry of a CRD version: the field label of a request, without the leading dot.
 pub type SelectableField = Arc<str>;
 
 /// One `additionalPrinterColumns` entry of a CRD version: a column of its tables after the name.
@@ -41,20 +41,20 @@ pub struct PrinterColumn {
     pub json_path: Arc<str>,
 }
 
-/// Who serves a resource; it decides which field labels a selector may name.
+/// The server of a resource. It determines which field labels a selector may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Compiled into the kube-apiserver: the field labels are known by type.
+    /// Built into the kube-apiserver. The field labels are known for each type.
     BuiltIn,
-    /// A CustomResourceDefinition, with what it says of this version.
+    /// Defined by a CustomResourceDefinition, with the data of this version.
     Custom {
         selectable: Arc<[SelectableField]>,
         columns: Arc<[PrinterColumn]>,
-        /// Names one state of the whole definition's spec. Only to notice that it changes: the apiserver then ends
-        /// every watch of every version and begins anew, whatever the change was.
+        /// Identifies one state of the spec of the whole definition. It only serves to detect changes: after any
+        /// change, the apiserver ends all watches of all versions and starts again.
         definition: Arc<str>,
     },
-    /// An aggregated API server, or a definition that may not be read: only `metadata.name` and
+    /// From an aggregated API server, or from a definition that may not be read. Only `metadata.name` and
     /// `metadata.namespace` can be evaluated here.
     Unknown,
 }
@@ -84,9 +84,9 @@ impl Encoding {
 // === impl Gvr ===
 
 impl Gvr {
-    /// Whether these are events, one kind in two groups. The kube-apiserver keeps no watch cache for them, gives them a time to
-    /// live, and attaches many to one lease of etcd, which deletes them all at one revision; of every other type each change has a
-    /// revision of its own.
+    /// Whether this is the resource `events`, which is one kind in two groups. The kube-apiserver has no watch cache
+    /// for events and gives them a time to live. It attaches many events to one etcd lease, and etcd deletes them all
+    /// at one revision. For every other type, each change has its own revision.
     pub fn is_events(&self) -> bool {
         &*self.resource == "events" && matches!(&*self.group, "" | "events.k8s.io")
     }
@@ -100,7 +100,7 @@ impl Gvr {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The path of the collection, without a namespace: `/api/v1/pods`, `/apis/apps/v1/deployments`, or with one:
+    /// The path of the collection. Without a namespace: `/api/v1/pods`, `/apis/apps/v1/deployments`. With one:
     /// `/api/v1/namespaces/default/pods`.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() {
@@ -114,7 +114,7 @@ impl Gvr {
         }
     }
 
-    /// `pods`, `deployments.apps`: the form of the apiserver's messages.
+    /// `pods`, `deployments.apps`: the form in the apiserver's messages.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
     }

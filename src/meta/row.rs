@@ -1,4 +1,4 @@
-//! One row of a table as the apiserver printed it, without the object it is of.
+//! One table row as the apiserver printed it, without its object.
 
 use std::ops::Range;
 
@@ -7,23 +7,24 @@ use smallvec::SmallVec;
 
 use super::Moment;
 
-/// A row: `{"cells":[…],"object":` and `}`, between which the object stands.
+/// A row: `{"cells":[…],"object":` and `}`. The object belongs between them.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What comes before the object's value.
+    /// The bytes before the object.
     pub head: Bytes,
-    /// What comes after it.
+    /// The bytes after the object.
     pub tail: Bytes,
-    /// Positions of the cells in `head`, brackets included.
+    /// The positions of the cells in `head`, including brackets.
     pub cells: Range<u32>,
-    /// The parts of `head` that tell a time relative to now, in order; they do not overlap.
+    /// The parts of `head` with a relative time, in order and without overlap.
     pub holes: SmallVec<[Hole; 2]>,
 }
 
-/// A part of a row's text that says how long ago a moment is. What stands there is what it said when it was received.
+/// A part of a row's text that shows how long ago a moment is. The stored text is the one from when the row was
+/// received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// Positions in [`Row::head`], within the quotes of a string.
+    /// The positions in [`Row::head`], inside the quotes of a string.
     pub at: Range<u32>,
     pub moment: Moment,
 }
@@ -31,21 +32,21 @@ pub struct Hole {
 // === impl Row ===
 
 impl Row {
-    /// What is the same at any time.
+    /// The parts that do not depend on the time.
     fn fixed(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.holes.iter().map(|hole| hole.at.start as usize).chain([self.head.len()]);
         let starts = std::iter::once(0).chain(self.holes.iter().map(|hole| hole.at.end as usize));
         starts.zip(ends).map(|(start, end)| self.head.get(start..end).unwrap_or_default())
     }
 
-    /// Bytes it holds in memory.
+    /// The memory of the row in bytes.
     pub fn size(&self) -> usize {
         let spilled = if self.holes.spilled() { self.holes.capacity() * std::mem::size_of::<Hole>() } else { 0 };
         std::mem::size_of::<Self>() + self.head.len() + self.tail.len() + spilled
     }
 }
 
-/// Rows are equal if they say the same at the same time.
+/// Rows are equal if they have the same text at the same time.
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
         let moments = |row: &Self| row.holes.iter().map(|hole| hole.moment).collect::<SmallVec<[_; 2]>>();

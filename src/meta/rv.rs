@@ -1,8 +1,8 @@
-//! `metadata.resourceVersion`: a decimal, comparable store revision (KEP-5504).
+//! `metadata.resourceVersion`: a decimal store revision that can be compared (KEP-5504).
 
 use std::fmt;
 
-/// A store revision. Zero means "unset": no stored object carries it.
+/// A store revision. Zero means "unset"; no stored object has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 
@@ -10,7 +10,8 @@ impl ResourceVersion {
     /// The revision before any write.
     pub const ZERO: Self = Self(0);
 
-    /// Parses the decimal form that objects and lists carry. `None` for anything but ASCII digits that fit 64 bits.
+    /// Parses the decimal form in objects and lists. Returns `None` unless the text is ASCII digits that fit in 64
+    /// bits.
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
             return None;
@@ -22,7 +23,7 @@ impl ResourceVersion {
         self.0
     }
 
-    /// The least revision after this one.
+    /// The next higher revision.
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

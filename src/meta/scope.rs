@@ -1,4 +1,4 @@
-//! Which part of a resource's key space a request or a watcher covers.
+//! The part of a resource's key space that a request or a watcher covers.
 
 use std::sync::Arc;
 

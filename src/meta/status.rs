@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An API error (or success) as the apiserver words it. Serialises compactly in the apiserver's order.
+/// An API error (or success) in the apiserver's wording. It is serialized as compact JSON, in the apiserver's order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -20,7 +20,7 @@ pub struct Status {
     pub code: u16,
 }
 
-/// ListMeta of a Status; only an expired continue token ever fills it.
+/// The ListMeta of a Status. Only an expired continue token sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusMetadata {
     #[serde(default, rename = "continue", skip_serializing_if = "String::is_empty")]
@@ -81,7 +81,7 @@ impl Status {
         self
     }
 
-    /// Sets `details.retryAfterSeconds`; the HTTP side turns it into `Retry-After`.
+    /// Sets `details.retryAfterSeconds`. The HTTP server also sends it as `Retry-After`.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
@@ -93,7 +93,7 @@ impl Status {
     }
 
     /// Compact JSON with `kind` and `apiVersion` first, without a trailing newline. HTML characters and line
-    /// separators are escaped as Go escapes them; they can only stand inside strings.
+    /// separators are escaped as in Go. They can occur only inside strings.
     pub fn to_json(&self) -> String {
         let mut body = serde_json::to_string(self).unwrap_or_else(|_| "{}".into());
         for (plain, escaped) in

@@ -1,18 +1,18 @@
-//! Numbers as Go's `strconv` reads them, and quoted text as `strconv` and `encoding/json` write it.
+//! Parses numbers like Go's `strconv`, and quotes text like `strconv` and `encoding/json`.
 
 use std::fmt::Write;
 
-/// Parses as `strconv.ParseInt(text, 10, 64)`: an optional sign, then decimal digits.
+/// Parses like `strconv.ParseInt(text, 10, 64)`: an optional sign, then decimal digits.
 pub fn parse_int(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Parses as `strconv.ParseUint(text, 10, 64)`: decimal digits only, leading zeros allowed.
+/// Parses like `strconv.ParseUint(text, 10, 64)`: only decimal digits; leading zeros are allowed.
 pub fn parse_uint(text: &str) -> Option<u64> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
 
-/// Quotes as `strconv.Quote` (`%q`) does; bytes that are not UTF-8 appear as `\xff`.
+/// Quotes like `strconv.Quote` (`%q`). Bytes that are not UTF-8 become `\xff`.
 pub fn quote(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -28,7 +28,7 @@ pub fn quote(text: &[u8]) -> String {
     out
 }
 
-/// A JSON string as `encoding/json` writes it: HTML characters and line separators are escaped.
+/// Quotes a JSON string like `encoding/json`: HTML characters and line separators are escaped.
 pub fn json_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -76,7 +76,7 @@ fn push_quoted(out: &mut String, c: char) {
 }
 
 /// Go's `unicode.IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space. The standard library
-/// keeps the same table behind `escape_debug`, which leaves combining marks alone unless they begin the string.
+/// has the same table behind `escape_debug`, which escapes combining marks only at the start of the string.
 fn is_print(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);

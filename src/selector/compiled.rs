@@ -1,4 +1,4 @@
-//! Field selectors in terms of one resource's field table.
+//! Field selectors, compiled for one resource's field table.
 
 use std::sync::Arc;
 
@@ -6,24 +6,25 @@ use crate::meta::{Attributes, FieldTable, ObjectKey};
 
 use super::FieldOperator;
 
-/// The terms of a field selector, resolved to where an object has the values. Only to be compared with, and matched
-/// against, what belongs to the same resource. The default selects everything.
+/// The terms of a field selector, resolved to the positions of their values in an object. Compare it only with
+/// selectors of the same resource, and match it only against objects of that resource. The default selects
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompiledFields {
-    /// Sorted, without repetition; of a source with an exact term, that term only. Empty if `never`.
+    /// Sorted, without duplicates. If a source has an exact term, only that term is kept. Empty if `never`.
     terms: Box<[Term]>,
-    /// The terms contradict each other.
+    /// Whether the terms contradict each other.
     never: bool,
-    /// The index of the table's trigger field, if an exact term is on it.
+    /// The index of the table's trigger field, if there is an exact term for it.
     trigger: Option<usize>,
 }
 
-/// Where an object has the value of a field.
+/// The position of a field's value in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
     Name,
     Namespace,
-    /// The index into the resource's field table.
+    /// The index in the resource's field table.
     Field(usize),
 }
 
@@ -32,11 +33,11 @@ struct Term {
     source: Source,
     operator: FieldOperator,
     value: Box<str>,
-    /// As the table names it; follows from the source.
+    /// The label in the table. The source determines it.
     label: Arc<str>,
 }
 
-/// Collects terms and reduces them to what they mean together.
+/// Collects terms and simplifies them.
 pub(super) struct Builder<'a> {
     table: &'a FieldTable,
     terms: Vec<Term>,
@@ -46,12 +47,12 @@ pub(super) struct Builder<'a> {
 // === impl CompiledFields ===
 
 impl CompiledFields {
-    /// The selector that matches nothing.
+    /// A selector that matches nothing.
     pub fn nothing() -> Self {
         Self { never: true, ..Self::default() }
     }
 
-    /// Whether nothing is required.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty() && !self.never
     }
@@ -60,7 +61,7 @@ impl CompiledFields {
         self.never
     }
 
-    /// Whether the values of this object meet every term. Does not allocate.
+    /// Whether the values of this object satisfy every term. Does not allocate.
     pub fn matches(&self, key: &ObjectKey, attributes: &Attributes) -> bool {
         !self.never
             && self.terms.iter().all(|term| {
@@ -73,7 +74,7 @@ impl CompiledFields {
             })
     }
 
-    /// The value an exact term requires of the field the apiserver keeps a trigger for.
+    /// The value that an exact term requires for the field that the apiserver indexes watchers by.
     pub fn trigger(&self) -> Option<&str> {
         self.exact(Source::Field(self.trigger?))
     }
@@ -82,7 +83,8 @@ impl CompiledFields {
         self.terms.iter().find(|term| term.is_exact() && term.source == source).map(|term| &*term.value)
     }
 
-    /// The terms without those on this source, which has this value; nothing if they do not accept it.
+    /// Returns the selector without the terms on this source, which has this value. If a term does not accept the
+    /// value, the result matches nothing.
     pub(super) fn assume(&self, source: Source, value: &str) -> Self {
         if !self.terms.iter().filter(|term| term.source == source).all(|term| term.accepts(value)) {
             return Self::nothing();
@@ -91,7 +93,7 @@ impl CompiledFields {
         Self { terms, ..*self }
     }
 
-    /// Whether all terms of `other` hold wherever these do, as far as terms on one field alone can tell.
+    /// Whether these terms imply all terms of `other`. Only terms on the same field are compared.
     pub(super) fn implies(&self, other: &Self) -> bool {
         self.never
             || !other.never
@@ -130,7 +132,7 @@ impl<'a> Builder<'a> {
         self.terms.push(Term { source, operator, value: value.into(), label });
     }
 
-    /// A term on a field that has the same value in every object.
+    /// Adds a term on a field that has the same value in every object.
     pub(super) fn compare_constant(&mut self, constant: &str, operator: FieldOperator, value: &str) {
         self.never |= (constant == value) != (operator == FieldOperator::Equals);
     }
@@ -139,7 +141,7 @@ impl<'a> Builder<'a> {
         let mut terms = self.terms;
         terms.sort_unstable();
         terms.dedup();
-        // An exact term decides all others on its field.
+        // An exact term decides all other terms on its field.
         let exact: Vec<Term> = terms.iter().filter(|term| term.is_exact()).cloned().collect();
         let decided = |term: &Term| exact.iter().find(|exact| exact.source == term.source);
         let never =

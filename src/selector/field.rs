@@ -8,14 +8,14 @@ use crate::meta::{FieldTable, Resource};
 use super::tables::{self, Meaning};
 use super::{CompiledFields, compiled};
 
-/// A parsed field selector: terms that must all hold. Which fields a type has is not known here; see
-/// [`Self::compile`]. Equality and hash disregard order and repetition.
+/// A parsed field selector. All its terms must hold. It does not know the fields of a type; see [`Self::compile`].
+/// Equality and hash ignore order and duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSelector {
     terms: Vec<FieldTerm>,
 }
 
-/// One term: a field label compared with a value.
+/// One term: a field label and a value to compare with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldTerm {
     pub field: Box<str>,
@@ -33,11 +33,11 @@ pub enum FieldOperator {
 // === impl FieldSelector ===
 
 impl FieldSelector {
-    /// Parses the `fieldSelector` parameter. Terms are kept in the order of their text, as the apiserver sorts them
-    /// before it looks into them: with two errors, that decides which one is told.
+    /// Parses the `fieldSelector` parameter. The terms are sorted by their text before they are parsed, as in the
+    /// apiserver. If there are two errors, this order determines which one is reported.
     ///
     /// # Errors
-    /// The apiserver's message for a selector that does not parse.
+    /// The apiserver's message for a selector that cannot be parsed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -51,35 +51,35 @@ impl FieldSelector {
                 Ok(FieldTerm { field: field.into(), operator, value: value.into() })
             })
             .collect::<Result<_, String>>()?;
-        // A term that names nothing and asks for nothing is none.
+        // A term with neither a name nor a value is ignored.
         let terms = terms.into_iter().filter(|term| !(term.field.is_empty() && term.value.is_empty())).collect();
         Ok(Self { terms })
     }
 
-    /// The selector of one exact term.
+    /// A selector with one exact term.
     pub fn equals(field: &str, value: &str) -> Self {
         Self { terms: vec![FieldTerm { field: field.into(), operator: FieldOperator::Equals, value: value.into() }] }
     }
 
-    /// The same with one more exact term.
+    /// Adds an exact term.
     #[must_use]
     pub fn and_equals(mut self, field: &str, value: &str) -> Self {
         self.terms.push(FieldTerm { field: field.into(), operator: FieldOperator::Equals, value: value.into() });
         self
     }
 
-    /// Whether nothing is required.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The terms in the order the apiserver evaluates them.
+    /// The terms in the order in which the apiserver evaluates them.
     pub fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }
 
-    /// The value of the first exact term on this label. The apiserver takes the name of a collection request from
-    /// `metadata.name` this way, for authorization and for watches by path.
+    /// The value of the first exact term on this label. In this way, the apiserver takes the name of a collection
+    /// request from `metadata.name`, for authorization and for watches by path.
     pub fn requires_exact_match(&self, label: &str) -> Option<&str> {
         self.terms
             .iter()
@@ -87,10 +87,10 @@ impl FieldSelector {
             .map(|term| &*term.value)
     }
 
-    /// Translates the field labels to those of the resource; `table` is the one its objects were parsed with.
+    /// Translates the field labels to those of the resource. `table` is the table that its objects were parsed with.
     ///
-    /// For a type whose origin is unknown, only `metadata.name` and `metadata.namespace` are accepted. Its own server may
-    /// support more, so a reader should let that server judge what fails here.
+    /// For a type of unknown origin, only `metadata.name` and `metadata.namespace` are accepted. Its own server may
+    /// support more, so the caller should forward a request that fails here to that server.
     ///
     /// # Errors
     /// The apiserver's message (400) for the first label that the type does not support.
@@ -127,7 +127,7 @@ impl Hash for FieldSelector {
     }
 }
 
-/// The selector as the apiserver writes it.
+/// Formats the selector as the apiserver does.
 impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, term) in self.terms.iter().enumerate() {
@@ -159,7 +159,7 @@ impl fmt::Display for FieldTerm {
     }
 }
 
-/// Splits at commas that no backslash precedes.
+/// Splits at commas that are not preceded by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -170,7 +170,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// The first operator from the left parts label and value; blanks belong to what they stand in.
+/// Splits at the first operator from the left. Spaces belong to the label or value that they are in.
 fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
     let equals = term.find('=')?;
     let (field, value) = (&term[..equals], &term[equals + 1..]);

@@ -1,4 +1,4 @@
-//! Label selectors: what they mean, and how they are shown.
+//! Label selectors: their meaning and their text form.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,15 +7,15 @@ use crate::meta::Attributes;
 
 use super::label_parser;
 
-/// A parsed label selector: requirements on labels that must all hold. The default selects everything.
+/// A parsed label selector. All its requirements must hold. The default selects everything.
 ///
-/// Equality and hash are by meaning as far as cheap: order, repetition and spelling (`x=a`, `x==a`, `x in (a)`) do
-/// not matter.
+/// Equality and hash compare the meaning where that is cheap: order, duplicates and spelling (`x=a`, `x==a`, `x in
+/// (a)`) do not matter.
 #[derive(Clone, Default)]
 pub struct LabelSelector {
-    /// Sorted by key; in the request's order for one key.
+    /// Sorted by key. Requirements with the same key stay in the order of the request.
     written: Box<[Requirement]>,
-    /// The same requirements, sorted as a whole and without repetition.
+    /// The same requirements, sorted completely and without duplicates.
     terms: Box<[Term]>,
 }
 
@@ -24,7 +24,7 @@ pub struct LabelSelector {
 pub(super) struct Requirement {
     pub key: Box<str>,
     pub operator: Operator,
-    /// Sorted, without repetition. Empty for `Exists` and `DoesNotExist`, one for `=`, `==`, `!=`, `>` and `<`.
+    /// Sorted, without duplicates. Empty for `Exists` and `DoesNotExist`. One value for `=`, `==`, `!=`, `>` and `<`.
     pub values: Vec<Box<str>>,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Operator {
     LessThan,
 }
 
-/// What one requirement asks of one key.
+/// The test that one requirement applies to one key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Term {
     key: Box<str>,
@@ -52,9 +52,9 @@ struct Term {
 enum Test {
     Exists,
     DoesNotExist,
-    /// One of these; sorted.
+    /// The value is one of these. Sorted.
     In(Box<[Box<str>]>),
-    /// None of these, or absent; sorted.
+    /// The value is none of these, or the label is absent. Sorted.
     NotIn(Box<[Box<str>]>),
     GreaterThan(i64),
     LessThan(i64),
@@ -66,7 +66,7 @@ impl LabelSelector {
     /// Parses the `labelSelector` parameter.
     ///
     /// # Errors
-    /// The apiserver's message for a selector that does not parse.
+    /// The apiserver's message for a selector that cannot be parsed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut written = label_parser::parse(text)?;
         written.sort_by(|a, b| a.key.cmp(&b.key));
@@ -76,12 +76,12 @@ impl LabelSelector {
         Ok(Self { written: written.into(), terms: terms.into() })
     }
 
-    /// Whether the labels of these attributes meet every requirement. Does not allocate.
+    /// Whether the labels of these attributes satisfy every requirement. Does not allocate.
     pub fn matches(&self, attributes: &Attributes) -> bool {
         if self.terms.is_empty() {
             return true;
         }
-        // Both sides are sorted by key, so one walk over the labels finds them all.
+        // Both sides are sorted by key, so one pass over the labels is enough.
         let mut labels = attributes.labels();
         let mut label = labels.next();
         self.terms.iter().all(|term| {
@@ -93,13 +93,13 @@ impl LabelSelector {
         })
     }
 
-    /// Whether nothing is required.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The requirements by key, operator and sorted values, with the operators of `metav1.LabelSelectorRequirement`.
-    /// Comparisons of numbers have none there and are left out.
+    /// The requirements as key, operator and sorted values, with the operators of `metav1.LabelSelectorRequirement`.
+    /// Numeric comparisons have no such operator and are omitted.
     pub fn requirements(&self) -> impl Iterator<Item = (&str, &'static str, &[Box<str>])> {
         self.written.iter().filter_map(|requirement| {
             let operator = match requirement.operator {
@@ -113,7 +113,8 @@ impl LabelSelector {
         })
     }
 
-    /// Whether every requirement of `other` is one of this selector's. Then it matches nothing that `other` does not.
+    /// Whether this selector has every requirement of `other`. If so, every object that it matches is also matched by
+    /// `other`.
     pub fn implies(&self, other: &Self) -> bool {
         other.terms.iter().all(|term| self.terms.binary_search(term).is_ok())
     }
@@ -133,7 +134,7 @@ impl Hash for LabelSelector {
     }
 }
 
-/// The selector as the apiserver writes it: sorted by key, values of a set sorted.
+/// Formats the selector as the apiserver does: sorted by key, with the values of a set sorted.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.written.iter().enumerate() {
@@ -157,7 +158,7 @@ impl fmt::Debug for LabelSelector {
 impl Requirement {
     fn term(&self) -> Term {
         let values = || self.values.clone().into_boxed_slice();
-        // The parser has checked that there is one value, and that it is a number.
+        // The parser has checked that there is exactly one value and that it is a number.
         let number = || self.values.first().and_then(|value| value.parse().ok()).unwrap_or_default();
         let test = match self.operator {
             Operator::Exists => Test::Exists,
@@ -204,7 +205,7 @@ impl Test {
     }
 }
 
-/// A label's value as a number; one that is none compares to nothing.
+/// The value of a label as a number. A value that is not a number does not satisfy any comparison.
 fn integer(value: &str) -> Option<i64> {
     value.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The grammar of label selectors and the apiserver's words for breaking it.
+//! The grammar of label selectors, and the apiserver's error messages for invalid ones.
 //!
 //! ```text
 //! selector    = "" | requirement *( "," requirement )
@@ -6,13 +6,13 @@
 //! op          = "=" | "==" | "!=" | ">" | "<"
 //! ```
 //!
-//! `in` and `notin` are words like others except where an operator is due; blanks between tokens mean nothing.
+//! `in` and `notin` are ordinary words except where an operator is expected. Spaces between tokens have no meaning.
 
 use crate::meta::strconv;
 
 use super::label::{Operator, Requirement};
 
-/// Parses a selector into its requirements, in the order they are written.
+/// Parses a selector into its requirements, in the order in which they are written.
 ///
 /// # Errors
 /// The apiserver's message.
@@ -40,8 +40,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     }
 }
 
-/// Tokens are slices of the text; "" is its end. Nothing else tells them apart: a token that begins with a special
-/// character is an operator or a bracket, every other one is a word.
+/// Tokens are slices of the text; "" is the end of the text. A token that begins with a special character is an
+/// operator or a bracket. Every other token is a word.
 struct Tokens<'a> {
     rest: &'a str,
 }
@@ -70,7 +70,7 @@ impl<'a> Tokens<'a> {
             let rest = &text[special.len()..];
             return (special, rest.strip_prefix('\0').unwrap_or(rest));
         }
-        // The apiserver's lexer reads a NUL as an end: of the text, or of the token before it.
+        // The apiserver's lexer treats a NUL as an end: of the text, or of the token before it.
         let end = text.find(|c| is_blank(c) || is_special(c) || c == '\0').unwrap_or(text.len());
         match text[end..].strip_prefix('\0') {
             Some(_) if end == 0 => ("", ""),
@@ -111,7 +111,7 @@ fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
         operator,
         values: values.into_iter().map(Into::into).collect(),
     };
-    // What follows `!key` is the caller's to judge.
+    // The caller checks the text after `!key`.
     if negated {
         return Ok(requirement(Operator::DoesNotExist, Vec::new()));
     }
@@ -145,8 +145,8 @@ fn parse_value<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, String> {
     }
 }
 
-/// A set in brackets, sorted. Values may be missing around commas: each gap is the empty value, and an empty set is
-/// the set of it.
+/// Parses a set in parentheses and sorts it. Values may be missing around commas: each gap is an empty value, and an
+/// empty set contains one empty value.
 fn parse_values<'a>(tokens: &mut Tokens<'a>) -> Result<Vec<&'a str>, String> {
     match tokens.next() {
         "(" => {}
@@ -234,11 +234,11 @@ fn validate_key(key: &str) -> Result<(), String> {
             errors.push(NAME);
         }
     }
-    // The key stands in no field: the apiserver prints the missing path.
+    // The key has no field path, so the apiserver prints the missing path.
     if errors.is_empty() { Ok(()) } else { Err(format!("<nil>: {}", invalid(key, &errors.join("; ")))) }
 }
 
-/// Every error there is: one stands bare, several in brackets.
+/// Reports every error: a single error as it is, several errors in brackets.
 fn validate_values(key: &str, values: &[&str], numeric: bool) -> Result<(), String> {
     let mut errors = Vec::new();
     if numeric {

@@ -1,8 +1,8 @@
-//! Label, field and shard selectors: parsed once, matched often.
+//! Label, field and shard selectors. They are parsed once and matched often.
 //!
-//! A request's selectors become a [`Predicate`]: the part of the key space it covers, and what is asked of labels,
-//! fields and hashes beyond that. Predicates that mean the same compare equal, as far as that is cheap to tell, so that watchers
-//! can share the work of matching.
+//! The selectors of a request become a [`Predicate`]: the part of the key space that it covers, and additional
+//! requirements for labels, fields and hashes. Predicates with the same meaning compare equal where that is cheap to
+//! determine, so watchers can share the work of matching.
 
 mod compiled;
 mod field;

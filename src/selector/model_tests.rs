@@ -1,4 +1,4 @@
-//! Selectors against a model that keeps labels in a map and knows nothing of how the room works.
+//! Compares selectors with a model that stores labels in a map and does not use the implementation.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::tests::{attributes, object, pods, predicate, scope};
 use super::{FieldSelector, LabelSelector, Predicate};
 use crate::meta::Object;
 
-/// A requirement as a test thinks of it.
+/// A requirement in the form that the tests use.
 #[derive(Clone, Debug)]
 enum Wish {
     Has(&'static str),
@@ -78,7 +78,7 @@ fn labels() -> impl Strategy<Value = BTreeMap<&'static str, &'static str>> {
     prop::collection::btree_map(any_of(&KEYS), any_of(&VALUES), 0..6)
 }
 
-/// Field label, whether it must be equal, and the value.
+/// Field label, whether the values must be equal, and the value.
 type Demand = (&'static str, bool, &'static str);
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
@@ -146,7 +146,7 @@ proptest! {
             && demands.iter().all(|demand| demand_met(demand, &place));
         let predicate = build(&wanted);
         prop_assert_eq!(predicate.matches(&pod(place, &labels)), want);
-        // Whatever the predicate claims of all its objects holds for this one.
+        // Statements of the predicate about all its objects must hold for this object.
         if want {
             prop_assert!(!predicate.matches_nothing());
             prop_assert!(predicate.trigger().is_none_or(|node| node == place.2));
@@ -167,7 +167,7 @@ proptest! {
         if p == q {
             prop_assert_eq!(p.matches(&pod), q.matches(&pod));
         }
-        // More terms imply fewer.
+        // A selector with more terms implies one with fewer.
         let (mut wishes, mut demands) = (a.1.clone(), a.2.clone());
         wishes.extend(more.1);
         demands.extend(more.2);

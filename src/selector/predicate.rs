@@ -1,4 +1,4 @@
-//! What a request or watcher selects of one resource.
+//! The objects of one resource that a request or watcher selects.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::meta::{Object, Scope};
 use super::compiled::Source;
 use super::{Clause, CompiledFields, LabelSelector, ShardSelector};
 
-/// A part of the key space and what is asked of labels, fields and hashes beyond it. Equal predicates select the same objects
-/// of the same resource (not always the other way round), so their watchers may share one group.
+/// A part of the key space, and additional requirements for labels, fields and hashes. Equal predicates select the
+/// same objects of the same resource, so their watchers may share one group. The reverse does not always hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
     pub scope: Scope,
     pub labels: Arc<LabelSelector>,
     pub fields: Arc<CompiledFields>,
-    /// At least one of these must match as well.
+    /// At least one of these must match, too.
     pub(super) any_of: Option<Arc<[Clause]>>,
     pub(super) shard: Option<Arc<ShardSelector>>,
 }
@@ -22,11 +22,12 @@ pub struct Predicate {
 // === impl Predicate ===
 
 impl Predicate {
-    /// `scope` is what the request's path says. Exact terms on `metadata.name` and `metadata.namespace` move into it;
-    /// where they contradict it or each other, or could be no name, nothing matches, which is no error.
+    /// `scope` comes from the path of the request. Exact terms on `metadata.name` and `metadata.namespace` are moved
+    /// into it. If they contradict it or each other, or cannot be names, the predicate matches nothing; that is not
+    /// an error.
     ///
-    /// Whether a *request* carried selectors is not to be read from the result: the apiserver counts remaining items
-    /// only for requests without any, and `metadata.namespace=x` is one.
+    /// The result does not show whether the *request* had selectors. The apiserver counts remaining items only for
+    /// requests without selectors, and `metadata.namespace=x` is a selector.
     pub fn new(scope: Scope, labels: impl Into<Arc<LabelSelector>>, fields: impl Into<Arc<CompiledFields>>) -> Self {
         let (labels, mut fields) = (labels.into(), fields.into());
         let mut scope = scope;
@@ -44,23 +45,23 @@ impl Predicate {
         Self { scope, labels, fields, any_of: None, shard: None }
     }
 
-    /// The predicate of a whole resource.
+    /// A predicate that selects a whole resource.
     pub fn everything() -> Self {
         Self::scoped(Scope::all())
     }
 
-    /// The predicate of a scope without selectors.
+    /// A predicate with a scope and no selectors.
     pub fn scoped(scope: Scope) -> Self {
         Self::new(scope, LabelSelector::default(), CompiledFields::default())
     }
 
-    /// What of it is in the shard.
+    /// Restricts the predicate to a shard.
     #[must_use]
     pub fn in_shard(self, shard: Arc<ShardSelector>) -> Self {
         Self { shard: Some(shard), ..self }
     }
 
-    /// The same in all shards.
+    /// Removes the restriction to a shard.
     #[must_use]
     pub fn in_all_shards(self) -> Self {
         Self { shard: None, ..self }
@@ -81,24 +82,24 @@ impl Predicate {
         self.scope == Scope::default() && self.is_scope_only()
     }
 
-    /// Whether nothing is asked beyond the scope.
+    /// Whether there are no requirements besides the scope.
     pub fn is_scope_only(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.any_of.is_none() && self.shard.is_none()
     }
 
-    /// Whether no object can match: the terms contradict each other, or name what can not be a name. To be asked
-    /// before the scope is read; lists and watches of it are empty and succeed.
+    /// Whether no object can match, because the terms contradict each other or contain an impossible name. Check this
+    /// before reading the scope. Lists and watches of such a predicate are empty and succeed.
     pub fn matches_nothing(&self) -> bool {
         self.fields.matches_nothing()
     }
 
-    /// The value that the field with a trigger must have: `spec.nodeName` of pods.
+    /// The required value of the field that the apiserver indexes watchers by: `spec.nodeName` of pods.
     pub fn trigger(&self) -> Option<&str> {
         self.fields.trigger()
     }
 
-    /// Whether every object selected here is also selected by `other`. Conservative: says no where only a look beyond
-    /// single terms could tell.
+    /// Whether every object selected here is also selected by `other`. The result is conservative: it is false if
+    /// single terms are not enough to decide.
     pub fn implies(&self, other: &Self) -> bool {
         if self.matches_nothing() {
             return true;
@@ -116,7 +117,7 @@ impl Predicate {
         common || self.any_of.as_deref().is_some_and(|clauses| clauses.iter().all(|clause| clause.implies(other)))
     }
 
-    /// The terms of `fields` that this scope does not settle already.
+    /// The terms of `fields` that this scope does not already decide.
     fn known_by_scope(&self, fields: &Arc<CompiledFields>) -> Arc<CompiledFields> {
         let mut fields = fields.clone();
         for (source, part) in [(Source::Name, &self.scope.name), (Source::Namespace, &self.scope.namespace)] {
@@ -132,7 +133,7 @@ fn within(inner: Option<&str>, outer: Option<&str>) -> bool {
     outer.is_none() || inner == outer
 }
 
-/// Whether an object or a namespace could have this name at all.
+/// Whether an object or a namespace could have this name.
 fn is_nameable(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }

@@ -1,4 +1,4 @@
-//! Shard selectors (KEP-5866): the part of a collection whose hashes fall into ranges.
+//! Shard selectors (KEP-5866): the part of a collection whose hashes are in given ranges.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::meta::Object;
 
 /// Ranges of the hash of one field. An object is selected if its hash is in any of them.
 ///
-/// It is written as the apiserver repeats it in `metadata.shardInfo.selector` of lists.
+/// Its text form is the one that the apiserver writes in `metadata.shardInfo.selector` of lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardSelector {
     field: ShardField,
@@ -20,24 +20,25 @@ enum ShardField {
     Namespace,
 }
 
-/// Hashes from `start` on, without `end`, which is at most 2^64.
+/// The hashes from `start` (included) to `end` (excluded). `end` is at most 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ShardRange {
     start: u128,
     end: u128,
 }
 
-/// More ranges are not evaluated here: a shard has one range as a rule, and a few while shards are moved.
+/// The most ranges that are evaluated here. A shard usually has one range, and a few while shards are moved.
 const MOST_RANGES: usize = 64;
 const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 // === impl ShardSelector ===
 
 impl ShardSelector {
-    /// Parses a chain of `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, joined by `||`.
+    /// Parses a chain of `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, joined by
+    /// `||`.
     ///
-    /// The apiserver parses CEL, which can be written in more ways than are understood here. `None` for those, for more
-    /// than 64 ranges, and for all that the apiserver refuses.
+    /// The apiserver parses CEL, which allows more forms than are supported here. Returns `None` for those, for more
+    /// than 64 ranges, and for everything that the apiserver rejects.
     pub fn parse(text: &str) -> Option<Self> {
         let mut terms = text.split("||").take(MOST_RANGES + 1).map(parse_term);
         let (field, first) = terms.next()??;
@@ -52,7 +53,7 @@ impl ShardSelector {
         (ranges.len() <= MOST_RANGES).then(|| Self { field, ranges: ranges.into() })
     }
 
-    /// Does not allocate.
+    /// Whether the object is selected. Does not allocate.
     pub fn matches(&self, object: &Object) -> bool {
         let value = match self.field {
             ShardField::Uid => object.attributes.uid(),
@@ -94,7 +95,7 @@ fn parse_term(term: &str) -> Option<(ShardField, ShardRange)> {
     (arguments.next().is_none() && range.start < range.end).then_some((field, range))
 }
 
-/// A string of `0x` and 16 lowercase digits, or of 2^64.
+/// Parses a string of `0x` and 16 lowercase digits, or of 2^64.
 fn parse_bound(literal: &str) -> Option<u128> {
     let unquoted = |quote| literal.strip_prefix(quote)?.strip_suffix(quote);
     let digits = unquoted('\'').or_else(|| unquoted('"'))?.strip_prefix("0x")?;
@@ -103,7 +104,7 @@ fn parse_bound(literal: &str) -> Option<u128> {
     (is_hex && is_bound).then(|| u128::from_str_radix(digits, 16).ok())?
 }
 
-/// FNV-1a of 64 bits.
+/// 64-bit FNV-1a.
 fn fnv1a(bytes: &[u8]) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

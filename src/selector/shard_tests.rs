@@ -80,7 +80,7 @@ fn a_range_has_its_start_and_not_its_end() {
     assert!(!of("uid", at + 1, 1 << 64).matches(&object("a", "u-1")));
     assert!(!of("uid", 0, at).matches(&object("a", "u-1")));
     assert!(of("uid", 0, 1 << 64).matches(&object("a", "")));
-    // Objects without a namespace have the hash of nothing.
+    // Objects without a namespace have the hash of the empty string.
     assert!(of("namespace", 0xcbf2_9ce4_8422_2325, 0xcbf2_9ce4_8422_2326).matches(&object("", "u-1")));
     assert!(!of("namespace", 0xcbf2_9ce4_8422_2325, 0xcbf2_9ce4_8422_2326).matches(&object("a", "u-1")));
 }

@@ -1,8 +1,8 @@
-//! Which fields the types of the kube-apiserver let a selector name, and what the others are told.
+//! The fields that selectors may use for the types of the kube-apiserver, and the errors for all other fields.
 //!
-//! Values are compared as the apiserver's internal objects hold them; the tables say where the served forms have them,
-//! and what an omitted zero value stands for. Numbers of fields are those of the types' generated.proto, the same in
-//! all versions that are served.
+//! Values are compared as the apiserver's internal objects hold them. The tables contain their positions in the
+//! served versions, and the meaning of an omitted zero value. Field numbers come from the generated.proto of the
+//! types. They are the same in all served versions.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use super::compiled::Source;
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// What a field label of a request stands for.
+/// The meaning of a field label in a request.
 pub(super) enum Meaning {
     Field(Source),
-    /// A label that the type accepts and never gives a value.
+    /// A label that the type accepts but that never has a value.
     AlwaysEmpty,
 }
 
-/// A built-in type with a field conversion of its own. All others know name and namespace only.
+/// A built-in type with its own field conversion. All other types support only name and namespace.
 struct Conversion {
     group: &'static str,
     resource: &'static str,
-    /// Whether `metadata.namespace` is supported; some namespaced types forgot it.
+    /// Whether `metadata.namespace` is supported. Some namespaced types lack it by mistake.
     namespace: bool,
     fields: &'static [Field],
-    /// The field the apiserver keeps a trigger for.
+    /// The trigger field: the apiserver indexes watchers by its value.
     trigger: Option<&'static str>,
 }
 
@@ -38,7 +38,7 @@ struct Field {
     missing: &'static str,
 }
 
-/// Where a value stands: the names of members in JSON, the numbers of fields in protobuf.
+/// The position of a value: member names in JSON, field numbers in protobuf.
 #[derive(Clone, Copy)]
 struct Place(&'static str, &'static [u32]);
 
@@ -49,7 +49,7 @@ const fn plain(label: &'static str, numbers: &'static [u32]) -> Field {
     Field { label, at: Place(label, numbers), fallback: NOWHERE, missing: "" }
 }
 
-/// A field whose zero value is left out of the JSON.
+/// A field whose zero value is omitted from the JSON.
 const fn zero(label: &'static str, at: Place, missing: &'static str) -> Field {
     Field { label, at, fallback: NOWHERE, missing }
 }
@@ -182,7 +182,7 @@ const CONVERSIONS: &[Conversion] = &[
     },
 ];
 
-/// The field table of a resource: what an object is to be parsed with, so that selectors on it can be evaluated.
+/// The field table of a resource. Parse its objects with this table so that selectors can be evaluated.
 pub fn field_table(resource: &Resource) -> FieldTable {
     match &resource.origin {
         Origin::BuiltIn => conversion(&resource.gvr).map(Conversion::table).unwrap_or_default(),
@@ -200,7 +200,7 @@ pub fn field_table(resource: &Resource) -> FieldTable {
     }
 }
 
-/// What a field label stands for.
+/// The meaning of a field label.
 ///
 /// # Errors
 /// The apiserver's message, if the type does not support the label.

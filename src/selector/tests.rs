@@ -62,7 +62,7 @@ fn selects(selector: &str, labels: &[(&str, &str)]) -> bool {
 
 // === the recorded vectors ===
 
-/// Runs every line of the file; a line of a kind not known here fails.
+/// Runs every line of the file. A line of an unknown kind fails.
 #[test]
 fn vectors() {
     let (labels, fields) = run_vectors(include_str!("../../tests/data/selectors.txt"));
@@ -141,8 +141,8 @@ fn equal_by_meaning() {
 
 // === fields ===
 
-/// Every label of every built-in type with a conversion of its own, the value it compares when it is missing, and
-/// whether `metadata.namespace` is supported.
+/// Every label of every built-in type with its own conversion, the value that a missing one compares as, and whether
+/// `metadata.namespace` is supported.
 #[test]
 fn built_in_tables() {
     /// Group, version, resource, namespaced, supports `metadata.namespace`, labels.
@@ -286,7 +286,7 @@ fn unsupported_labels_are_named_as_the_type_names_them() {
     ] {
         assert_eq!(compile(&resource, &format!("{label}=x")), Err(message.into()), "{label}");
     }
-    // Terms are looked at in the order of their text.
+    // Terms are checked in the order of their text.
     assert_eq!(compile(&pods(), "z=1,b=2"), Err("field label not supported: b".into()));
 }
 
@@ -310,7 +310,7 @@ fn field_selectors_are_equal_by_meaning() {
     assert_ne!(parse("a=1"), parse("a!=1"));
     assert_eq!(parse("metadata.name=b,metadata.name=a").requires_exact_match("metadata.name"), Some("a"));
     assert_eq!(parse("metadata.name!=a").requires_exact_match("metadata.name"), None);
-    // A term without a label and a value asks for nothing.
+    // A term without a label and a value has no effect.
     assert!(parse("=,!=").is_empty() && !parse("=b").is_empty());
     assert_eq!(FieldSelector::equals("a", "b,c"), parse("a=b\\,c"));
 }

@@ -1,4 +1,4 @@
-//! Selections that the apiserver's parameters cannot say: several at once, and one of several values.
+//! Selections that the apiserver's parameters cannot express: unions of several selections, and sets of values.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use super::{CompiledFields, LabelSelector, Predicate};
 use crate::codec::has_owner;
 use crate::meta::{FieldTable, Object, Resource, Scope};
 
-/// One alternative of a union: what a plain predicate asks, and values of which the object must have one.
+/// One alternative of a union: a plain predicate, and sets of values. The object must have one value of each set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clause {
     plain: Predicate,
     sets: Box<[ValueSet]>,
 }
 
-/// Values of which an object must have one.
+/// A set of values. An object must have one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ValueSet {
     of: Of,
-    /// Sorted, without repetition.
+    /// Sorted, without duplicates.
     values: Box<[Box<str>]>,
 }
 
@@ -50,18 +50,18 @@ impl ValueSet {
         Self::new(Of::Source(Source::Namespace), values)
     }
 
-    /// An object without the label has no value, not even the empty one.
+    /// An object without the label has no value, not even an empty one.
     pub fn label(key: &str, values: impl IntoIterator<Item = String>) -> Self {
         Self::new(Of::Label(key.into()), values)
     }
 
-    /// The uids of the owner references.
+    /// Selects objects by the uids of their owner references.
     pub fn owner_uids(values: impl IntoIterator<Item = String>) -> Self {
         Self::new(Of::OwnerUid, values)
     }
 
     /// # Errors
-    /// The apiserver's message for a field that the type's selectors may not name.
+    /// The apiserver's message for a field that selectors of the type may not use.
     pub fn field(
         resource: &Resource,
         table: &FieldTable,
@@ -103,7 +103,7 @@ impl Clause {
         let mut scope = scope;
         let mut more = Vec::with_capacity(sets.len());
         for set in sets {
-            // One value is as good as a scope, and finds narrower informers.
+            // A single value is equivalent to a scope, and a scope allows the use of narrower informers.
             let part = match set.of {
                 Of::Source(Source::Namespace) => Some(&mut scope.namespace),
                 Of::Source(Source::Name) => Some(&mut scope.name),
@@ -134,8 +134,8 @@ impl Clause {
 // === impl Predicate ===
 
 impl Predicate {
-    /// Selects what any of the clauses does; everything if there are none. Equal to the plain predicate where one
-    /// clause says no more than that, so that its watchers share a group with all others.
+    /// Selects what any of the clauses selects, or everything if there are none. If a single clause is equivalent to
+    /// a plain predicate, the result is that predicate, so its watchers can share a group with others.
     pub fn union(mut clauses: Vec<Clause>) -> Self {
         let all = clauses.iter().any(|clause| clause.plain.is_everything() && clause.sets.is_empty());
         if clauses.is_empty() || all {
@@ -154,7 +154,7 @@ impl Predicate {
             [only] if only.sets.is_empty() => only.plain.clone(),
             [only] => Self { any_of: Some(clauses.clone().into()), ..only.plain.clone() },
             [first, rest @ ..] => {
-                // What they share narrows the part of the key space that is looked at.
+                // A shared namespace limits the part of the key space to search.
                 let namespace = first.plain.scope.namespace.clone();
                 let shared = rest.iter().all(|clause| clause.plain.scope.namespace == namespace);
                 let scope = Scope { namespace: namespace.filter(|_| shared), name: None };

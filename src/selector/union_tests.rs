@@ -15,7 +15,7 @@ fn pods() -> Resource {
     }
 }
 
-/// A pod in the few dimensions that matter here.
+/// A pod with only the properties that matter here.
 #[derive(Clone, Debug)]
 struct Pod {
     namespace: usize,
@@ -40,7 +40,7 @@ impl Pod {
         parse_item(json.as_bytes(), &field_table(&pods())).unwrap().0
     }
 
-    /// The same as a message.
+    /// The same pod as a protobuf message.
     fn message(&self) -> Object {
         let field = |number: u32, value: &[u8], out: &mut Vec<u8>| {
             prost::encoding::bytes::encode(number, &value.to_vec(), out);
@@ -67,7 +67,7 @@ impl Pod {
     }
 }
 
-/// A filter: in each dimension the values it accepts, none for any.
+/// A filter: the accepted values of each property. An empty list accepts any value.
 #[derive(Clone, Debug)]
 struct Asked {
     namespaces: Vec<usize>,

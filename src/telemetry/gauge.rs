@@ -1,8 +1,8 @@
-//! Gauges that count what there is at the moment.
+//! Gauges that count existing things.
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Raises a gauge by one while it lives.
+/// Increases a gauge by one as long as it exists.
 #[derive(Debug)]
 pub struct Raised {
     gauge: Gauge,
@@ -16,7 +16,7 @@ impl Raised {
         Self { level: gauge.inc() + 1, gauge: gauge.clone() }
     }
 
-    /// What the gauge showed once it was raised.
+    /// The value of the gauge after it was increased.
     pub fn level(&self) -> i64 {
         self.level
     }

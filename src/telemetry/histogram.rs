@@ -1,4 +1,4 @@
-//! How long things take: counts in fixed buckets, by plain atomics.
+//! Duration histograms with fixed buckets, made of plain atomics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-/// Times from a tenth of a millisecond to a minute. Observing one costs two atomic additions, where the histogram of
-/// `prometheus_client` takes a lock. Cloning shares it.
+/// A histogram of durations from a tenth of a millisecond to a minute. An observation costs two atomic additions. The
+/// histogram of `prometheus_client` would take a lock. Cloning shares it.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    /// The last one has no upper bound.
+    /// The last bucket has no upper bound.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
 
-/// Histograms under one name, told apart by one label.
+/// Histograms with the same name and different values of one label.
 #[derive(Debug)]
 struct Family {
     name: &'static str,
@@ -37,13 +37,13 @@ const BOUNDS: [u64; 18] = [
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// A histogram at one moment.
+/// The values of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// Seconds.
+    /// In seconds.
     pub sum: f64,
     pub count: u64,
-    /// Upper bound in seconds and count of each bucket, not cumulated; the last has no bound.
+    /// The upper bound in seconds and the count of each bucket, not cumulative. The last bucket has no bound.
     pub buckets: Vec<(f64, u64)>,
 }
 
@@ -66,7 +66,7 @@ impl Histogram {
         self.observe_many(duration, 1);
     }
 
-    /// So many things that took as long as each other.
+    /// Records the same duration `times` times.
     pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);

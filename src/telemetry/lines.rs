@@ -1,5 +1,5 @@
-//! Logs of one line each: a file that is rotated, or standard output. Nobody waits for them: what finds no room is dropped, and
-//! counted.
+//! Logs with one record per line: a file that is rotated, or standard output. Writers never wait: if the queue is
+//! full, the line is dropped and counted.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::{Fatal, spawn_supervised};
 
-/// Lines that may wait to be written. A line is about a kilobyte.
+/// The most lines that may wait to be written. A line is about a kilobyte.
 const MAX_WAITING: usize = 8192;
-/// And their bytes: a client may send a target that is much longer.
+/// The most bytes that may wait: a client may send a request target that is much longer.
 const MAX_WAITING_BYTES: usize = 32 << 20;
 const BATCH: usize = 256;
 
@@ -26,9 +26,9 @@ pub enum LinesTo {
     Stdout,
     File {
         path: PathBuf,
-        /// A file that has grown to this many bytes is put aside.
+        /// The size in bytes at which a file is rotated.
         max_size: u64,
-        /// Files put aside that are kept: `PATH.1` is the newest.
+        /// The number of rotated files to keep. `PATH.1` is the newest.
         max_files: usize,
     },
 }
@@ -41,15 +41,15 @@ pub struct LinesError {
     error: io::Error,
 }
 
-/// What became of the lines of one log.
+/// The counters of one log.
 #[derive(Debug, Default)]
 pub struct LineCounts {
     pub written: Counter,
-    /// Lines that found no room, or could not be written.
+    /// Lines that found the queue full or could not be written.
     pub dropped: Counter,
 }
 
-/// One log. A task of its own writes it.
+/// One log. Its own task writes it.
 #[derive(Debug)]
 pub struct Lines {
     lines: mpsc::Sender<Vec<u8>>,
@@ -65,7 +65,7 @@ enum Writer {
         size: u64,
         max_size: u64,
         max_files: usize,
-        /// The last write failed, perhaps within a line.
+        /// The last write failed, possibly in the middle of a line.
         torn: bool,
     },
 }
@@ -73,10 +73,10 @@ enum Writer {
 // === impl Lines ===
 
 impl Lines {
-    /// Opens the log, and starts its task.
+    /// Opens the log and starts its task.
     ///
     /// # Errors
-    /// The file cannot be opened, and not because the disk is full.
+    /// The file cannot be opened, for a reason other than a full disk.
     pub fn start(log: &'static str, to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
         let writer = match to {
             LinesTo::Stdout => {
@@ -91,7 +91,7 @@ impl Lines {
                         let size = file.metadata().map_err(failed)?.len();
                         (Some(fs::File::from_std(file)), size)
                     }
-                    // As while it runs: lines are dropped and counted until there is room.
+                    // As at runtime, lines are dropped and counted until there is space.
                     Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
                         tracing::error!(log, path = %path.display(), %error, "the log cannot be opened, and is tried again");
                         (None, 0)
@@ -107,7 +107,7 @@ impl Lines {
         Ok(Self { lines, waiting, counts })
     }
 
-    /// Has a line written, as JSON, if there is room for it.
+    /// Queues a line as JSON, if there is room for it.
     pub fn write(&self, line: &impl Serialize) {
         let Ok(mut line) = serde_json::to_vec(line) else { return self.drop_one() };
         line.push(b'\n');
@@ -124,7 +124,7 @@ impl Lines {
     }
 }
 
-/// Writes what comes, until nobody can send any more.
+/// Writes queued lines until all senders are dropped.
 async fn write(
     log: &'static str,
     mut writer: Writer,
@@ -151,7 +151,7 @@ async fn write(
     }
 }
 
-/// Only the daemon's user may read who read what.
+/// The log shows who read what, so only the daemon's user may read it.
 fn open(path: &Path) -> io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)
@@ -178,7 +178,7 @@ impl Writer {
                 };
                 *size += lines.len() as u64;
                 let written = async {
-                    // What was written in part is a line of its own.
+                    // End the partly written line.
                     if *torn {
                         file.write_all(b"\n").await?;
                     }
@@ -197,14 +197,14 @@ async fn say(out: &mut fs::File, lines: &[u8]) -> io::Result<()> {
     out.flush().await
 }
 
-/// `PATH` becomes `PATH.1`, that `PATH.2`, and the last one goes.
+/// Renames `PATH` to `PATH.1`, that to `PATH.2`, and so on. The last file is deleted.
 async fn put_aside(path: &Path, max_files: usize) -> io::Result<()> {
     let numbered = |n: usize| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{n}"));
         PathBuf::from(name)
     };
-    // Somebody else may have taken any of them away.
+    // Another program may have removed any of the files.
     let there = |done: io::Result<()>| match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Log lines on standard error, filtered by level and target; and the spans of an export beside them.
+//! Log lines on standard error, filtered by level and target, and the spans of the trace export.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use tracing_subscriber::{Layer, fmt as lines, registry};
 use super::otel::Otel;
 use super::trace;
 
-/// Which lines are written, and in which form.
+/// The filter and the format of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// A level, or directives per target: `info,informerd::cache=debug`.
@@ -26,11 +26,11 @@ pub struct LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Puts the current trace and span behind a line, under the names that OpenTelemetry gives them.
+/// Appends the current trace and span to a line, with the field names of OpenTelemetry.
 struct Traced<F> {
     inner: F,
     json: bool,
@@ -39,25 +39,26 @@ struct Traced<F> {
 // === impl LogConfig ===
 
 impl LogConfig {
-    /// Whether a filter can be understood.
+    /// Checks whether a filter is valid.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the filter.
     pub fn check_filter(text: &str) -> Result<(), String> {
         parse_filter(text).map(|_| ())
     }
 
-    /// Starts writing log lines, and making the spans of the export. To be called once, before anything logs.
+    /// Starts to write log lines and to create spans for the export. Call it once, before anything is logged.
     ///
     /// # Errors
-    /// The filter cannot be understood, or somebody else writes log lines already.
+    /// The filter is invalid, or another logger is already installed.
     pub fn install(&self, otel: &Otel) -> Result<(), String> {
         self.subscriber(otel)?.try_init().map_err(|error| error.to_string())
     }
 
     fn subscriber(&self, otel: &Otel) -> Result<impl Subscriber + Send + Sync + 'static, String> {
         let filter = parse_filter(&self.filter)?;
-        // Whoever gives no hint is taken to want everything: each of the HTTP library's many spans would be made.
+        // A filter without a level hint would enable everything, including each of the many spans of the HTTP
+        // library.
         let no_spans = filter_fn(|metadata| metadata.target() != trace::SPANS).with_max_level_hint(LevelFilter::TRACE);
         let written = lines::layer().with_writer(std::io::stderr);
         let written = match self.format {
@@ -80,8 +81,8 @@ impl LogConfig {
                 .with_target(false)
                 .with_level(false)
         });
-        // Without an export nobody wants spans, so that their callsites are switched off for good. A missing layer without
-        // a filter would want everything.
+        // Without an export, no spans are needed, so their callsites are disabled permanently. A missing layer
+        // without a filter would enable everything.
         let on = spans.is_some();
         let (most, wanted) = if on { (LevelFilter::INFO, trace::SPANS) } else { (LevelFilter::OFF, "") };
         let spans = spans.with_filter(filter_fn(move |metadata| metadata.target() == wanted).with_max_level_hint(most));
@@ -110,7 +111,7 @@ where
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, String> {
-    // A bare word that is no level would be taken for a target, and would silence everything else.
+    // A plain word that is not a level would be parsed as a target, and everything else would not be logged.
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
     let wrong = text
         .split(',')
@@ -152,8 +153,8 @@ mod tests {
         Metadata::new("site", target, level, None, None, None, fields, Kind::SPAN)
     }
 
-    /// What nobody wants must cost nothing: a disabled callsite is asked once in the life of the process, an
-    /// undecided one at each pass, and the HTTP library passes some for every frame.
+    /// Unused callsites must cost nothing. A disabled callsite is evaluated once per process. An undecided one is
+    /// evaluated each time, and the HTTP library passes some of them for every frame.
     #[test]
     fn unwanted_callsites_are_switched_off_for_good() {
         let log = LogConfig { filter: "info".into(), format: LogFormat::Text };

@@ -1,5 +1,5 @@
-//! The metrics registry. The rooms register what they count, and collectors for what is known at a scrape alone. Counters
-//! are atomics: a scrape costs the hot path nothing.
+//! The metrics registry. The modules register their counters, and collectors for values that are only determined at a
+//! scrape. Counters are atomics, so a scrape costs the hot path nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::process::ProcessCollector;
 /// The content type of the text that [`Metrics::encode`] writes.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The process's metrics. Cloning shares them.
+/// The metrics of the process. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<RwLock<Registry>>,
@@ -25,7 +25,7 @@ pub struct Metrics {
 // === impl Metrics ===
 
 impl Metrics {
-    /// With `informerd_build_info`, the `process_` metrics, and those of the export by OTLP.
+    /// Creates a registry with `informerd_build_info`, the `process_` metrics, and the metrics of the OTLP export.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let build = Info::new(vec![
@@ -39,12 +39,12 @@ impl Metrics {
         Self { registry: Arc::new(RwLock::new(registry)) }
     }
 
-    /// Adds families whose numbers are known at a scrape alone.
+    /// Adds metric families whose values are only determined at a scrape.
     pub fn register(&self, collector: impl Collector) {
         self.registry.write().register_collector(Box::new(collector));
     }
 
-    /// Has rooms register their own families, with their names in full, `informerd_` included.
+    /// Lets a module register its own metric families. Their names must be complete, including `informerd_`.
     pub fn register_with(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.write());
     }
@@ -56,7 +56,7 @@ impl Metrics {
         encoded(done.map(|()| text))
     }
 
-    /// The same metrics as data, counters named as they are queried.
+    /// The same metrics as data. Counters have the names that queries use.
     pub(super) fn families(&self) -> Vec<MetricFamily> {
         encoded(prometheus_protobuf::encode(&self.registry.read()))
     }

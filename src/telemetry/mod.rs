@@ -1,4 +1,4 @@
-//! Logs, metrics and traces: what the operator sees of the daemon.
+//! Logs, metrics and traces, for the operator of the daemon.
 
 pub mod gauge;
 pub mod histogram;

@@ -1,4 +1,4 @@
-//! What the kernel knows of this process, under the names that every Prometheus client library uses.
+//! The kernel's data about this process, with the metric names that every Prometheus client library uses.
 
 use std::fmt;
 use std::fs;
@@ -9,14 +9,14 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Ticks a second in `/proc`: the kernel has shown 100 to programs on every architecture for decades.
+/// Clock ticks per second in `/proc`. For decades the kernel has reported 100 to programs on every architecture.
 const TICKS: f64 = 100.0;
 const PAGE: f64 = 4096.0;
 
-/// Reads `/proc` at each scrape; where there is none, there are no such metrics.
+/// Reads `/proc` at each scrape. Without `/proc`, these metrics do not exist.
 #[derive(Debug)]
 pub(super) struct ProcessCollector {
-    /// Seconds since 1970.
+    /// In seconds since 1970.
     started: f64,
 }
 
@@ -61,7 +61,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// Memory of this process in RAM, where the kernel tells.
+/// The resident memory of this process, if the kernel provides it.
 pub fn resident_bytes() -> Option<u64> {
     let sample = parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)?;
     Some(sample.resident_bytes as u64)
@@ -72,8 +72,8 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64
     ConstGauge::new(value).encode(metric)
 }
 
-/// Fields 14, 15 (processor time), 20 (threads) and 24 (resident pages) of `/proc/self/stat`; the second one, the
-/// program's name in parentheses, may hold blanks and parentheses itself.
+/// Parses fields 14 and 15 (CPU time), 20 (threads) and 24 (resident pages) of `/proc/self/stat`. Field 2 is the name
+/// of the program in parentheses; it may contain spaces and parentheses.
 fn parse_stat(stat: &str) -> Option<Sample> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();

@@ -1,8 +1,8 @@
-//! The seam to tracing for every room: the target that makes a span one for the collector, and the context that joins
-//! spans across processes as W3C Trace Context has it.
+//! The interface to tracing for all modules: the target of spans that are exported, and the context that connects
+//! spans across processes, according to W3C Trace Context.
 //!
-//! While nothing is exported a span's callsite is switched off: it costs one relaxed load, its fields are not evaluated,
-//! and nothing here touches a header, so a forwarded request keeps its client's context as it is.
+//! While nothing is exported, the callsite of a span is disabled. It costs one relaxed load, and its fields are not
+//! evaluated. No header is changed then, so a forwarded request keeps its client's trace context.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, Tra
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of every span that is exported. No log line has it.
+/// The target of every exported span. No log line uses it.
 pub const SPANS: &str = "informerd::spans";
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -23,7 +23,7 @@ const TRACEPARENT_LEN: usize = 55;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether spans are made at all: guards what is costly to find out for a span's fields.
+/// Whether spans are created at all. Check it before expensive computations for the fields of a span.
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
@@ -32,18 +32,18 @@ pub(super) fn switch_on() {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// Makes the span a child of the one that a request's headers name. It must not have been entered yet.
+/// Makes the span a child of the span that the headers of a request name. The span must not have been entered yet.
 pub fn continue_from(span: &Span, headers: &HeaderMap) {
     if span.is_disabled() {
         return;
     }
     if let Some(parent) = named(headers) {
-        // It fails only for spans that are not exported, or that have begun.
+        // It fails only for spans that are not exported or that have already been entered.
         span.set_parent(Context::new().with_remote_span_context(parent)).ok();
     }
 }
 
-/// Names the span as the parent of whatever comes of a request with these headers. Baggage stays as it is.
+/// Sets the span as the parent in the headers of an outgoing request. Baggage is not changed.
 pub fn hand_on(span: &Span, headers: &mut HeaderMap) {
     if span.is_disabled() {
         return;
@@ -61,12 +61,12 @@ pub fn hand_on(span: &Span, headers: &mut HeaderMap) {
     }
     match HeaderValue::from_str(&own.trace_state().header()) {
         Ok(state) if !state.is_empty() => headers.insert(TRACESTATE, state),
-        // It belongs to a trace that this request is no part of.
+        // The state belongs to a trace that this request is not part of.
         _ => headers.remove(TRACESTATE),
     };
 }
 
-/// Trace and span that a log line belongs to.
+/// The trace and span of a log line.
 pub(super) fn current() -> Option<(TraceId, SpanId)> {
     if !is_on() {
         return None;
@@ -77,7 +77,7 @@ pub(super) fn current() -> Option<(TraceId, SpanId)> {
     own.is_valid().then(|| (own.trace_id(), own.span_id()))
 }
 
-/// The parent that headers name; `None` where there is none, or none that the standard takes: then a new trace begins.
+/// The parent in the headers. `None` if there is none or it is not valid by the standard; then a new trace begins.
 fn named(headers: &HeaderMap) -> Option<SpanContext> {
     let mut lines = headers.get_all(TRACEPARENT).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return None };
@@ -86,7 +86,7 @@ fn named(headers: &HeaderMap) -> Option<SpanContext> {
     let dashes = [2, 35, 52].iter().all(|&at| text.as_bytes()[at] == b'-');
     let end = match text.as_bytes().get(TRACEPARENT_LEN) {
         None => true,
-        // A later version may say more.
+        // A later version may have additional fields.
         Some(next) => *next == b'-' && version != "00",
     };
     let (version, flags) = (digits(version)?, digits(flags)?);
@@ -96,14 +96,14 @@ fn named(headers: &HeaderMap) -> Option<SpanContext> {
     let trace = TraceId::from_bytes(digits(trace)?.to_be_bytes());
     let parent = SpanId::from_bytes(u64::try_from(digits(parent)?).ok()?.to_be_bytes());
     let states: Vec<_> = headers.get_all(TRACESTATE).iter().filter_map(|line| line.to_str().ok()).collect();
-    // What cannot be read is left out; the trace goes on.
+    // A state that cannot be parsed is dropped, but the trace continues.
     let state = TraceState::from_str(&states.join(",")).unwrap_or_default();
     let flags = TraceFlags::new(u8::try_from(flags).ok()?) & TraceFlags::SAMPLED;
     let named = SpanContext::new(trace, parent, flags, true, state);
     named.is_valid().then_some(named)
 }
 
-/// Hexadecimal digits, in lower case as the standard wants them.
+/// Parses hexadecimal digits. The standard requires lower case.
 fn digits(text: &str) -> Option<u128> {
     let all = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if all { u128::from_str_radix(text, 16).ok() } else { None }
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(found.span_id().to_string(), "b7ad6b7169203331");
         assert!(found.is_sampled() && found.is_remote());
         assert_eq!(found.trace_state().header(), "a=1,b=2");
-        // Flags nobody knows yet are not an error, and only the one that is known counts.
+        // Unknown flags are not an error. Only the known flag counts.
         assert!(!of(&[("traceparent", &GOOD.replace("-01", "-fe"))]).unwrap().is_sampled());
         let later = format!("cc{}-what-will-be", &GOOD[2..]);
         assert!(of(&[("traceparent", &later)]).is_some());

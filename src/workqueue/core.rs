@@ -1,4 +1,4 @@
-//! The queue as a state machine: told the time, and never waiting.
+//! The queue as a state machine. The caller passes the time, and no call waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
@@ -11,43 +11,43 @@ use tokio::time::Instant;
 use super::limiter::{Bucket, LimiterConfig};
 use super::metrics::QueueStats;
 
-/// A delay of more than this is as good as for ever; it keeps instants inside their range.
+/// The longest delay. A longer delay is as good as infinite; the limit keeps instants within their range.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Why a key was handed out: several reasons at once, when it was added several times.
+/// The reasons why a key was handed out. There are several if it was added several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Why(u16);
 
-/// A key in a worker's hands.
+/// A key that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handed<K> {
     pub key: K,
-    /// 1 for the first time, and one more for each failure since it last succeeded.
+    /// 1 for the first attempt, plus one for each failure since the last success.
     pub attempt: u32,
     pub why: Why,
 }
 
-/// What a worker did with a key.
+/// The result of a worker for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It succeeded: its failures are forgotten (`Forget` and `Done`).
+    /// It succeeded. Its failures are forgotten (`Forget` and `Done`).
     Done,
-    /// It failed: it comes back after its back-off (`AddRateLimited` and `Done`).
+    /// It failed. It is queued again after its backoff (`AddRateLimited` and `Done`).
     Retry,
-    /// It succeeded and wants to come back after this time (`Forget`, `AddAfter` and `Done`).
+    /// It succeeded and must be queued again after this time (`Forget`, `AddAfter` and `Done`).
     After(Duration),
 }
 
-/// An answer about a key that this worker does not hold.
+/// The worker answered a key that it does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key is not in this worker's hands")]
 pub(crate) struct NotHeld;
 
-/// What a worker finds.
+/// The result of a worker's attempt to take a key.
 #[derive(Debug)]
 pub(super) enum Taken<K> {
     Key(Handed<K>),
-    /// Nothing now; at this time a delayed key becomes ready.
+    /// No key is ready. If there is a delayed key, it becomes ready at this time.
     Nothing(Option<Instant>),
     /// No more keys will come.
     Ended,
@@ -63,8 +63,8 @@ pub(super) struct Core<K> {
     ready: VecDeque<K>,
     delayed: BTreeSet<(Instant, u64, K)>,
     workers: BTreeMap<WorkerId, WorkerState<K>>,
-    /// Workers that would take another key: the one with the fewest in its hands first, of these the one whose turn
-    /// is longest ago.
+    /// Workers that can take another key. The worker with the fewest keys comes first. Among equal workers, the one
+    /// that waited longest for its turn comes first.
     willing: BTreeSet<(usize, u64, WorkerId)>,
     sequence: u64,
     draining: bool,
@@ -75,10 +75,10 @@ pub(super) struct Core<K> {
 #[derive(Debug)]
 struct Entry {
     stage: Stage,
-    /// Added since it was last taken.
+    /// It was added after it was last taken.
     dirty: bool,
     why: Why,
-    /// When it is to be added, and the number that tells equal times apart.
+    /// The time at which it will be added, and a number that orders equal times.
     delay: Option<(Instant, u64, Why)>,
     failures: u32,
     /// When it became dirty.
@@ -89,20 +89,20 @@ struct Entry {
 enum Stage {
     Idle,
     Ready,
-    /// Given to a worker that has not fetched it yet.
+    /// Assigned to a worker that has not fetched it yet.
     Assigned(WorkerId),
     Held(WorkerId, Instant),
 }
 
 #[derive(Debug)]
 struct WorkerState<K> {
-    /// How many keys it takes at once.
+    /// The most keys that it takes at once.
     credit: usize,
-    /// When its last turn was.
+    /// When it last had its turn.
     turn: u64,
     assigned: VecDeque<K>,
     held: BTreeSet<K>,
-    /// It takes no further key.
+    /// It takes no more keys.
     leaving: bool,
     notify: Arc<Notify>,
 }
@@ -110,18 +110,18 @@ struct WorkerState<K> {
 // === impl Why ===
 
 impl Why {
-    /// The queue is new, and so is every object to it.
+    /// The queue is new, so every object is new to it.
     pub(crate) const INITIAL: Self = Self(1);
     pub(crate) const ADDED: Self = Self(1 << 1);
     pub(crate) const MODIFIED: Self = Self(1 << 2);
     pub(crate) const DELETED: Self = Self(1 << 3);
-    /// A worker asked for another attempt.
+    /// A worker requested a retry.
     pub(crate) const RETRY: Self = Self(1 << 4);
-    /// A worker asked for it at this time.
+    /// A worker requested the key for this time.
     pub(crate) const AFTER: Self = Self(1 << 5);
-    /// A worker asked for every object.
+    /// A worker requested all objects.
     pub(crate) const RESYNC: Self = Self(1 << 6);
-    /// The worker that had it is gone.
+    /// The worker that held it has disconnected.
     pub(crate) const RETURNED: Self = Self(1 << 7);
 
     pub(crate) fn contains(self, other: Self) -> bool {
@@ -152,13 +152,14 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Queues a key, unless it waits already. One that is in a worker's hands comes again when it is answered.
+    /// Queues a key unless it is already waiting. A key that a worker holds is queued again after the worker's
+    /// answer.
     pub(super) fn add(&mut self, key: &K, why: Why, now: Instant) {
         self.mark(key, why, now);
         self.dispatch();
     }
 
-    /// Queues a key at a later time, or earlier if it was already to come earlier.
+    /// Queues a key after a delay. If the key already has an earlier time, that time is kept.
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, why: Why, now: Instant) {
         self.totals.retries += 1;
         if delay.is_zero() {
@@ -167,7 +168,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.schedule(key, delay, why, now);
     }
 
-    /// Makes delayed keys ready whose time has come.
+    /// Queues the delayed keys whose time has come.
     pub(super) fn advance(&mut self, now: Instant) {
         while self.delayed.first().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, _, key)) = self.delayed.pop_first() else { return };
@@ -186,7 +187,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.dispatch();
     }
 
-    /// How many keys a worker takes at once from now on. What it holds beyond that, it keeps.
+    /// Sets the most keys that a worker takes at once. The worker keeps the keys that it holds beyond that.
     pub(super) fn set_credit(&mut self, id: WorkerId, credit: usize) {
         if let Some(worker) = self.workers.get_mut(&id) {
             self.willing.remove(&worker.rank(id));
@@ -196,9 +197,9 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// A worker is gone. What it had not fetched waits again, in front; what it had in its hands counts as failed and
-    /// comes back after its own back-off (a key that kills its worker must not go round the group without a pause).
-    /// The bucket of the retries is left alone: the keys did nothing wrong.
+    /// Removes a worker. Keys that it had not fetched go back to the front of the queue. Keys that it held count as
+    /// failed and are queued after their own backoff, so that a key that crashes its worker does not go around the
+    /// group without a pause. This does not use the shared retry bucket, because the keys themselves did not fail.
     pub(super) fn leave(&mut self, id: WorkerId, now: Instant) {
         let Some(worker) = self.workers.remove(&id) else { return };
         self.willing.remove(&worker.rank(id));
@@ -217,7 +218,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.dispatch();
     }
 
-    /// The next key of this worker. It is in its hands from here on, and what is added later comes again.
+    /// Takes the next key of this worker. From now on the worker holds it; if the key is added again, it is queued
+    /// again.
     pub(super) fn take(&mut self, id: WorkerId, now: Instant) -> Taken<K> {
         let Some(worker) = self.workers.get_mut(&id) else { return Taken::Ended };
         let Some(key) = worker.assigned.pop_front() else {
@@ -237,7 +239,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         Taken::Key(Handed { key, attempt, why })
     }
 
-    /// Takes a key out of its worker's hands.
+    /// Records the result of a key. The worker no longer holds it.
     pub(super) fn answer(&mut self, id: WorkerId, key: &K, outcome: Outcome, now: Instant) -> Result<(), NotHeld> {
         let worker = self.workers.get_mut(&id).ok_or(NotHeld)?;
         if !worker.held.contains(key) {
@@ -252,7 +254,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         match outcome {
             Outcome::Done => {}
             Outcome::Retry => {
-                // Both count it, whichever is longer.
+                // Both delays count this failure. The longer one applies.
                 let shared = self.bucket.reserve(&self.limiter, now);
                 self.add_after(key, shared.max(self.limiter.of_key(failures)), Why::RETRY, now);
             }
@@ -268,14 +270,14 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         Ok(())
     }
 
-    /// Forgets a key's failures; whoever holds it, keeps it.
+    /// Forgets the failures of a key. If a worker holds the key, it keeps it.
     pub(super) fn forget(&mut self, key: &K) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.failures = 0;
         }
     }
 
-    /// From now on nothing is handed out; workers answer for what they hold, and then have ended.
+    /// Stops handing out keys. Each worker ends after it has answered all keys that it holds.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         let assigned: Vec<K> = self.workers.values_mut().flat_map(|worker| worker.assigned.drain(..)).collect();
@@ -286,8 +288,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.wake_all();
     }
 
-    /// From now on this worker takes nothing; what it has not fetched goes to others, and it has ended when it has
-    /// answered for what it holds.
+    /// Stops handing out keys to this worker. Keys that it has not fetched go to other workers. It ends after it has
+    /// answered all keys that it holds.
     pub(super) fn retire(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         self.willing.remove(&worker.rank(id));
@@ -356,7 +358,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
         self.delayed.insert((at, number, key.clone()));
         if first.is_none_or(|first| at < first) {
-            // Whoever sleeps must sleep shorter.
+            // The workers must wake up earlier.
             self.willing
                 .iter()
                 .filter_map(|(.., id)| self.workers.get(id))
@@ -364,7 +366,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Out of the worker's hands, into nobody's.
+    /// Takes the key from its worker without giving it to another one.
     fn release(&mut self, key: &K, now: Instant) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(key)?;
         if let Stage::Held(_, since) = entry.stage {
@@ -375,7 +377,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         Some(entry)
     }
 
-    /// After a release: what was added meanwhile waits now, and what nothing is known of any more is forgotten.
+    /// After a release: queues the key if it was added in the meantime, and removes its entry if nothing is left to
+    /// remember.
     fn settle(&mut self, key: &K) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if entry.stage != Stage::Idle {
@@ -385,12 +388,12 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             entry.stage = Stage::Ready;
             self.ready.push_back(key.clone());
         } else if entry.delay.is_none() {
-            // A key with failures is always delayed, held or ready: nothing is lost.
+            // A key with failures is always delayed, held or ready, so no failures are lost.
             self.entries.remove(key);
         }
     }
 
-    /// Back to where it came from.
+    /// Puts the key back at the front of the queue.
     fn requeue(&mut self, key: &K) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.stage = Stage::Ready;
@@ -398,7 +401,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Gives what is ready to whoever is willing.
+    /// Assigns ready keys to workers that can take them.
     fn dispatch(&mut self) {
         if self.draining {
             return;
@@ -418,7 +421,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Whether a worker takes another key. Its old rank has been removed.
+    /// Checks whether a worker can take another key. Its old rank must already be removed.
     fn reconsider(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else { return };
         if !self.draining && !worker.leaving && worker.load() < worker.credit {

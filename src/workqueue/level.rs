@@ -1,5 +1,5 @@
-//! What keys stand for: the latest state of every object, and the last state of those that are gone until somebody has
-//! handled it. Level-triggered: what lies between two looks is not kept.
+//! The state behind the keys: the latest state of every object, and the last state of deleted objects until a worker
+//! has handled the deletion. It is level-triggered: intermediate states are not kept.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use std::sync::Arc;
 use super::core::Why;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 
-/// The objects of one selection. They are shared with their cache: one costs its key and a pointer.
+/// The objects of one selection. They are shared with their cache, so an object costs only its key and a pointer.
 #[derive(Debug)]
 pub(crate) struct Level {
     objects: HashMap<ObjectKey, Known>,
     deleted: HashMap<ObjectKey, Deleted>,
     max_deleted: usize,
-    /// Counts whole states; an object that the last one did not have is gone.
+    /// The number of the current snapshot. An object that was not in the last snapshot is deleted.
     generation: u64,
     synced: bool,
 }
 
-/// What there is of a key. Both, where an object was deleted and made anew under its name.
+/// The state of a key. It has both values if an object was deleted and another one was created with the same name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub object: Option<Arc<Object>>,
-    /// The last state of the last object under this name whose deletion nobody has handled yet.
+    /// The last state of the most recent object of this name whose deletion was not handled yet.
     pub deleted: Option<Deleted>,
 }
 
-/// An object that is gone, or no longer selected.
+/// An object that was deleted or is no longer selected.
 #[derive(Clone, Debug)]
 pub(crate) struct Deleted {
     /// Its last state.
     pub object: Arc<Object>,
-    /// When it went; the last state's own revision where that is unknown.
+    /// The revision of the deletion, or that of the last state if the revision of the deletion is unknown.
     pub rv: ResourceVersion,
 }
 
-/// More deletions than may be kept wait to be handled.
+/// There are more unhandled deletions than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {0} deletions wait to be handled")]
 pub(crate) struct Full(pub usize);
@@ -49,16 +49,16 @@ struct Known {
 // === impl Level ===
 
 impl Level {
-    /// `max_deleted` bounds the deletions that wait; the objects are bounded by their cache.
+    /// `max_deleted` limits the unhandled deletions. The cache limits the objects.
     pub(crate) fn new(max_deleted: usize) -> Self {
         Self { objects: HashMap::new(), deleted: HashMap::new(), max_deleted, generation: 0, synced: false }
     }
 
-    /// Takes in one change; what it is to the queue, or `None` if it is not new. `rv` is when an object left the selection,
-    /// where it does not say so itself.
+    /// Applies one change. Returns its meaning for the queue, or `None` if it is not new. `rv` is the revision at
+    /// which an object left the selection, if the object does not contain it.
     ///
     /// # Errors
-    /// Too many deletions wait; this one is lost.
+    /// There are too many unhandled deletions; this one is lost.
     pub(crate) fn apply(
         &mut self,
         kind: EventType,
@@ -79,7 +79,7 @@ impl Level {
             return Ok(Some(if self.synced { Why::ADDED } else { Why::INITIAL }));
         };
         if before.attributes.uid() != object.attributes.uid() {
-            // Deleted and made anew while nobody looked.
+            // The object was deleted and created again in the meantime.
             let mut why = Why::DELETED;
             why.join(Why::ADDED);
             self.bury(Deleted { rv: before.rv, object: before })?;
@@ -88,15 +88,15 @@ impl Level {
         Ok((before.rv != object.rv).then_some(Why::MODIFIED))
     }
 
-    /// A whole state follows, object by object, each by [`Level::apply`].
+    /// Starts a snapshot. Each of its objects follows by [`Level::apply`].
     pub(crate) fn begin(&mut self) {
         self.generation += 1;
     }
 
-    /// The whole state is there: what it did not have is gone since the last one. The keys of these.
+    /// Ends a snapshot. Objects that were not in it are deleted. Returns their keys.
     ///
     /// # Errors
-    /// Too many deletions wait.
+    /// There are too many unhandled deletions.
     pub(crate) fn finish(&mut self) -> Result<Vec<ObjectKey>, Full> {
         self.synced = true;
         let generation = self.generation;
@@ -111,7 +111,7 @@ impl Level {
         State { object, deleted: self.deleted.get(key).cloned() }
     }
 
-    /// A worker has handled the deletion that it was shown.
+    /// Records that a worker has handled the deletion that was sent to it.
     pub(crate) fn handled(&mut self, shown: &Deleted) {
         let key = &shown.object.key;
         if self.deleted.get(key).is_some_and(|kept| Arc::ptr_eq(&kept.object, &shown.object)) {
@@ -127,7 +127,7 @@ impl Level {
         self.objects.keys()
     }
 
-    /// Whether a whole state has been taken in.
+    /// Whether a complete snapshot was received.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }

@@ -1,24 +1,24 @@
-//! When a key that failed is tried again: client-go's `DefaultTypedControllerRateLimiter`.
+//! The delay before a failed key is retried: client-go's `DefaultTypedControllerRateLimiter`.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The longer of two delays: one for the key, which doubles with each failure, and one from a bucket that all retries
-/// share.
+/// The longer of two delays: that of the key, which doubles with each failure, and that of a token bucket that all
+/// retries share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LimiterConfig {
-    /// After the first failure; doubled by each further one.
+    /// The delay after the first failure. Each further failure doubles it.
     pub base: Duration,
-    /// No key waits longer than this for its own failures.
+    /// The longest delay of a key for its own failures.
     pub cap: Duration,
-    /// Retries a second of all keys together.
+    /// The retries per second of all keys together.
     pub rate: f64,
-    /// Retries at once before the rate counts.
+    /// The retries that are possible at once before the rate applies.
     pub burst: f64,
 }
 
-/// Tokens may be owed: whoever comes later waits longer, as with Go's `rate.Limiter.Reserve`.
+/// The number of tokens may become negative: then later retries wait longer, as in Go's `rate.Limiter.Reserve`.
 #[derive(Debug)]
 pub(super) struct Bucket {
     tokens: f64,
@@ -34,7 +34,7 @@ impl Default for LimiterConfig {
 }
 
 impl LimiterConfig {
-    /// The delay of a key that has failed `failures` times before this one.
+    /// The delay of a key that failed `failures` times before this failure.
     pub(super) fn of_key(&self, failures: u32) -> Duration {
         let doubled = 1u32.checked_shl(failures).and_then(|times| self.base.checked_mul(times));
         doubled.map_or(self.cap, |delay| delay.min(self.cap))
@@ -48,7 +48,7 @@ impl Bucket {
         Self { tokens: config.burst, at: now }
     }
 
-    /// Takes one token; how long until it is there.
+    /// Takes one token and returns how long to wait for it.
     pub(super) fn reserve(&mut self, config: &LimiterConfig, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = self.at.max(now);

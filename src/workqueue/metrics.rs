@@ -1,37 +1,38 @@
-//! What a queue counts, under client-go's names.
+//! The metrics of a queue, with client-go's names.
 
 use std::time::Duration;
 
-/// A queue's numbers at one moment. Times are in seconds.
+/// The statistics of a queue at one moment. Times are in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct QueueStats {
-    /// `workqueue_depth`: keys ready and not yet in a worker's hands.
+    /// `workqueue_depth`: keys that are ready and that no worker holds yet.
     pub depth: usize,
     /// `workqueue_adds_total`.
     pub adds: u64,
-    /// `workqueue_queue_duration_seconds`: from ready to taken.
+    /// `workqueue_queue_duration_seconds`: the time from ready to taken.
     pub queue_duration: Histogram,
-    /// `workqueue_work_duration_seconds`: from taken to answered.
+    /// `workqueue_work_duration_seconds`: the time from taken to answered.
     pub work_duration: Histogram,
-    /// `workqueue_unfinished_work_seconds`: how long all that is in hand has been there, together.
+    /// `workqueue_unfinished_work_seconds`: the total time for which the held keys have been held.
     pub unfinished: f64,
     /// `workqueue_longest_running_processor_seconds`.
     pub longest: f64,
-    /// `workqueue_retries_total`: keys that came back to be tried again, delayed ones included, as client-go counts.
+    /// `workqueue_retries_total`: keys that were queued again for a retry, including delayed ones, as client-go
+    /// counts them.
     pub retries: u64,
-    /// Keys in workers' hands.
+    /// Keys that workers hold.
     pub held: usize,
-    /// Keys that wait for their time.
+    /// Keys that are delayed.
     pub delayed: usize,
-    /// Keys that a vanished worker gave back.
+    /// Keys that were returned because their worker disconnected.
     pub returned: u64,
     pub workers: usize,
 }
 
-/// Counts in client-go's buckets for work queues: twelve of them, each ten times the one before, from 10 ns on.
+/// A histogram with client-go's buckets for work queues: twelve buckets from 10 ns, each ten times the one before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// The last one has no upper bound.
+    /// The last bucket has no upper bound.
     counts: [u64; Self::BOUNDS.len() + 1],
     sum: f64,
 }
@@ -56,7 +57,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Upper bound and count of each bucket, not cumulated; the last has no bound.
+    /// The upper bound and the count of each bucket, not cumulative. The last bucket has no bound.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         Self::BOUNDS.into_iter().chain([f64::INFINITY]).zip(self.counts).collect()
     }

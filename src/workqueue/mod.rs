@@ -1,8 +1,8 @@
-//! A controller's work queue, with the semantics of client-go's, for a group of workers. No I/O.
+//! A controller's work queue for a group of workers, with the semantics of client-go. This module does no I/O.
 //!
-//! [`WorkQueue`] hands keys out: each is in one worker's hands at a time, and waits only once however often it is added
-//! meanwhile. [`Level`] is what the keys stand for: the latest state of every object, and the deletions that nobody has
-//! handled yet.
+//! [`WorkQueue`] hands out keys. Only one worker at a time holds a key. A waiting key is queued only once, however
+//! often it is added. [`Level`] is the state behind the keys: the latest state of every object, and the deletions
+//! that were not handled yet.
 
 mod core;
 mod level;

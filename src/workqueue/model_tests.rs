@@ -1,4 +1,4 @@
-//! The queue against a model, under random actions of feeders and workers, and the cases that have names.
+//! Compares the queue with a model, under random actions of feeders and workers, and tests specific cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ enum Action {
     Add(Key),
     AddAfter(Key, u64),
     Join(usize),
-    /// The worker with this number, modulo how many there are.
+    /// The worker with this number, modulo the number of workers.
     Leave(usize),
     Take(usize),
     /// The worker answers the key that has this number among its keys.
@@ -47,12 +47,12 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 1..200)
 }
 
-/// What must be true of each key, without any order.
+/// What must hold for each key, independent of any order.
 #[derive(Default)]
 struct Model {
-    /// To be handed out (again).
+    /// Keys that must be handed out (again).
     pending: BTreeSet<Key>,
-    /// Not before these times; several, of which the earliest counts.
+    /// The keys must not be handed out before these times. Of several times, the earliest counts.
     due: BTreeMap<Key, Instant>,
     held: BTreeMap<Key, usize>,
     failures: BTreeMap<Key, u32>,
@@ -100,7 +100,7 @@ impl Model {
 
 impl World {
     fn new() -> Self {
-        // Without the bucket, so that the model can tell every time; it has tests of its own.
+        // Disable the token bucket so that the model can predict every time. The bucket has its own tests.
         let limiter = LimiterConfig { burst: 1e9, ..LimiterConfig::default() };
         Self { queue: WorkQueue::new(limiter), workers: vec![], joined: 0, model: Model::default(), taken: 0 }
     }
@@ -194,7 +194,7 @@ impl World {
         assert_eq!(stats.queue_duration.count(), self.taken);
     }
 
-    /// Nothing is lost: with all workers gone, one new worker gets everything that was still to be handed out.
+    /// Checks that nothing is lost: after all workers have left, one new worker gets every pending key.
     async fn drain(mut self) {
         while !self.workers.is_empty() {
             self.act(Action::Leave(0)).await;
@@ -265,7 +265,7 @@ async fn retries_back_off_and_success_forgets() {
         waits.push(before.elapsed().as_millis());
         worker.answer(&1, Outcome::Retry).unwrap();
     }
-    // The timer of the runtime goes by milliseconds, and rounds up.
+    // The runtime's timer has a resolution of one millisecond and rounds up.
     assert!(waits.iter().zip([0, 5, 10, 20]).all(|(waited, own)| *waited == own || *waited == own + 1), "{waits:?}");
     worker.next().await.unwrap();
     worker.forget(&1).unwrap();
@@ -390,7 +390,7 @@ async fn a_worker_that_retires_answers_for_what_it_holds_and_has_ended() {
     let held = leaving.next().await.unwrap();
     assert_eq!(held.key, 1);
     leaving.retire();
-    // What it had not fetched, and what comes, goes to the other.
+    // Keys that it had not fetched, and new keys, go to the other worker.
     staying.set_credit(5);
     assert!(leaving.try_next().is_none());
     assert_eq!([staying.next().await.unwrap().key, staying.next().await.unwrap().key], [2, 3]);

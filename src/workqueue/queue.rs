@@ -1,4 +1,4 @@
-//! The queue as workers use it: shared, and waited for.
+//! The queue as workers use it: shared and awaited.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::metrics::QueueStats;
 
 /// A queue of keys for a group of workers. Cloning shares it.
 ///
-/// It drops nothing: it is as long as there are distinct keys, so whoever feeds it bounds it. No call waits but
-/// [`Worker::next`] and [`WorkQueue::drained`].
+/// It drops nothing. Its length is the number of distinct keys, so the code that feeds it must limit them. Only
+/// [`Worker::next`] and [`WorkQueue::drained`] wait.
 #[derive(Debug)]
 pub(crate) struct WorkQueue<K> {
     core: Arc<Mutex<Core<K>>>,
     workers: Arc<AtomicU64>,
 }
 
-/// One worker's place. When it is dropped, the keys it holds go back to the queue.
+/// The place of one worker. When it is dropped, the keys that it holds go back to the queue.
 #[derive(Debug)]
 pub(crate) struct Worker<K: Clone + Eq + Hash + Ord> {
     queue: WorkQueue<K>,
@@ -45,18 +45,19 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         Self { core: Arc::new(Mutex::new(core)), workers: Arc::default() }
     }
 
-    /// Queues a key unless it waits already; one in a worker's hands comes again once it is answered.
+    /// Queues a key unless it is already waiting. A key that a worker holds is queued again after the worker's
+    /// answer.
     pub(crate) fn add(&self, key: &K, why: Why) {
         self.core.lock().add(key, why, Instant::now());
     }
 
-    /// Queues a key at a later time, at most a year from now; of several times the earliest counts.
+    /// Queues a key after a delay of at most a year. If it is called several times, the earliest time counts.
     pub(crate) fn add_after(&self, key: &K, delay: Duration, why: Why) {
         self.core.lock().add_after(key, delay, why, Instant::now());
     }
 
-    /// A new worker that takes up to `credit` keys at once. Of the workers that would take a key, the one with the
-    /// fewest gets it.
+    /// Adds a worker that takes up to `credit` keys at once. If several workers can take a key, the one with the
+    /// fewest keys gets it.
     pub(crate) fn join(&self, credit: usize) -> Worker<K> {
         let id = self.workers.fetch_add(1, Ordering::Relaxed);
         let notify = Arc::<Notify>::default();
@@ -64,7 +65,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         Worker { queue: self.clone(), id, notify }
     }
 
-    /// From now on nothing is handed out; a worker's end comes when it has answered for all that it holds.
+    /// Stops handing out keys. Each worker ends after it has answered all keys that it holds.
     pub(crate) fn drain(&self) {
         self.core.lock().drain();
     }
@@ -80,8 +81,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
 // === impl Worker ===
 
 impl<K: Clone + Eq + Hash + Ord> Worker<K> {
-    /// The next key, which is in this worker's hands from then on; `None` once the queue drains and this worker holds
-    /// nothing. Dropping the future loses nothing.
+    /// Waits for the next key. From then on this worker holds it. Returns `None` once the queue drains and this
+    /// worker holds no keys. The future is cancel safe.
     pub(crate) async fn next(&self) -> Option<Handed<K>> {
         loop {
             let wake = match self.take() {
@@ -99,7 +100,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
         }
     }
 
-    /// The next key if there is one now.
+    /// Returns the next key if one is ready now.
     pub(crate) fn try_next(&self) -> Option<Handed<K>> {
         match self.take() {
             Taken::Key(handed) => Some(handed),
@@ -107,7 +108,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
         }
     }
 
-    /// Gives a key back with what became of it.
+    /// Returns a key to the queue with its result.
     ///
     /// # Errors
     /// This worker does not hold the key.
@@ -115,7 +116,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
         self.queue.core.lock().answer(self.id, key, outcome, Instant::now())
     }
 
-    /// Forgets the failures of a key that this worker holds, and keeps.
+    /// Forgets the failures of a key that this worker holds. The worker keeps the key.
     ///
     /// # Errors
     /// This worker does not hold the key.
@@ -128,17 +129,17 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
         Ok(())
     }
 
-    /// Whether the key is in this worker's hands.
+    /// Whether this worker holds the key.
     pub(crate) fn holds(&self, key: &K) -> bool {
         self.queue.core.lock().holds(self.id, key)
     }
 
-    /// How many keys it takes at once from now on.
+    /// Sets the most keys that it takes at once.
     pub(crate) fn set_credit(&self, credit: usize) {
         self.queue.core.lock().set_credit(self.id, credit);
     }
 
-    /// Takes nothing any more: its end comes when it has answered for what it holds.
+    /// Stops taking keys. The worker ends after it has answered all keys that it holds.
     pub(crate) fn retire(&self) {
         self.queue.core.lock().retire(self.id);
     }

@@ -1,5 +1,5 @@
-//! What keeps the cluster moving: a kubelet for all nodes, a scheduler, the deployment and endpoint controllers, and
-//! the mishaps that give them work.
+//! The controllers that keep the cluster running: a kubelet for all nodes, a scheduler, the deployment and endpoint
+//! controllers, and a source of mishaps that give them work.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -19,15 +19,15 @@ use crate::types::{EventType, ObjectKey};
 use crate::write::{mix, now};
 
 const TICK: Duration = Duration::from_millis(50);
-/// A node renews its lease this often, and its status each [`STATUS`].
+/// How often a node renews its lease. It updates its status every [`STATUS`].
 const LEASE: Duration = Duration::from_secs(10);
 const STATUS: Duration = Duration::from_secs(60);
-/// Events kept, as if an hour were short.
+/// The most events to keep. It has the effect of a short time to live.
 const EVENTS: usize = 1000;
-/// Deployments brought up to date in one tick.
+/// The most deployments to reconcile in one tick.
 const RECONCILES: usize = 50;
 
-/// Something that happens to a pod a moment later.
+/// A later step in the life of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Schedule,
@@ -45,12 +45,12 @@ pub(super) struct Controllers {
     /// Replica sets by deployment.
     pub(super) sets_of: BTreeMap<ObjectKey, BTreeSet<String>>,
     pub(super) deployments: Vec<ObjectKey>,
-    /// Everything up to here has been taken note of.
+    /// All changes up to this revision were processed.
     pods_seen: u64,
     deployments_seen: u64,
     dirty: BTreeSet<ObjectKey>,
     steps: BinaryHeap<Reverse<(Instant, ObjectKey, Step)>>,
-    /// What the deployment controller last saw of each pod, so that it reads only those that changed.
+    /// The state of each pod as the deployment controller last saw it, so that it reads only changed pods.
     pub(super) seen: HashMap<ObjectKey, Arc<Seen>>,
     pub(super) events: VecDeque<ObjectKey>,
     addresses: u64,
@@ -77,7 +77,7 @@ struct Owner {
 // === impl Controllers ===
 
 impl Controllers {
-    /// Takes in what is there; changes from now on are acted upon once it runs.
+    /// Reads the existing objects. Later changes are handled once it runs.
     pub(super) fn new(store: Arc<Store>, config: DemoConfig) -> Self {
         let mut controllers = Self {
             random: mix(config.seed ^ 0xc0de),
@@ -127,11 +127,11 @@ impl Controllers {
         }
     }
 
-    /// Takes in the whole state, at first and whenever changes were missed.
+    /// Reads the whole state: at the start, and whenever changes were missed.
     fn learn(&mut self) {
         self.pods_of.clear();
         self.sets_of.clear();
-        // Revisions before objects: what happens in between is seen twice, which does no harm.
+        // Read the revisions before the objects. A change in between is seen twice, which is harmless.
         (self.pods_seen, self.deployments_seen) = (self.store.revision(), self.store.revision());
         for pod in self.store.objects("pods").values() {
             self.saw_pod(pod, false);
@@ -167,7 +167,7 @@ impl Controllers {
         }
     }
 
-    /// Takes note of a pod and returns the deployment it concerns.
+    /// Records a pod and returns its deployment.
     fn saw_pod(&mut self, pod: &Stored, deleted: bool) -> Option<ObjectKey> {
         let owned: Owned = serde_json::from_slice(pod.metadata()).ok()?;
         let key = &pod.key;

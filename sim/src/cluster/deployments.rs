@@ -11,7 +11,7 @@ use crate::stored::Stored;
 use crate::types::ObjectKey;
 use crate::write::{mix, now, suffix};
 
-/// What concerns a pod's deployment.
+/// The data of a pod that its deployment needs.
 #[derive(Debug)]
 pub(super) struct Seen {
     rv: u64,
@@ -25,7 +25,7 @@ pub(super) struct Seen {
 // === impl Controllers ===
 
 impl Controllers {
-    /// Brings a deployment's pods to what it asks for, a few at a time; every change of them comes back here.
+    /// Reconciles the pods of a deployment with its spec, a few at a time. Every change of a pod triggers this again.
     pub(super) fn roll(&mut self, key: &ObjectKey, deployment: &Value) {
         let template = &deployment["spec"]["template"];
         if !template["metadata"]["labels"].is_object() {
@@ -71,7 +71,7 @@ impl Controllers {
         self.report(key, &set_name, &current, &live);
     }
 
-    /// Writes what the controllers have seen into the statuses and the endpoints.
+    /// Writes the observed state to the statuses and the endpoints.
     fn report(&self, key: &ObjectKey, set_name: &str, current: &[ObjectKey], live: &[Arc<Seen>]) {
         let sets = self.sets_of.get(key).cloned().unwrap_or_default();
         let set_key = ObjectKey::new(key.namespace(), set_name);
@@ -158,7 +158,7 @@ impl Controllers {
         }
     }
 
-    /// Removes what a deleted deployment leaves behind.
+    /// Deletes the dependents of a deleted deployment.
     pub(super) fn collect(&mut self, key: &ObjectKey) {
         for name in self.sets_of.remove(key).unwrap_or_default() {
             for pod in self.pods_of.remove(&format!("{}/{name}", key.namespace())).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! What gives the controllers work: crashes, evictions, rollouts, scaling.
+//! Events that give the controllers work: crashes, evictions, rollouts, scaling.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::write::now;
 // === impl Controllers ===
 
 impl Controllers {
-    /// One thing that happens in a cluster's day.
+    /// Triggers one random event of a cluster's daily life.
     pub(super) fn mishap(&mut self) {
         if self.deployments.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Controllers {
                 let up = self.pick(2) == 0;
                 let _ = self.store.modify("deployments", &deployment, |deployment| {
                     let replicas = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
-                    // Keeps to about its size: up from few, down from many.
+                    // Keep the size roughly constant: scale small deployments up and large ones down.
                     let up = if replicas <= 1 { true } else { up && replicas < 40 };
                     deployment["spec"]["replicas"] = json!(if up { replicas + 1 } else { replicas - 1 });
                     Ok(())
@@ -53,7 +53,7 @@ impl Controllers {
         let Some(key) = self.any_pod(deployment) else { return };
         let at = now();
         let restarted = self.store.modify("pods", &key, |pod| {
-            // One that waits to be scheduled has nothing to crash.
+            // A pod that waits to be scheduled has no container that could crash.
             if let Some(container) = container(pod) {
                 let count = container["restartCount"].as_u64().unwrap_or(0);
                 container["restartCount"] = json!(count + 1);
@@ -99,7 +99,7 @@ impl Controllers {
         }
     }
 
-    /// The end of a restart.
+    /// Completes a restart.
     pub(super) fn recover(&mut self, key: &ObjectKey) {
         let at = now();
         let _ = self.store.modify("pods", key, |pod| {
@@ -121,7 +121,7 @@ impl Controllers {
     }
 }
 
-/// The status of a pod's first container; indexing would panic where there is none.
+/// The status of a pod's first container. Indexing would panic if there is none.
 fn container(pod: &mut Value) -> Option<&mut Value> {
     pod.pointer_mut("/status/containerStatuses/0").filter(|status| status.is_object())
 }

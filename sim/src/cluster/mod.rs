@@ -1,5 +1,5 @@
-//! A small living cluster: nodes with heartbeats, deployments whose pods restart, roll and scale, services that
-//! follow, and controllers that also answer to what a user does to it with kubectl.
+//! A small live cluster: nodes with heartbeats, deployments whose pods restart, roll and scale, services that follow
+//! them, and controllers that also react to a user's changes with kubectl.
 
 mod controllers;
 mod deployments;
@@ -21,22 +21,22 @@ use super::store::Store;
 use super::write::{mix, suffix};
 use crate::types::Status;
 
-/// The most pods a demo's cluster may have.
+/// The most pods that a demo cluster may have.
 pub const MAX_PODS: usize = 50_000;
 
-/// How large and how lively the cluster is.
+/// The size and the activity of the cluster.
 #[derive(Clone, Debug)]
 pub struct DemoConfig {
     pub nodes: usize,
     /// At most [`MAX_PODS`].
     pub pods: usize,
-    /// Besides `default` and the `kube-*` ones.
+    /// Not counting `default` and the `kube-*` namespaces.
     pub namespaces: usize,
-    /// Writes per second to aim at, consequences and heartbeats included; 0 leaves only heartbeats.
+    /// The target for writes per second, including their consequences and heartbeats. 0 leaves only heartbeats.
     pub churn: f64,
     /// The same seed gives the same names, placements and first actions.
     pub seed: u64,
-    /// 0 for any free port.
+    /// 0 selects any free port.
     pub port: u16,
 }
 
@@ -56,7 +56,7 @@ impl Default for DemoConfig {
 }
 
 impl DemoConfig {
-    /// Numbers within bounds: at least one node and namespace, at most [`MAX_PODS`] pods.
+    /// Limits the numbers: at least one node and namespace, at most [`MAX_PODS`] pods.
     fn bounded(mut self) -> Self {
         self.nodes = self.nodes.clamp(1, 5_000);
         self.namespaces = self.namespaces.clamp(1, 1_000);
@@ -69,7 +69,7 @@ impl DemoConfig {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Starts the server, fills it and sets it in motion.
+    /// Starts the server, creates the objects and starts the controllers.
     pub async fn start(config: DemoConfig) -> io::Result<Self> {
         let config = config.bounded();
         let builder = Server::builder().port(config.port).max_streams(1000).progress_every(Duration::from_secs(5));
@@ -80,7 +80,7 @@ impl Cluster {
             store.graceful_pods(true);
             Ok(Controllers::new(store, config))
         };
-        // Tens of thousands of pods take a second or two of pure computing.
+        // Creating tens of thousands of pods takes one or two seconds of CPU time.
         let filled: Result<Controllers, Box<Status>> =
             tokio::task::spawn_blocking(filling).await.map_err(io::Error::other)?;
         let controllers = filled.map_err(|status| io::Error::other(status.message))?;
@@ -93,26 +93,26 @@ impl Cluster {
         &self.server
     }
 
-    /// Whether the controllers still run. They end only by a panic, which is a defect.
+    /// Whether the controllers still run. They end only by a panic, which is a bug.
     pub fn is_alive(&self) -> bool {
         let mut controllers = self.controllers.lock();
         controllers.try_join_next().is_none() && !controllers.is_empty()
     }
 }
 
-/// A time some while ago, as objects carry it.
+/// A time in the past, in the format of objects.
 fn ago(seconds: u64) -> String {
     let then = jiff::Timestamp::now().as_second() - i64::try_from(seconds).unwrap_or(0);
     let then = jiff::Timestamp::from_second(then).unwrap_or_default();
     then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The time as leases carry it: microseconds.
+/// The current time in the format of leases, with microseconds.
 fn micro_now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The hash that parts a deployment's replica sets from each other.
+/// The hash that distinguishes a deployment's replica sets.
 fn template_hash(template: &Value) -> String {
     let sum = template.to_string().bytes().fold(17u64, |sum, byte| mix(sum ^ u64::from(byte)));
     format!("{}{}", suffix(sum), suffix(sum >> 7))[..9].to_owned()
@@ -148,7 +148,7 @@ fn fill(store: &Store, config: &DemoConfig) -> Result<(), Box<Status>> {
     }
     let mut pods = 0;
     let teams = &namespaces[4..];
-    // Larger clusters have larger deployments rather than ten thousand small ones.
+    // Larger clusters have larger deployments instead of ten thousand small ones.
     let most = (config.pods / 60).clamp(8, 40) as u64;
     for number in 0.. {
         let left = config.pods - pods;
@@ -172,7 +172,7 @@ fn fill(store: &Store, config: &DemoConfig) -> Result<(), Box<Status>> {
     Ok(())
 }
 
-/// A deployment with everything that belongs to it, settled.
+/// Creates a deployment with all its dependents, in a stable state.
 fn deploy(
     store: &Store,
     config: &DemoConfig,

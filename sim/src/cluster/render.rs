@@ -1,10 +1,10 @@
-//! The objects of the demo's cluster in full dress: as many members, and as large, as real ones.
+//! The objects of the demo cluster in full: with as many members as real ones, and as large.
 
 use serde_json::{Value, json};
 
 use super::super::write::{mix, uid};
 
-/// What differs from pod to pod.
+/// The data that differs between pods.
 pub(super) struct Pod<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
@@ -16,7 +16,7 @@ pub(super) struct Pod<'a> {
     pub hash: &'a str,
     pub image: &'a str,
     pub created: &'a str,
-    /// Where it runs since when; `None` while it waits to be scheduled.
+    /// Its node and start time; `None` while it waits to be scheduled.
     pub placed: Option<Placed<'a>>,
     pub seed: u64,
 }
@@ -29,7 +29,7 @@ pub(super) struct Placed<'a> {
     pub restarts: u64,
 }
 
-/// The bytes of a pod in the apiserver's form, some 5 kB.
+/// The bytes of a pod in the apiserver's format, about 5 kB.
 pub(super) fn pod(pod: &Pod<'_>, rv: u64) -> String {
     let Pod { namespace, name, app, owner, owner_kind, owner_uid, hash, image, created, seed, .. } = pod;
     let (group, base) =
@@ -167,7 +167,7 @@ pub(super) fn deployment_status(generation: u64, replicas: usize, updated: usize
     })
 }
 
-/// `deployment` is the owner as stored.
+/// `deployment` is the owner in its stored form.
 pub(super) fn replica_set(deployment: &Value, name: &str, hash: &str, replicas: usize) -> Value {
     let metadata = &deployment["metadata"];
     let mut template = deployment["spec"]["template"].clone();
@@ -215,7 +215,7 @@ pub(super) fn endpoint(pod: &str, uid: &str, ip: &str, node: &str, ready: bool) 
         "targetRef": {"kind": "Pod", "name": pod, "uid": uid}})
 }
 
-/// `object` is who the event is about, as (apiVersion, kind, namespace, name, uid).
+/// `object` is the object of the event, as (apiVersion, kind, namespace, name, uid).
 pub(super) fn event(
     object: (&str, &str, &str, &str, &str),
     reason: &str,
@@ -272,7 +272,7 @@ pub(super) fn node_ip(index: usize) -> String {
     format!("192.168.{}.{}", index / 250, 2 + index % 250)
 }
 
-/// The address of the `index`th pod of the cluster.
+/// The IP address of the `index`th pod of the cluster.
 pub(super) fn pod_ip(index: u64) -> String {
     format!("10.{}.{}.{}", 64 + index / 62_500 % 64, index / 250 % 250, 2 + index % 250)
 }

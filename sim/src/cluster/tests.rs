@@ -1,4 +1,4 @@
-//! The cluster lives: it repairs itself, follows a user's wishes and keeps its pace.
+//! Tests that the cluster is live: it repairs itself, follows a user's changes and keeps its write rate.
 
 use std::time::Duration;
 

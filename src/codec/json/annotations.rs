@@ -1,11 +1,11 @@
-//! Metadata without some of its annotations. What is kept stands as it was.
+//! Removes annotations from metadata. All other bytes stay unchanged.
 
 use std::ops::Range;
 
 use super::scan::{Result, Scanner};
 
-/// The part of the metadata that has to be replaced for these annotations to be gone, and by what; `None` if it has none
-/// of them. No empty map is left.
+/// Returns the range of the metadata to replace so that these annotations are removed, and its replacement. Returns
+/// `None` if the metadata has none of them. If no annotation remains, the whole `annotations` member is removed.
 pub(super) fn without(metadata: &[u8], names: &[&str]) -> Result<Option<(Range<usize>, Vec<u8>)>> {
     let (mut change, mut end_of_last) = (None, None);
     Scanner::new(metadata).object(|scanner, member| {
@@ -31,7 +31,7 @@ pub(super) fn without(metadata: &[u8], names: &[&str]) -> Result<Option<(Range<u
             kept.push(b'}');
             change = Some((start..end, kept));
         } else if dropped {
-            // The member goes with the comma before it, or as the first one with that after it.
+            // Remove the member with the comma before it. The first member is removed with the comma after it.
             let comma = usize::from(metadata.get(end) == Some(&b','));
             change = Some((end_of_last.map_or(member.start..end + comma, |before| before..end), kept));
         }

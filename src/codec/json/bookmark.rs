@@ -1,4 +1,4 @@
-//! Bookmarks: upstream's own object of the type, with another resourceVersion.
+//! Bookmarks: the object that upstream sent for this type, with another resourceVersion.
 
 use bytes::Bytes;
 
@@ -10,12 +10,12 @@ use super::metadata::rank;
 use super::scan::{Result, Scanner};
 use super::text::push_string;
 
-/// A BOOKMARK frame, with the newline.
+/// Writes a BOOKMARK frame, including the newline.
 ///
-/// `template` is the object of a bookmark that upstream sent for this type: the zero value of the Go type, which shows
-/// its required fields and cannot be derived from anything else. Its resourceVersion and its initial-events-end
-/// annotation are rewritten, everything else stays. Without one, or with one that is no such object, the frame has kind,
-/// apiVersion and metadata only.
+/// `template` is the object of a bookmark that upstream sent for this type. It is the zero value of the Go type, so
+/// it shows the required fields, which cannot be derived from anything else. The resourceVersion and the
+/// initial-events-end annotation are rewritten; everything else stays. Without a template, or if the template is not
+/// such an object, the frame has only kind, apiVersion and metadata.
 pub fn bookmark_frame(
     form: &Form,
     template: Option<&Bytes>,
@@ -30,7 +30,7 @@ pub fn bookmark_frame(
     out.into()
 }
 
-/// The object of a BOOKMARK alone.
+/// Writes only the object of a BOOKMARK event.
 pub fn bookmark_object(
     form: &Form,
     template: Option<&Bytes>,
@@ -51,7 +51,7 @@ fn push_object_of(
     initial_events_end: bool,
     shape: Shape,
 ) {
-    // Maps are sorted, structs are not; partial objects are structs.
+    // Go sorts the keys of maps, but not the fields of structs. Partial objects are structs.
     let sorted = form.style == Style::Inline && shape == Shape::Full;
     let change = Change { rv, initial_events_end, sorted, unshown: form.unshown };
     let start = out.len();
@@ -62,12 +62,12 @@ fn push_object_of(
     }
 }
 
-/// What is rewritten, and how members of maps are ordered.
+/// The values to rewrite, and the order of the members.
 struct Change {
     rv: ResourceVersion,
     initial_events_end: bool,
     sorted: bool,
-    /// Annotations that the partial shapes leave out.
+    /// Annotations that the partial shapes omit.
     unshown: &'static [&'static str],
 }
 
@@ -136,7 +136,7 @@ fn from_template(out: &mut String, template: &[u8], change: &Change, shape: Shap
 // === impl Change ===
 
 impl Change {
-    /// Writes a metadata object from members and annotations, names with raw values.
+    /// Writes a metadata object from members and annotations. Both are pairs of a name and a raw value.
     fn metadata(&self, out: &mut String, mut members: Vec<(String, String)>, mut annotations: Vec<(String, String)>) {
         annotations.retain(|(name, _)| name != INITIAL_EVENTS_END);
         if self.initial_events_end {

@@ -1,4 +1,4 @@
-//! What comes out of the decoders depends on the bytes alone, never on the chunks.
+//! The output of the decoders depends only on the bytes, not on how they are split into chunks.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn list(chunks: &[&[u8]], max_item: usize) -> (Vec<String>, Result<ListMeta, Cod
     (items, decoder.finish())
 }
 
-/// Cuts at these places.
+/// Splits the bytes at these positions.
 fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);
@@ -56,7 +56,7 @@ fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 #[test]
 fn frames_of_other_servers() {
     let meta = r#"{"metadata":{"name":"a","resourceVersion":"5"}}"#;
-    // The object first, spaces, no newlines, other members.
+    // The `object` member comes first. There are extra spaces and members, and no newline.
     let stream = format!(
         "  {{\"object\":{meta},\"x\":[1],\"type\":\"ADDED\"}}{{ \"type\" :\n \"DELETED\", \"object\": {meta}\n}}\r\n\n"
     );
@@ -74,7 +74,7 @@ fn wrong_frames() {
     assert!(matches!(one("<html>"), CodecError::Malformed { .. }));
     assert!(matches!(one("{\"type\":\"ERROR\",\"object\":[\"x\"]}\n"), CodecError::NotAStatus(_)));
     assert!(matches!(one("{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\"}}\n"), CodecError::Invalid(_)));
-    // Bounded, whole or not, with or without a newline.
+    // The limit applies to complete and incomplete frames, with or without a newline.
     let long = format!("{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n", "x".repeat(100));
     assert_eq!(one(&long), CodecError::TooLarge { limit: 100 });
     assert_eq!(one(&long[..long.len() - 1]), CodecError::TooLarge { limit: 100 });

@@ -1,4 +1,4 @@
-//! Picking the values of a field table out of an object while it is scanned.
+//! Extracts the values of a field table from an object while it is scanned.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::meta::FieldTable;
 use super::scan::{Result, Scanner};
 use super::text::{Text, sprint_number};
 
-/// Indexes of the paths that lead through the value being scanned.
+/// The indexes of the paths that lead through the value being scanned.
 pub(super) type Active = SmallVec<[u16; 16]>;
 
-/// The paths of a table, and what was found at their ends so far.
+/// The paths of a table, and the values found so far at their ends.
 pub(super) struct Fields<'t, 'a> {
     table: &'t FieldTable,
-    /// The path of each label, then the fallback paths of the labels that have one.
+    /// The path of each label, followed by the fallback paths of the labels that have one.
     paths: SmallVec<[&'t [Arc<str>]; 16]>,
     found: SmallVec<[Option<Cow<'a, str>>; 16]>,
 }
@@ -33,13 +33,13 @@ impl<'t, 'a> Fields<'t, 'a> {
         Self { table, paths, found }
     }
 
-    /// Every path that begins with this member of the object itself.
+    /// Selects every path that begins with this member of the object.
     pub(super) fn enter(&self, key: &Text<'_>) -> Active {
         self.deeper((0..).take(self.paths.len()), 0, |segment| key.is(segment))
     }
 
-    /// Consumes the value that the first `level` segments of the active paths lead to. A later member of the same name
-    /// replaces what an earlier one gave, as in every decoder.
+    /// Consumes the value at the end of the first `level` segments of the active paths. If a member name occurs
+    /// again, its later value replaces the earlier one, as in every JSON decoder.
     pub(super) fn value(&mut self, scanner: &mut Scanner<'a>, level: usize, active: &Active) -> Result<()> {
         for &path in active {
             if let Some(found) = self.found.get_mut(usize::from(path)) {
@@ -68,7 +68,7 @@ impl<'t, 'a> Fields<'t, 'a> {
             b'-' | b'0'..=b'9' => {
                 Some(sprint_number(std::str::from_utf8(scanner.number()?).map_err(|_| CodecError::NotUtf8)?))
             }
-            // null, or no value at all.
+            // null, or bytes that are not a JSON value (the scanner reports these as an error).
             _ => scanner.skip_value().map(|()| None)?,
         };
         for &path in active {
@@ -82,7 +82,7 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(())
     }
 
-    /// The values in the order of the table.
+    /// Returns the values in the order of the table.
     pub(super) fn finish(&self) -> impl Iterator<Item = &str> {
         let mut fallbacks = self.found.iter().skip(self.table.len());
         self.table.labels.iter().zip(&self.found).map(move |(field, found)| {

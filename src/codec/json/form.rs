@@ -1,4 +1,4 @@
-//! How one resource's objects stand in JSON: where kind and apiVersion are, and in which order members come.
+//! How the objects of one resource look in JSON: the position of kind and apiVersion, and the order of members.
 
 use std::sync::Arc;
 
@@ -11,17 +11,18 @@ use crate::meta::EventType;
 use super::ordered::Ordered;
 use super::text::push_string;
 
-/// Where `kind` and `apiVersion` stand.
+/// Where an object carries `kind` and `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Style {
-    /// Typed objects, the built-in types: items are kept without them, watch frames and GET bodies begin
-    /// `{"kind":…,"apiVersion":…,`.
+    /// Typed objects of the built-in types. Stored items have no kind and apiVersion. Watch frames and GET bodies
+    /// begin with `{"kind":…,"apiVersion":…,`.
     Stripped,
-    /// Unstructured objects, the custom resources: members are sorted, and every object carries its own.
+    /// Unstructured objects: custom resources. Their members are sorted, and every object has its own kind and
+    /// apiVersion.
     Inline,
 }
 
-/// What an item said about its own type.
+/// The type that an item states for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeMeta {
     pub style: Style,
@@ -31,21 +32,22 @@ pub struct TypeMeta {
     pub kind: Arc<str>,
 }
 
-/// The form of one resource. The prefixes of its frames and bodies are built once, here, and shared by all answers.
+/// The form of one resource. The prefixes of its frames and bodies are built once, here, and all responses share
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
     pub style: Style,
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub list_kind: Arc<str>,
-    /// Annotations that the partial shapes leave out.
+    /// Annotations that the partial shapes omit.
     pub(super) unshown: &'static [&'static str],
-    /// What stands before the members of a stripped item in a GET body.
+    /// The bytes before the members of a stripped item in a GET body.
     body_prefix: Bytes,
-    /// What stands before the members of a stripped item in a watch frame, by event type.
+    /// The bytes before the members of a stripped item in a watch frame, by event type.
     frame_prefixes: [Bytes; 3],
     ordered: Ordered,
-    /// A bookmark's template is the row of a table that holds it.
+    /// The template of a bookmark is a table row that contains the object.
     pub(super) in_rows: bool,
     metadata_in_protobuf: Arc<codec::Form>,
 }
@@ -78,22 +80,22 @@ impl Form {
         }
     }
 
-    /// The same for objects that come in the rows of tables.
+    /// Returns the form for objects that upstream sends in the rows of tables.
     pub fn in_rows(self) -> Self {
         Self { in_rows: true, ..self }
     }
 
-    /// The form in which the metadata of these objects is written in protobuf.
+    /// The form that writes the metadata of these objects in protobuf.
     pub fn metadata_in_protobuf(&self) -> Arc<codec::Form> {
         Arc::clone(&self.metadata_in_protobuf)
     }
 
-    /// Begins a GET body; the item follows without its opening brace.
+    /// The start of a GET body. The item follows without its opening brace.
     pub(super) fn body_prefix(&self) -> Bytes {
         self.body_prefix.clone()
     }
 
-    /// Begins a watch frame; the item follows without its opening brace.
+    /// The start of a watch frame. The item follows without its opening brace.
     pub(super) fn frame_prefix(&self, kind: EventType) -> Bytes {
         let [added, modified, deleted] = &self.frame_prefixes;
         match kind {
@@ -103,13 +105,13 @@ impl Form {
         }
     }
 
-    /// Metadata of this resource's events in the order of the partial shapes.
+    /// A cache of event metadata of this resource in the member order of the partial shapes.
     pub(super) fn ordered(&self) -> &Ordered {
         &self.ordered
     }
 
-    /// How this item is kept. A server may write the items of its lists and the objects of its watches differently;
-    /// an item that has its own kind and apiVersion must not get a second pair.
+    /// The style of this item. A server may write the items of a list differently from the objects of a watch. An
+    /// item that has its own kind and apiVersion must not get a second pair.
     pub(super) fn style_of(&self, item: &[u8]) -> Style {
         const OWN: [&[u8]; 2] = [b"{\"apiVersion\":", b"{\"kind\":"];
         if self.style == Style::Stripped && OWN.iter().any(|own| item.starts_with(own)) {
@@ -122,7 +124,7 @@ impl Form {
 // === impl Shape ===
 
 impl Shape {
-    /// The apiVersion of the partial shapes; `None` for the full one.
+    /// The apiVersion of the partial shapes; `None` for the other shapes.
     pub(super) fn partial_api_version(self) -> Option<&'static str> {
         match self {
             Self::Full | Self::Table(_) => None,
@@ -131,7 +133,7 @@ impl Shape {
         }
     }
 
-    /// Begins a partial object; its metadata follows.
+    /// The start of a partial object. Its metadata follows.
     pub(super) fn partial_prefix(self) -> Bytes {
         Bytes::from_static(match self {
             Self::PartialObjectMetadataV1beta1 => {

@@ -1,4 +1,4 @@
-//! Where a JSON value ends, found byte by byte as the bytes arrive.
+//! Finds the end of a JSON value incrementally, as the bytes arrive.
 
 use memchr::memchr2;
 
@@ -6,11 +6,11 @@ use crate::codec::CodecError;
 
 use super::scan::Result;
 
-/// Finds the end of one value without checking more of it than that needs: quotes and brackets. What it says depends on
-/// the bytes alone, never on how they were cut into chunks, and each byte is looked at once.
+/// Finds the end of one value. It checks only what that needs: quotes and brackets. The result depends only on the
+/// bytes, not on how they are split into chunks. Each byte is examined once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ValueEnd {
-    /// Bytes of the value already looked at.
+    /// The number of bytes of the value that were already examined.
     seen: usize,
     depth: usize,
     in_string: bool,
@@ -20,8 +20,8 @@ pub(super) struct ValueEnd {
 // === impl ValueEnd ===
 
 impl ValueEnd {
-    /// `buf` begins with the value and holds at least what it held at the last call. Gives the value's length when its
-    /// end is there; a number or a literal ends only where another byte follows.
+    /// `buf` begins with the value and holds at least the bytes of the last call. Returns the length of the value
+    /// once its end is known. The end of a number or a literal is known only when another byte follows it.
     ///
     /// # Errors
     /// When the value is longer than `limit` bytes.
@@ -74,7 +74,7 @@ impl ValueEnd {
     }
 }
 
-/// How many bytes of whitespace come first.
+/// Counts the leading whitespace bytes.
 pub(super) fn leading_spaces(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count()
 }

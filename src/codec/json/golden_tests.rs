@@ -1,4 +1,4 @@
-//! The bytes of a kube-apiserver 1.36.3, taken apart and put together again.
+//! Decodes recorded responses of a kube-apiserver 1.36.3 and writes them again.
 
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ fn frames(stream: &'static str) -> Vec<WatchFrame> {
     frames
 }
 
-/// What is written for these frames. Bookmarks are made from themselves, with their own values replaced first.
+/// Writes these frames again. Each bookmark is its own template, after its values were replaced by others.
 fn rewritten(form: &Form, frames: &[WatchFrame], shape: Shape) -> String {
     let mut out = String::new();
     for frame in frames {
@@ -145,7 +145,7 @@ fn watch_streams_are_the_apiservers() {
     ] {
         let frames = frames(full);
         assert_eq!(rewritten(&form, &frames, Shape::Full), full);
-        // It was watched a moment later, when the cache had come further.
+        // The watch was recorded a moment later, when the watch cache was at a later revision.
         let (now, then) = (last_bookmark(&frames), last_bookmark(&self::frames(partial)));
         let partial = partial.replace(&format!("\"{then}\""), &format!("\"{now}\""));
         assert_eq!(rewritten(&form, &frames, Shape::PartialObjectMetadata), partial);
@@ -202,7 +202,7 @@ fn lists_are_the_apiservers() {
     let (objects, meta) = list(golden!("crontab.empty.list.json"));
     let partial = written(&crontabs(), &objects, &meta, Shape::PartialObjectMetadata);
     assert_eq!(partial, golden!("crontab.empty.partial.list.json"));
-    // A list of partial objects can be read as well, null items included.
+    // A list of partial objects can be decoded too, even with null items.
     assert_eq!(list(golden!("crontab.empty.partial.list.json")).0.len(), 0);
     assert_eq!(list(golden!("crontab.partial.list.json")).0.len(), 1);
     let empty = written(&pods(), &[], &meta, Shape::Full);
@@ -241,7 +241,7 @@ fn bookmarks_without_a_template() {
 
 #[test]
 fn bookmark_templates_keep_their_other_members() {
-    // Servers before 1.35 print a null creationTimestamp.
+    // Servers before 1.35 write a null creationTimestamp.
     let template = Bytes::from_static(
         br#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","creationTimestamp":null,"annotations":{"a":"b","k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}"#,
     );

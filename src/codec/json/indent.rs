@@ -1,17 +1,17 @@
-//! JSON for people to read: an answer's own bytes, with the line breaks and spaces of Go's encoder between them.
+//! Indents JSON responses for people. It only inserts the line breaks and spaces of Go's encoder.
 
 use bytes::{Buf, Bytes};
 use memchr::memchr2;
 
 use crate::codec::Slices;
 
-/// Indents JSON that comes in pieces, each cut anywhere: two spaces a level, empty containers on one line, strings and
-/// numbers as they stand, and no line break at the end. What comes in must be valid JSON; how it is spaced does not
-/// matter.
+/// Indents JSON that arrives in pieces, split anywhere. It uses two spaces per level, writes empty containers on one
+/// line, copies strings and numbers unchanged, and adds no line break at the end. The input must be valid JSON.
+/// Whitespace in the input has no effect.
 #[derive(Clone, Debug, Default)]
 pub struct Indenter {
     at: At,
-    /// Containers that are open and not empty.
+    /// The number of open containers that are not empty.
     depth: usize,
 }
 
@@ -19,18 +19,18 @@ pub struct Indenter {
 enum At {
     #[default]
     Tokens,
-    /// Behind the bracket that opens a container, as long as that may be empty.
+    /// After the opening bracket of a container that may still be empty.
     Opened,
     Text,
-    /// Behind a backslash.
+    /// After a backslash.
     Escape,
 }
 
 // === impl Indenter ===
 
 impl Indenter {
-    /// Takes from `input` until that is empty or `most` bytes are written; it writes over that by less than what a line
-    /// break and its indentation take, 20 kB for the deepest object there is.
+    /// Consumes `input` until it is empty or `most` bytes are written. The output can exceed `most` by less than one
+    /// line break with its indentation, which is 20 kB for the deepest object.
     pub fn step(&mut self, input: &mut Slices, most: usize) -> Bytes {
         let mut out = Vec::with_capacity(most.min(2 * input.len() + 64));
         while input.has_remaining() && out.len() < most {
@@ -40,7 +40,7 @@ impl Indenter {
         out.into()
     }
 
-    /// How many bytes of a piece were taken.
+    /// Returns how many bytes of the piece were consumed.
     fn piece(&mut self, piece: &[u8], most: usize, out: &mut Vec<u8>) -> usize {
         let mut taken = 0;
         while let Some(rest) = piece.get(taken..).filter(|rest| !rest.is_empty() && out.len() < most) {
@@ -60,7 +60,7 @@ impl Indenter {
         taken
     }
 
-    /// Takes what belongs to a string, up to its end or an escape.
+    /// Copies the contents of a string, up to its end or to an escape.
     fn text(&mut self, rest: &[u8], out: &mut Vec<u8>) -> usize {
         let taken = memchr2(b'"', b'\\', rest).map_or(rest.len(), |found| {
             self.at = if rest[found] == b'"' { At::Tokens } else { At::Escape };
@@ -145,7 +145,7 @@ mod tests {
             assert!(step.len() < 100 + 4002);
             len += step.len();
         }
-        // The innermost is empty; around it are twice 1999 lines.
+        // The innermost container is empty. Around it are 2 * 1999 lines.
         assert_eq!(len, 4000 + 2 * 1999 + 2 * (2000 * 1999 / 2 + 1999 * 1998 / 2));
     }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut and however large a step is, they come to what a serializer with Go's own rules writes.
+        /// For any split of the input and any step size, the output is that of a serializer with Go's rules.
         #[test]
         fn cuts_and_steps_do_not_show(value in value(), cuts in prop::collection::vec(0usize..200, 0..8), most in 1usize..40) {
             let compact = serde_json::to_vec(&value).unwrap();

@@ -1,4 +1,5 @@
-//! One object, read once: its bytes copied in the form caches keep, and the attributes reads need.
+//! Parses one object in a single pass. Copies its bytes in the form that caches store, and extracts the attributes
+//! that reads need.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,14 +15,14 @@ use super::form::{Style, TypeMeta};
 use super::scan::{Result, Scanner};
 use super::text::Text;
 
-/// No item is longer, whatever the caller's own bound: positions in an item are 32 bits.
+/// The hard limit for the length of an item, whatever limit the caller sets: positions in an item are 32-bit numbers.
 const MAX_ITEM: usize = 1 << 30;
 
-/// What one walk over an object found. Positions count from the object's opening brace.
+/// The result of one pass over an object. Positions count from the opening brace of the object.
 struct Item<'t, 'a> {
     kind: Option<Text<'a>>,
     api_version: Option<Text<'a>>,
-    /// Where the third member begins, when the first two are kind and apiVersion.
+    /// The start of the third member, if the first two are kind and apiVersion.
     stripped_at: Option<usize>,
     metadata: Range<usize>,
     meta: Metadata<'a>,
@@ -34,16 +35,16 @@ struct Metadata<'a> {
     namespace: Option<Text<'a>>,
     uid: Option<Text<'a>>,
     resource_version: Option<Text<'a>>,
-    /// `None` until the member was seen.
+    /// `None` until the member is seen.
     labels: Option<SmallVec<[(Text<'a>, Text<'a>); 16]>>,
 }
 
-/// Reads one object, as it stands in a list, in a watch frame or in a GET body, and copies it into an allocation of its
-/// own. `table` says which field values to take.
+/// Parses one object of a list, of a watch frame or of a GET body, and copies it into its own allocation. `table`
+/// lists the field values to extract.
 ///
 /// # Errors
 /// When the bytes are not exactly one JSON object with `metadata.name` and a decimal `metadata.resourceVersion`, are
-/// not UTF-8, nest deeper than 10000 or are longer than 1 GiB.
+/// not UTF-8, are nested deeper than 10000 levels, or are longer than 1 GiB.
 pub fn parse_item(bytes: &[u8], table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let mut scanner = Scanner::new(bytes);
     scanner.skip_spaces();
@@ -52,10 +53,10 @@ pub fn parse_item(bytes: &[u8], table: &FieldTable) -> Result<(Object, TypeMeta)
     Ok(item)
 }
 
-/// Reads the object the scanner stands at and leaves the scanner behind it.
+/// Parses the object at the scanner's position and moves the scanner past it.
 pub(crate) fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let start = scanner.position();
-    // Spaces before and after the object are not its own.
+    // Spaces before and after the object do not belong to it.
     let mut inner = scanner.clone_here();
     let item = Item::scan(&mut inner, table)?;
     scanner.rewind(start + inner.position());
@@ -71,7 +72,7 @@ pub(crate) fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result
     Item::scan(&mut Scanner::new(&compact), table)?.build(&compact)
 }
 
-/// The same JSON without spaces between its tokens. `bytes` were scanned.
+/// Removes the whitespace between the tokens. `bytes` must already be scanned.
 pub(crate) fn compact(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let (mut in_string, mut escaped) = (false, false);
@@ -126,7 +127,7 @@ impl<'t, 'a> Item<'t, 'a> {
             fields.value(scanner, 1, &active)
         })?;
         let (metadata, meta) = found.ok_or(CodecError::Missing("metadata"))?;
-        // Both in front, in this order; or neither anywhere.
+        // Stripped means: both come first, in this order, or neither is present.
         let stripped_at = match (kind, api_version) {
             (None, None) => Some(1),
             (Some(_), Some(_)) if type_meta_first => stripped_at,
@@ -156,7 +157,7 @@ impl<'t, 'a> Item<'t, 'a> {
             attributes.field(value);
         }
 
-        // How many bytes at the front are replaced by the opening brace.
+        // The number of leading bytes that the opening brace replaces.
         let (style, cut) = match self.stripped_at {
             Some(at) => (Style::Stripped, at),
             None => (Style::Inline, 1),
@@ -198,7 +199,7 @@ impl<'a> Metadata<'a> {
         Ok(found)
     }
 
-    /// The labels sorted by key; of equal keys the last one counts.
+    /// Calls `each` for the labels, sorted by key. If a key occurs more than once, the last value counts.
     fn each_label(&self, mut each: impl FnMut(&str, &str)) -> Result<()> {
         let Some(labels) = &self.labels else { return Ok(()) };
         if labels.len() > usize::from(u16::MAX) {

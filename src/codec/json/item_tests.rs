@@ -1,4 +1,4 @@
-//! The scanner and the item parser against serde_json.
+//! Compares the scanner and the item parser with serde_json.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn takes_the_values_of_the_field_table() {
     assert_eq!(fields(object, &table), ["n<1", "true", "0", "10.0.0.1", "kubelet", "1.5e+06", "b", "Pod", "no scalar"]);
     let without = r#"{"metadata":{"name":"a","resourceVersion":"1"},"status":{"podIPs":[]},"spec":[]}"#;
     assert_eq!(fields(without, &table), ["", "false", "0", "", "", "", "none", "", "no scalar"]);
-    // The last of equal members counts, for the whole value.
+    // If a member occurs twice, the last one counts, and its whole value replaces the first.
     let twice =
         r#"{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"nodeName":"x"},"spec":{"hostNetwork":true}}"#;
     assert_eq!(fields(twice, &table)[..2], ["", "true"]);
@@ -79,7 +79,7 @@ fn type_meta_anywhere_but_in_front_stays() {
         let (parsed, type_meta) = parse_item(object.as_bytes(), &FieldTable::default()).unwrap();
         assert_eq!(type_meta.style, Style::Inline);
         assert_eq!(parsed.raw().item(), object);
-        // Under a form that was learnt from stripped objects it does not get a second kind.
+        // A form built from stripped objects does not add a second kind to it.
         if object.starts_with("{\"apiVersion\"") {
             let body = object_body(&Form::new(Style::Stripped, "v1", "Pod", "PodList"), &parsed, Shape::Full);
             assert_eq!(body.into_bytes(), format!("{object}\n"));
@@ -118,7 +118,7 @@ fn names_what_is_wrong() {
     assert!(parse_item(as_deep_as_allowed.as_bytes(), &FieldTable::default()).is_ok());
 }
 
-/// Any JSON, with members and strings that the parser looks for.
+/// Generates any JSON value, including members and strings that the parser looks for.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -146,7 +146,7 @@ fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An object, its labels and its other members.
+/// Generates an object, its labels and its other members.
 fn object() -> impl Strategy<Value = (Value, Vec<(String, String)>)> {
     let labels = prop::collection::btree_map(text(), text(), 0..6);
     let spec = prop::collection::vec((key(), value()), 0..5);
@@ -172,7 +172,7 @@ fn mutated(bytes: &[u8], edits: &[(u8, prop::sample::Index, u8)]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for (edit, index, byte) in edits {
         let at = index.index(bytes.len() + 1);
-        // Mostly bytes that mean something.
+        // Prefer bytes that have a meaning in JSON.
         let byte = *b"\"\\{}[]:,0-.eu \n".get(usize::from(*byte)).unwrap_or(byte);
         match edit % 4 {
             0 => bytes.insert(at, byte),
@@ -214,7 +214,7 @@ proptest! {
         prop_assert_eq!(parsed.key.namespace(), object["metadata"]["namespace"].as_str().unwrap_or(""));
         let found: Vec<_> = parsed.attributes.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         prop_assert_eq!(found, labels);
-        // An item of a built-in list is the same without its type.
+        // An item of a built-in list is the same, but without kind and apiVersion.
         if built_in {
             let (item, type_meta) = parse_item(members.as_bytes(), &FieldTable::default()).unwrap();
             prop_assert_eq!((type_meta.style, &*type_meta.kind), (Style::Stripped, ""));

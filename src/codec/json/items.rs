@@ -1,4 +1,4 @@
-//! What a list or a watch is made of: objects, or the rows of tables.
+//! The elements of a list or a watch: objects, or the rows of tables.
 
 use crate::codec::table;
 use crate::meta::{FieldTable, Object};
@@ -16,7 +16,7 @@ pub(super) enum Items {
 // === impl Items ===
 
 impl Items {
-    /// The member of a list that holds them.
+    /// The name of the list member that holds the elements.
     pub(super) fn member(self) -> &'static str {
         match self {
             Self::Objects => "items",
@@ -24,7 +24,7 @@ impl Items {
         }
     }
 
-    /// Reads the one the scanner stands at, and leaves the scanner behind it.
+    /// Parses the element at the scanner's position and moves the scanner past it.
     pub(super) fn scan(self, scanner: &mut Scanner<'_>, fields: &FieldTable) -> Result<(Object, TypeMeta)> {
         match self {
             Self::Objects => scan_item(scanner, fields),
@@ -32,7 +32,7 @@ impl Items {
         }
     }
 
-    /// The same where the bytes are one, perhaps with spaces around it.
+    /// Parses bytes that are exactly one element, possibly with spaces around it.
     pub(super) fn parse(self, bytes: &[u8], fields: &FieldTable) -> Result<(Object, TypeMeta)> {
         let mut scanner = Scanner::new(bytes);
         scanner.skip_spaces();

@@ -1,4 +1,4 @@
-//! Lists, written as head, items and tail so that they can be streamed.
+//! Writes lists as head, items and tail, so that they can be streamed.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::form::{Form, Style};
 use super::metadata::partial_metadata;
 use super::text::push_string;
 
-/// Everything before the first item. `empty` says that no item will follow.
+/// Writes everything before the first item. `empty` means that no item follows.
 pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {
     let (api_version, kind) = match shape.partial_api_version() {
         Some(api_version) => (api_version, "PartialObjectMetadataList"),
@@ -29,12 +29,13 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
     out.push_str(",\"metadata\":");
     push_list_meta(&mut out, meta);
     out.push_str(",\"items\":");
-    // The slice of a partial list is made by appending to nothing: without items it stays nil.
+    // The apiserver appends the items of a partial list to a nil slice. Without items it stays nil and is written as
+    // null.
     out.push_str(if empty && shape != Shape::Full { "null" } else { "[" });
     out.into()
 }
 
-/// The metadata of a list as Go writes the struct.
+/// Writes the metadata of a list in the way Go writes the struct.
 pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
     out.push_str("{\"resourceVersion\":\"");
     out.push_str(&meta.rv.to_string());
@@ -55,7 +56,7 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
     out.push('}');
 }
 
-/// One item, with the comma after it unless it is the last one.
+/// Writes one item, and a comma after it unless it is the last item.
 pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Slices {
     let raw = object.raw();
     if shape == Shape::Full {
@@ -67,7 +68,8 @@ pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Slic
     out
 }
 
-/// Everything after the last item, with the final newline. To be called with what [`list_head`] was called with.
+/// Writes everything after the last item, including the final newline. Call it with the same arguments as
+/// [`list_head`].
 pub fn list_tail(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {
     if !unstructured(form, shape) {
         return Bytes::from_static(if empty && shape != Shape::Full { b"}\n" } else { b"]}\n" });
@@ -75,7 +77,7 @@ pub fn list_tail(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
     let mut out = String::with_capacity(160);
     out.push_str("],\"kind\":");
     push_string(&mut out, &form.list_kind);
-    // An unstructured list sets its token even when there is none.
+    // An unstructured list always sets the continue token, even to an empty one.
     out.push_str(",\"metadata\":{\"continue\":");
     push_string(&mut out, meta.continue_token.as_deref().unwrap_or(""));
     if let Some(remaining) = meta.remaining {
@@ -88,7 +90,7 @@ pub fn list_tail(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
     out.into()
 }
 
-/// Partial lists are typed, whatever their items were made from.
+/// Partial lists are typed, even if their items are custom resources.
 fn unstructured(form: &Form, shape: Shape) -> bool {
     form.style == Style::Inline && shape == Shape::Full
 }

@@ -1,4 +1,4 @@
-//! The items of a list out of a stream of chunks, without ever holding the whole list.
+//! Decodes the items of a list from a stream of chunks. It never holds the whole list.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::framing::{ValueEnd, leading_spaces};
 use super::items::Items;
 use super::scan::{Result, Scanner};
 
-/// What a list says besides its items.
+/// The data of a list other than its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListMeta {
     pub rv: ResourceVersion,
@@ -21,28 +21,29 @@ pub struct ListMeta {
     pub remaining_item_count: Option<i64>,
     pub list_kind: Arc<str>,
     pub api_version: Arc<str>,
-    /// How the first item is written, or the list itself when it has no items.
+    /// The style of the first item, or of the list itself if it has no items.
     pub style: Style,
-    /// The columns of a table.
+    /// The column definitions of a table.
     pub columns: Option<Bytes>,
 }
 
-/// Takes a list body apart as it arrives. Members may come in any order. After an error every call gives that error.
+/// Decodes a list body incrementally. Members may come in any order. After an error every further call returns the
+/// same error.
 #[derive(Debug)]
 pub struct ListDecoder {
-    /// Begins with what is expected next.
+    /// Begins with the token that `state` expects.
     buf: BytesMut,
     items: Items,
     table: FieldTable,
     max_item: usize,
     state: State,
-    /// The search for the end of the current item or value, once it is under way.
+    /// The search for the end of the current item or value, if one has started.
     end: Option<ValueEnd>,
     head: Head,
     failed: Option<CodecError>,
 }
 
-/// What comes next.
+/// What the decoder expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Start,
@@ -54,7 +55,7 @@ enum State {
     Item,
     AfterItem,
     AfterValue,
-    /// Nothing but spaces.
+    /// Only whitespace may follow.
     End,
 }
 
@@ -68,7 +69,7 @@ enum Member {
     Other,
 }
 
-/// What was seen of the list's own members.
+/// What was found so far in the list's own members.
 #[derive(Debug, Default)]
 struct Head {
     list_kind: Option<Arc<str>>,
@@ -76,7 +77,7 @@ struct Head {
     metadata: Option<ListMetadata>,
     columns: Option<Bytes>,
     items: bool,
-    /// The first member is `kind`: written from a typed list.
+    /// The first member is `kind`, so the list was written from a Go struct.
     kind_first: bool,
     item_style: Option<Style>,
 }
@@ -91,8 +92,8 @@ struct ListMetadata {
 // === impl ListDecoder ===
 
 impl ListDecoder {
-    /// `max_item` bounds one item, and any member outside the items, in bytes; at most that much plus one chunk is
-    /// buffered. `table` says which field values to take from the items.
+    /// `max_item` limits the size in bytes of one item, and of any member outside the items. The decoder buffers at
+    /// most that much plus one chunk. `table` lists the field values to extract from the items.
     pub fn new(max_item: usize, table: FieldTable) -> Self {
         Self {
             buf: BytesMut::new(),
@@ -106,18 +107,18 @@ impl ListDecoder {
         }
     }
 
-    /// The same for the rows of a table.
+    /// Like [`Self::new`], but decodes the rows of a table.
     pub fn of_rows(max_item: usize, table: FieldTable) -> Self {
         Self { items: Items::Rows, ..Self::new(max_item, table) }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
     pub fn push(&mut self, chunk: Bytes) {
         self.buf.extend_from_slice(&chunk);
     }
 
-    /// The next whole item; `None` when more bytes are needed, or the list is complete.
+    /// Returns the next complete item, or `None` when more bytes are needed or the list is complete.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<(Object, TypeMeta)>> {
         if let Some(error) = &self.failed {
@@ -126,10 +127,11 @@ impl ListDecoder {
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// What the list said of itself, at the end of the body.
+    /// Returns the list's own metadata. Call it at the end of the body.
     ///
     /// # Errors
-    /// When the body was cut, has no items member or no resourceVersion, or an item was left in it.
+    /// When the body is truncated, has no items member or no resourceVersion, or still holds an item that was not
+    /// taken.
     pub fn finish(mut self) -> Result<ListMeta> {
         if self.next()?.is_some() || self.state != State::End {
             return Err(CodecError::Truncated);
@@ -196,7 +198,7 @@ impl ListDecoder {
         }
     }
 
-    /// Passes over one byte.
+    /// Skips one byte.
     fn step(&mut self, next: State) -> State {
         self.buf.advance(1);
         next
@@ -212,8 +214,8 @@ impl ListDecoder {
     }
 
     fn item(&mut self) -> Result<Option<(Object, TypeMeta)>> {
-        // Most items lie whole in the buffer. Whatever does not parse at once is left to the search for its end, whose
-        // word is the same for every chunking.
+        // Most items are complete in the buffer, so try to parse directly. If that fails, search for the end of the
+        // item. The result of the search does not depend on how the bytes are split into chunks.
         if self.end.is_none() {
             let mut scanner = Scanner::new(&self.buf);
             if let Ok(item) = self.items.scan(&mut scanner, &self.table)
@@ -272,7 +274,7 @@ impl Head {
             Member::ApiVersion => set(&mut self.api_version, text(&mut scanner, "apiVersion")?, "apiVersion")?,
             Member::Metadata => set(&mut self.metadata, ListMetadata::scan(&mut scanner)?, "metadata")?,
             Member::Items => {
-                // Go writes an empty list of some types so.
+                // Go writes null for an empty list of some types.
                 scanner.literal(b"null")?;
                 self.items()?;
             }

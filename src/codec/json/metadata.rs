@@ -1,8 +1,8 @@
-//! `metadata` as PartialObjectMetadata shows it.
+//! Writes `metadata` in the form of PartialObjectMetadata.
 //!
-//! The apiserver writes it from the ObjectMeta struct. Built-in objects are written from that struct anyway, so their
-//! metadata is a slice. Custom resources are written from maps, sorted by key: their members are put into the struct's
-//! order here, as raw slices, and what the struct would leave out is left out.
+//! The apiserver writes it from the ObjectMeta struct. Built-in objects are written from the same struct, so their
+//! metadata is a slice of the stored bytes. Custom resources are written from maps, sorted by key. For them, this
+//! module puts the raw members into the order of the struct, and omits what the struct would omit.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ use super::annotations::without;
 use super::form::{Form, Style};
 use super::scan::{Result, Scanner};
 
-/// Members of a struct in the order Go writes them.
+/// The members of a struct in the order in which Go writes them.
 type Order = [(&'static str, Omit)];
 
-/// When the struct's encoder leaves a member out. Null is always left out.
+/// When the encoder of the struct omits a member. Null is always omitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Omit {
-    /// Also when it is "", 0, {} or [].
+    /// Omitted also when the value is "", 0, {} or [].
     Empty,
     Null,
 }
@@ -66,20 +66,21 @@ const MANAGED_FIELDS_ENTRY: &Order = &[
     ("subresource", Empty),
 ];
 
-/// The metadata of longer objects, in bytes, is not remembered: it would keep them alive.
+/// The size limit in bytes of objects whose metadata is cached. A cache entry keeps the whole object alive.
 const REMEMBERED: usize = 32 << 10;
 
-/// The place of a member in ObjectMeta's order; members it does not have come last.
+/// The position of a member in ObjectMeta. Members that ObjectMeta does not have come last.
 pub(super) fn rank(name: &str) -> usize {
     OBJECT_META.iter().position(|(known, _)| *known == name).unwrap_or(OBJECT_META.len())
 }
 
-/// The metadata of a partial object.
+/// Writes the metadata of a partial object.
 pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
     partial(form, object, rv_override, |metadata, rv| object_meta(metadata, rv).ok().map(Bytes::from))
 }
 
-/// The same for one of many watchers of an event: what is put into order is remembered in the form for the others.
+/// Like [`partial_metadata`], for an event with many watchers. The form caches the reordered metadata for the other
+/// watchers.
 pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
     if object.raw().len() > REMEMBERED {
         return partial_metadata(form, object, rv_override);
@@ -98,7 +99,7 @@ fn partial(
     let raw = object.raw();
     let metadata = raw.metadata();
     if form.style_of(&raw.item()) == Style::Inline {
-        // What was parsed once can be parsed again; if not, the members' order is all that is lost.
+        // The metadata was parsed before, so this succeeds. If it fails, the members only stay in their stored order.
         if let Some(ordered) = ordered(&metadata, rv_override.unwrap_or(object.rv)) {
             return Slices::from(ordered);
         }
@@ -124,7 +125,7 @@ fn partial(
     out
 }
 
-/// ObjectMeta in the struct's order, with this resourceVersion.
+/// Writes ObjectMeta in the order of the struct, with this resourceVersion.
 fn object_meta(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(metadata.len() + 16);
     ordered(&mut Scanner::new(metadata), OBJECT_META, &mut out, |name, value, out| match name {
@@ -142,7 +143,7 @@ fn object_meta(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// An array of structs.
+/// Writes an array of structs.
 fn elements(array: &[u8], order: &Order, out: &mut Vec<u8>) -> Result<()> {
     out.push(b'[');
     Scanner::new(array).array(|scanner, index| {
@@ -158,7 +159,7 @@ fn elements(array: &[u8], order: &Order, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The object the scanner stands at, its members in this order; `write` writes the values.
+/// Writes the members of the object at the scanner's position in this order. `write` writes the values.
 fn ordered<'a>(
     scanner: &mut Scanner<'a>,
     order: &Order,

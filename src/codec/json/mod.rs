@@ -1,4 +1,4 @@
-//! Kubernetes JSON as the apiserver writes it, taken apart and put together by slicing.
+//! Decodes and writes Kubernetes JSON as the apiserver writes it, by slicing the stored bytes.
 
 mod annotations;
 mod bookmark;

@@ -1,4 +1,4 @@
-//! Metadata that was put into the struct's order, remembered for the other watchers of the same event.
+//! A cache of metadata that was put into the order of the struct, for the other watchers of the same event.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::meta::ResourceVersion;
 
-/// The last results, each at the place its input's address gives it. A watcher takes up to 64 events at once, so that
-/// many live together; an entry keeps its input alive, which makes the address its identity.
+/// The most recent results. The address of the input selects the slot. A watcher takes up to 64 events at once, so
+/// many results are in use at the same time. An entry keeps its input alive, so the address identifies the input.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ordered {
     entries: Arc<Mutex<Vec<Option<Entry>>>>,
@@ -26,14 +26,16 @@ const PLACES: usize = 128;
 // === impl Ordered ===
 
 impl Ordered {
-    /// What `order` makes of this metadata with this resourceVersion; `order` is called outside of the lock.
+    /// Returns the cached result for this metadata and resourceVersion, or calls `order` to compute it. `order` runs
+    /// outside the lock.
     pub(super) fn get_or_insert(
         &self,
         metadata: &Bytes,
         rv: ResourceVersion,
         order: impl FnOnce() -> Option<Bytes>,
     ) -> Option<Bytes> {
-        // Addresses are multiples of 16 at least; the rest is spread by a large odd number.
+        // Addresses are multiples of at least 16, so drop the low bits. Multiply by a large odd number to spread the
+        // rest.
         let place = ((metadata.as_ptr() as usize >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % PLACES;
         let same = |entry: &Entry| {
             entry.metadata.as_ptr() == metadata.as_ptr() && entry.metadata.len() == metadata.len() && entry.rv == rv
@@ -51,13 +53,13 @@ impl Ordered {
         }
         let old = entries.get_mut(place).and_then(|slot| slot.replace(entry));
         drop(entries);
-        // Often the last reference to an object: not under the lock.
+        // Drop it outside the lock: it is often the last reference to an object.
         drop(old);
         Some(ordered)
     }
 }
 
-/// What is remembered makes no difference.
+/// The contents of a cache do not affect equality.
 impl PartialEq for Ordered {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -18,7 +18,7 @@ struct Owner<'a> {
     uid: Cow<'a, str>,
 }
 
-/// Most objects have no owner that is asked for, and most of those are told by the bytes alone.
+/// Most objects have no matching owner. A search of the raw bytes excludes most of them without parsing.
 pub fn has_owner(metadata: &[u8], asked: &mut dyn FnMut(&str) -> bool) -> bool {
     memmem::find(metadata, b"\"ownerReferences\"").is_some()
         && serde_json::from_slice::<Owned<'_>>(metadata)

@@ -1,28 +1,28 @@
-//! Objects with parts left out: members are kept or dropped by their paths, in their order and with their bytes.
+//! Removes parts of objects. Members are kept or dropped by path; their order and their bytes stay unchanged.
 
 use std::collections::BTreeMap;
 
 use super::scan::{Result, Scanner};
 
-/// Which members to keep and which to drop. What is not named is kept, unless anything is to be kept: then nothing else
-/// is. A path goes through every element of an array.
+/// Which members to keep and which to drop. By default every member is kept. If any path is marked as kept, only the
+/// marked paths are kept. A path applies to every element of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Prune {
     keep: Option<Tree>,
     drop: Tree,
 }
 
-/// Paths by their names. A leaf stands for everything below it.
+/// A tree of member names. A leaf stands for everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Tree(BTreeMap<Box<str>, Tree>);
 
-/// Deeper than any path of a type.
+/// A depth limit that no path of a Kubernetes type reaches.
 const DEEPEST: usize = 512;
 
 // === impl Prune ===
 
 impl Prune {
-    /// Keeps what is at this path, and drops all that no such call names.
+    /// Keeps the value at this path. Everything that no call names is dropped.
     pub fn keep<'p>(&mut self, path: impl Iterator<Item = &'p str>) {
         let tree = self.keep.get_or_insert_default();
         let fresh = tree.0.is_empty();
@@ -52,7 +52,8 @@ impl Prune {
 // === impl Tree ===
 
 impl Tree {
-    /// `fresh`: the tree is new here, so that it is no leaf that already stands for more.
+    /// `fresh` means that this call created the tree. An empty tree that is not fresh is a leaf that already covers
+    /// everything below.
     fn add<'p>(&mut self, mut path: impl Iterator<Item = &'p str>, fresh: bool) {
         let Some(name) = path.next() else {
             self.0.clear();
@@ -65,13 +66,14 @@ impl Tree {
         self.0.entry(name.into()).or_default().add(path, !known);
     }
 
-    /// What is said of a member: nothing, all of it, or a part.
+    /// The subtree for a member: `None` if no path names it, an empty tree for the whole member, or a part of it.
     fn below(&self, name: &str) -> Option<&Self> {
         self.0.get(name)
     }
 }
 
-/// Copies the value the scanner stands at. `keep`: only these parts, all without; `drop`: none of these.
+/// Copies the value at the scanner's position. `keep`: copy only these parts, or all if `None`. `drop`: omit these
+/// parts.
 fn value(
     scanner: &mut Scanner<'_>,
     keep: Option<&Tree>,
@@ -103,7 +105,7 @@ fn value(
             })?;
             out.push(b'}');
         }
-        // Arrays in arrays may be deeper than the stack.
+        // Nested arrays may be deeper than the stack allows.
         b'[' if depth < DEEPEST && (keep.is_some() || drop.is_some()) => {
             out.push(b'[');
             scanner.array(|scanner, index| {

@@ -1,28 +1,28 @@
-//! A validating scanner over JSON: it checks the grammar, skips what nobody asked for and builds nothing.
+//! A validating JSON scanner. It checks the grammar, skips values that are not requested and builds no tree.
 
 use crate::codec::CodecError;
 
 use super::text::Text;
 
-/// Values may nest this deep; the apiserver's own decoder stops there too.
+/// The maximum nesting depth. The apiserver's own decoder has the same limit.
 pub(super) const MAX_DEPTH: usize = 10_000;
 
 pub(super) type Result<T> = std::result::Result<T, CodecError>;
 
 type Scan<T> = std::result::Result<T, Fault>;
 
-/// A position in a buffer that may hold more than the value being scanned. Whether the bytes are UTF-8 is checked by
-/// whoever knows where the value ends.
+/// A position in a buffer that may hold more than the value being scanned. The scanner does not check for UTF-8; that
+/// is done by the code that knows where the value ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanner<'a> {
     buf: &'a [u8],
     pos: usize,
-    /// Whitespace was skipped between tokens.
+    /// Whether whitespace was skipped between tokens.
     spaced: bool,
 }
 
-/// What is wrong at the scanner's position. One byte, so that results travel in registers: the scanner is the hot path
-/// of everything that comes from upstream.
+/// The error at the scanner's position. It is one byte long so that results fit in registers: the scanner is on the
+/// hot path of all upstream data.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Truncated,
@@ -40,7 +40,7 @@ enum Fault {
     Trailing,
 }
 
-/// Which containers are open, innermost last: one bit each, no allocation for the depths that occur.
+/// The open containers, innermost last. It uses one bit each and needs no allocation at usual depths.
 #[derive(Default)]
 struct Nesting {
     bits: smallvec::SmallVec<[u64; 4]>,
@@ -54,7 +54,7 @@ impl<'a> Scanner<'a> {
         Self { buf, pos: 0, spaced: false }
     }
 
-    /// A scanner whose buffer begins where this one stands.
+    /// Returns a scanner whose buffer begins at the current position.
     pub(crate) fn clone_here(&self) -> Self {
         Self::new(self.buf.get(self.pos..).unwrap_or(&[]))
     }
@@ -63,7 +63,7 @@ impl<'a> Scanner<'a> {
         self.pos
     }
 
-    /// Goes back to a position that [`Self::position`] gave.
+    /// Moves back to a position that [`Self::position`] returned.
     pub(crate) fn rewind(&mut self, position: usize) {
         self.pos = position;
     }
@@ -72,7 +72,7 @@ impl<'a> Scanner<'a> {
         self.spaced
     }
 
-    /// The bytes from `start` to here.
+    /// Returns the bytes from `start` to the current position.
     pub(crate) fn since(&self, start: usize) -> &'a [u8] {
         self.buf.get(start..self.pos).unwrap_or(&[])
     }
@@ -89,13 +89,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Only whitespace may follow.
+    /// Checks that only whitespace follows.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.skip_spaces();
         if self.pos < self.buf.len() { Err(self.error(Fault::Trailing)) } else { Ok(()) }
     }
 
-    /// Calls `each` for every member of an object, positioned at its value, which it must consume.
+    /// Calls `each` for every member of an object. The scanner is at the value, and `each` must consume it.
     pub(crate) fn object(&mut self, mut each: impl FnMut(&mut Self, Text<'a>) -> Result<()>) -> Result<()> {
         let mut more = self.open(b'{', b'}', Fault::Object).map_err(|fault| self.error(fault))?;
         while more {
@@ -106,7 +106,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Calls `each` for every element of an array, positioned at it, with its index. It must consume the element.
+    /// Calls `each` with the index of every element of an array. The scanner is at the element, and `each` must
+    /// consume it.
     pub(crate) fn array(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
         let mut more = self.open(b'[', b']', Fault::Array).map_err(|fault| self.error(fault))?;
         let mut index = 0;
@@ -118,7 +119,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A string, or `None` for null.
+    /// Reads a string, or `None` for null.
     pub(crate) fn string_or_null(&mut self, name: &'static str) -> Result<Option<Text<'a>>> {
         match self.peek()? {
             b'"' => self.string().map(Some),
@@ -127,12 +128,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A string, positioned at its opening quote.
+    /// Reads a string. The scanner must be at its opening quote.
     pub(crate) fn string(&mut self) -> Result<Text<'a>> {
         self.text().map_err(|fault| self.error(fault))
     }
 
-    /// A number; its grammar is checked.
+    /// Reads a number and checks its grammar.
     pub(crate) fn number(&mut self) -> Result<&'a [u8]> {
         let start = self.pos;
         self.skip_number().map_err(|fault| self.error(fault))?;
@@ -143,7 +144,7 @@ impl<'a> Scanner<'a> {
         self.skip_literal(literal).map_err(|fault| self.error(fault))
     }
 
-    /// Passes over one value of any type, without recursion.
+    /// Skips one value of any type, without recursion.
     pub(crate) fn skip_value(&mut self) -> Result<()> {
         self.skip().map_err(|fault| self.error(fault))
     }
@@ -182,7 +183,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Enters a container; false when it is empty, and then it is left again.
+    /// Enters a container. If it is empty, leaves it again and returns false.
     #[inline]
     fn open(&mut self, open: u8, close: u8, fault: Fault) -> Scan<bool> {
         self.expect(open, fault)?;
@@ -194,7 +195,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    /// After a member or an element: goes to the next one, or out of the container.
+    /// Moves from the end of a member or element to the next one, or out of the container.
     #[inline]
     fn more(&mut self, close: u8) -> Scan<bool> {
         self.skip_spaces();
@@ -211,7 +212,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A member's key and the colon after it.
+    /// Reads the key of a member and the colon after it.
     fn key(&mut self) -> Scan<Text<'a>> {
         let key = self.text()?;
         self.colon()?;
@@ -236,7 +237,7 @@ impl<'a> Scanner<'a> {
     fn skip(&mut self) -> Scan<()> {
         let mut open = Nesting::default();
         loop {
-            // At a value.
+            // The scanner is at a value.
             match self.at()? {
                 b'"' => self.skip_string().map(|_| ())?,
                 b'{' => {
@@ -259,7 +260,7 @@ impl<'a> Scanner<'a> {
                 b'-' | b'0'..=b'9' => self.skip_number()?,
                 _ => return Err(Fault::Value),
             }
-            // After a value: close what ends here, then go to the next one.
+            // The scanner is after a value. Close all containers that end here, then move to the next value.
             loop {
                 match open.top() {
                     None => return Ok(()),
@@ -281,7 +282,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Says whether the string has escapes.
+    /// Skips a string. Returns whether it has escapes.
     #[inline]
     fn skip_string(&mut self) -> Scan<bool> {
         self.expect(b'"', Fault::Text)?;
@@ -302,7 +303,7 @@ impl<'a> Scanner<'a> {
         Ok(escaped)
     }
 
-    /// What follows a backslash.
+    /// Skips the characters after a backslash.
     fn skip_escape(&mut self) -> Scan<()> {
         match self.at()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.pos += 1,
@@ -350,7 +351,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// At least one digit.
+    /// Skips one or more digits.
     fn skip_digits(&mut self) -> Scan<()> {
         if !self.at()?.is_ascii_digit() {
             return Err(Fault::Digit);
@@ -362,8 +363,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// How many bytes come before the first quote, backslash or control character: eight at a time, as most strings of an
-/// object are too short for a call of memchr to pay.
+/// Counts the bytes before the first quote, backslash or control character. It checks eight bytes at a time: most
+/// strings of an object are too short for memchr to pay off.
 #[inline]
 fn plain_run(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
@@ -374,7 +375,7 @@ fn plain_run(bytes: &[u8]) -> usize {
         let word = u64::from_le_bytes(*chunk);
         let quote = word ^ (ONES * b'"' as u64);
         let backslash = word ^ (ONES * b'\\' as u64);
-        // A borrow can flag a byte wrongly, but only above one that is flagged rightly.
+        // A borrow can mark a wrong byte, but only above a byte that is marked correctly.
         let found = ((quote.wrapping_sub(ONES) & !quote)
             | (backslash.wrapping_sub(ONES) & !backslash)
             | (word.wrapping_sub(ONES * 0x20) & !word))

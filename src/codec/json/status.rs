@@ -1,22 +1,22 @@
-//! Errors, as a body and as the last frame of a watch.
+//! Writes errors, as a body and as the last frame of a watch.
 
 use bytes::Bytes;
 
 use crate::meta::Status;
 
-/// The JSON of a Status as Go's encoder writes it, with the final newline.
+/// Writes a Status as Go's encoder does, including the final newline.
 pub fn status_body(status: &Status) -> Bytes {
     let mut body = go_escapes(&status.to_json());
     body.push('\n');
     body.into()
 }
 
-/// The ERROR frame of a watch; nothing may follow it.
+/// Writes the ERROR frame of a watch. No frame may follow it.
 pub fn error_frame(status: &Status) -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", go_escapes(&status.to_json())).into()
 }
 
-/// Go escapes a few characters more than serde. They can stand only inside the strings of compact JSON.
+/// Go escapes a few more characters than serde. In compact JSON they can occur only inside strings.
 fn go_escapes(json: &str) -> String {
     let mut out = String::with_capacity(json.len() + 16);
     for c in json.chars() {

@@ -1,23 +1,23 @@
-//! Strings of JSON: reading them without copying where possible, writing them as Go's encoder does.
+//! JSON strings: reads them without copying where possible, and writes them as Go's encoder does.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::codec::CodecError;
 
-/// A string as it stands in the input, quotes left out. Its escapes have the grammar's form.
+/// A string as it is in the input, without its quotes. Its escapes are already validated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'a> {
     pub raw: &'a [u8],
     pub escaped: bool,
-    /// The position of its opening quote.
+    /// The position of the opening quote.
     pub start: usize,
 }
 
 // === impl Text ===
 
 impl<'a> Text<'a> {
-    /// Whether the string, unescaped, is this one.
+    /// Whether the unescaped string equals `other`.
     pub(crate) fn is(&self, other: &str) -> bool {
         if self.escaped {
             return self.get().is_ok_and(|text| text == other);
@@ -25,14 +25,14 @@ impl<'a> Text<'a> {
         self.raw == other.as_bytes()
     }
 
-    /// The string, unescaped. A half of a surrogate pair reads as U+FFFD, as in Go.
+    /// Returns the unescaped string. An unpaired surrogate becomes U+FFFD, as in Go.
     pub(crate) fn get(&self) -> Result<Cow<'a, str>, CodecError> {
         let raw = std::str::from_utf8(self.raw).map_err(|_| CodecError::NotUtf8)?;
         Ok(if self.escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
     }
 }
 
-/// `raw` was scanned: after every backslash comes a known escape.
+/// `raw` is already scanned, so a valid escape follows every backslash.
 fn unescape(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -68,12 +68,12 @@ fn unescape(raw: &str) -> String {
     out
 }
 
-/// The value of the first four hex digits, 0xd800 (no character by itself) without them.
+/// The value of the first four hex digits. Without them it is 0xd800, which is not a character.
 fn hex4(text: &str) -> u32 {
     text.get(..4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0xd800)
 }
 
-/// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped too.
+/// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped, too.
 pub(super) fn push_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -95,8 +95,9 @@ pub(super) fn push_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A number as Go's `fmt.Sprint` prints it after the apiserver read it: an integer that fits 64 bits in decimal,
-/// anything else as a float with the fewest digits, with an exponent below 1e-4 and from 1e+06 on.
+/// Formats a number as Go's `fmt.Sprint` prints it after the apiserver parsed it. An integer that fits in 64 bits is
+/// printed in decimal. Any other number is printed as a float with the fewest digits, with an exponent below 1e-4 and
+/// from 1e+06 on.
 pub(super) fn sprint_number(number: &str) -> Cow<'_, str> {
     if number.parse::<i64>().is_ok() {
         return Cow::Borrowed(if number == "-0" { "0" } else { number });

@@ -1,4 +1,4 @@
-//! Watch frames out of a stream of chunks.
+//! Decodes watch frames from a stream of chunks.
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use super::item::compact;
 use super::items::Items;
 use super::scan::{Result, Scanner};
 
-/// No frame of the apiserver comes near: etcd refuses requests over 1.5 MiB.
+/// The default limit for a frame, in bytes. Frames of the apiserver are far smaller: etcd rejects requests over 1.5
+/// MiB.
 pub const DEFAULT_MAX_FRAME: usize = 16 << 20;
 
-/// A buffer that grew for a frame larger than this is given back with the frame.
+/// If a frame grew the buffer beyond this size in bytes, the buffer is freed after the frame.
 const KEEP_CAPACITY: usize = 256 << 10;
 
 /// One event of a watch stream.
@@ -30,28 +31,29 @@ pub enum WatchFrame {
     },
     Bookmark {
         rv: ResourceVersion,
-        /// Annotated as the end of the initial events.
+        /// Whether the bookmark has the annotation for the end of the initial events.
         initial_events_end: bool,
-        /// The whole object, in an allocation of its own.
+        /// The whole object, in its own allocation.
         object: Bytes,
         type_meta: TypeMeta,
     },
-    /// The apiserver ends the stream after it.
+    /// The apiserver closes the stream after this frame.
     Error(Status),
 }
 
-/// Cuts a watch stream into frames. Frames are JSON objects one after another, as a rule one per line; the frames that
-/// come out depend on the bytes alone and not on the chunks. After an error every call gives that error.
+/// Splits a watch stream into frames. Frames are consecutive JSON objects, usually one per line. The frames depend
+/// only on the bytes, not on how they are split into chunks. After an error every further call returns the same
+/// error.
 #[derive(Debug)]
 pub struct WatchDecoder {
-    /// Begins with the current frame, or with the spaces before it.
+    /// Begins with the current frame, or with the whitespace before it.
     buf: BytesMut,
     items: Items,
     table: FieldTable,
     max_frame: usize,
-    /// The columns that the last frame named.
+    /// The column definitions of the last frame that had any.
     columns: Option<Bytes>,
-    /// The search for the end of the current frame, once it is under way.
+    /// The search for the end of the current frame, if one has started.
     end: Option<ValueEnd>,
     failed: Option<CodecError>,
 }
@@ -59,24 +61,24 @@ pub struct WatchDecoder {
 // === impl WatchDecoder ===
 
 impl WatchDecoder {
-    /// `max_frame` bounds one frame, in bytes; at most that much plus one chunk is buffered. `table` says which field
-    /// values to take from the objects.
+    /// `max_frame` limits the size in bytes of one frame. The decoder buffers at most that much plus one chunk.
+    /// `table` lists the field values to extract from the objects.
     pub fn new(max_frame: usize, table: FieldTable) -> Self {
         Self { buf: BytesMut::new(), items: Items::Objects, table, max_frame, columns: None, end: None, failed: None }
     }
 
-    /// The same for tables of one row each.
+    /// Like [`Self::new`], but decodes tables of one row each.
     pub fn of_rows(max_frame: usize, table: FieldTable) -> Self {
         Self { items: Items::Rows, ..Self::new(max_frame, table) }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
     pub fn push(&mut self, chunk: Bytes) {
         self.buf.extend_from_slice(&chunk);
     }
 
-    /// The next whole frame; `None` when more bytes are needed.
+    /// Returns the next complete frame, or `None` when more bytes are needed.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<WatchFrame>> {
         if let Some(error) = &self.failed {
@@ -85,12 +87,13 @@ impl WatchDecoder {
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// The columns of a table that a frame named since the last call: the first of a stream does.
+    /// Returns the column definitions that a frame carried since the last call. The first frame of a stream carries
+    /// them.
     pub fn take_columns(&mut self) -> Option<Bytes> {
         self.columns.take()
     }
 
-    /// Bytes of an unfinished frame are there: a stream that ends now was cut.
+    /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
     pub fn has_partial(&self) -> bool {
         leading_spaces(&self.buf) < self.buf.len()
     }
@@ -104,8 +107,9 @@ impl WatchDecoder {
                 Some(b'{') => {}
                 Some(_) => return Err(CodecError::Malformed { offset: 0, what: "expected a watch event" }),
             }
-            // The usual case: a whole line, and one frame on it. Whatever does not parse that way is left to the search
-            // below, whose word is the same for every chunking.
+            // The usual case is one complete line that holds one frame. If the line does not parse, search for the
+            // end of the frame below. The result of the search does not depend on how the bytes are split into
+            // chunks.
             if let Some(newline) = memchr(b'\n', &self.buf)
                 && newline <= self.max_frame
                 && let Ok(frame) = parse_frame(&self.buf[..newline], self.items, &self.table, &mut self.columns)
@@ -132,7 +136,7 @@ impl WatchDecoder {
     }
 }
 
-/// What the `type` member can say.
+/// The values of the `type` member.
 #[derive(Clone, Copy)]
 enum FrameType {
     Event(EventType),
@@ -161,7 +165,7 @@ fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Op
             return Err(CodecError::Duplicate("object"));
         }
         let start = scanner.position();
-        // The apiserver writes the type first, so that the object is walked once.
+        // The apiserver writes the type first, so one pass over the object is enough.
         if let (Some(FrameType::Event(_)), Items::Objects) = (kind, items) {
             event = Some(items.scan(scanner, fields)?);
         } else {
@@ -207,7 +211,7 @@ fn frame_type(text: &str) -> Result<FrameType> {
     })
 }
 
-/// Reads a bookmark of a table. It keeps the whole row.
+/// Reads a bookmark of a table. The frame keeps the whole row.
 fn row_bookmark(row: &[u8]) -> Result<WatchFrame> {
     let whole = Bytes::copy_from_slice(row);
     let (_, object, _) = table::split(&whole)?;

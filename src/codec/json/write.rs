@@ -1,4 +1,4 @@
-//! GET bodies and watch frames around the bytes of an object.
+//! Writes GET bodies and watch frames around the bytes of an object.
 
 use bytes::Bytes;
 
@@ -8,14 +8,14 @@ use crate::meta::{EventType, Object, ResourceVersion};
 use super::form::{Form, Style};
 use super::metadata::{event_metadata, partial_metadata};
 
-/// The body of a GET, with the final newline.
+/// Writes the body of a GET, including the final newline.
 pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Slices {
     let mut out = object_bytes(form, object, None, shape);
     out.push_static(b"\n");
     out
 }
 
-/// The object alone. `rv_override` as in [`event_frame`].
+/// Writes one object without any framing. `rv_override` has the same meaning as in [`event_frame`].
 pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
     let mut out = Slices::new();
     if shape == Shape::Full {
@@ -32,8 +32,9 @@ pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVe
     out
 }
 
-/// One event of a watch, with the newline. `rv_override` replaces the object's resourceVersion: an object that leaves a
-/// watcher's selection is sent in its last selected state, with the resourceVersion of the change.
+/// Writes one event of a watch, including the newline. `rv_override` replaces the resourceVersion of the object. It
+/// is needed when an object stops matching a watcher's selector: the watcher gets the last state that matched, with
+/// the resourceVersion of the change.
 pub fn event_frame(
     form: &Form,
     kind: EventType,
@@ -59,7 +60,7 @@ pub fn event_frame(
     out
 }
 
-/// The item; a stripped one without its opening brace.
+/// Writes the item. A stripped item is written without its opening brace.
 fn push_item(out: &mut Slices, style: Style, object: &Object, rv_override: Option<ResourceVersion>) {
     let raw = object.raw();
     let start = usize::from(style == Style::Stripped);

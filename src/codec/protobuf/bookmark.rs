@@ -1,4 +1,4 @@
-//! Bookmarks: upstream's own object of the type, with another resourceVersion.
+//! Bookmarks: the object that upstream sent for this type, with another resourceVersion.
 
 use bytes::Bytes;
 
@@ -10,11 +10,12 @@ use super::item::entry;
 use super::wire::{Fields, Result, put_bytes, put_number};
 use super::write::frame;
 
-/// A BOOKMARK frame.
+/// Writes a BOOKMARK frame.
 ///
-/// `template` is the message of a bookmark that upstream sent for this type: the zero value of the Go type, whose fields
-/// cannot be derived from anything else. Its resourceVersion and its initial-events-end annotation are rewritten,
-/// everything else stays. Without one, or with one that is no such message, the object has nothing but metadata.
+/// `template` is the message of a bookmark that upstream sent for this type. It is the zero value of the Go type,
+/// whose fields cannot be derived from anything else. The resourceVersion and the initial-events-end annotation are
+/// rewritten; everything else stays. Without a template, or if the template is not such a message, the object has
+/// only metadata.
 pub fn bookmark_frame(
     form: &Form,
     template: Option<&Bytes>,
@@ -32,7 +33,7 @@ pub fn bookmark_frame(
     frame("BOOKMARK", form.object_lead(shape), &message)
 }
 
-/// ObjectMeta with nothing but a resourceVersion and the annotation, its zero values written as Go writes them.
+/// Writes an ObjectMeta with only a resourceVersion and the annotation. Zero values are written as Go writes them.
 fn metadata(rv: ResourceVersion, initial_events_end: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     for number in 1..=5 {
@@ -60,7 +61,7 @@ fn from_template(template: &[u8], rv: ResourceVersion, initial_events_end: bool)
     let first = first.ok_or(CodecError::Missing("metadata"))?;
     let old = first.value.bytes("metadata")?;
     let mut metadata = Vec::with_capacity(old.len() + 64);
-    // Entries of a map are sorted by their keys.
+    // The entries of a map are sorted by key.
     let mut end = initial_events_end;
     let mut fields = Fields::new(old);
     while let Some(field) = fields.next()? {
@@ -84,7 +85,7 @@ fn from_template(template: &[u8], rv: ResourceVersion, initial_events_end: bool)
     Ok(out)
 }
 
-/// The resourceVersion of a bookmark's object, and whether it is annotated as the end of the initial events.
+/// Reads the resourceVersion of a bookmark's object, and whether it is annotated as the end of the initial events.
 pub(super) fn read_bookmark(message: &[u8]) -> Result<(ResourceVersion, bool)> {
     let (mut rv, mut initial_events_end) = (None, false);
     let mut fields = Fields::new(message);

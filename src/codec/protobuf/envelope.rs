@@ -1,4 +1,4 @@
-//! What stands around every object outside of lists: `k8s\0` and a `runtime.Unknown` with the type and the bytes.
+//! The envelope around every object outside of lists: `k8s\0` and a `runtime.Unknown` with the type and the bytes.
 
 use bytes::Bytes;
 
@@ -6,13 +6,13 @@ use crate::codec::CodecError;
 
 use super::wire::{Fields, Result, field_len, once, put_bytes};
 
-/// Begins every body, and every object inside a watch event.
+/// The prefix of every body, and of every object inside a watch event.
 pub(super) const MAGIC: &[u8] = b"k8s\0";
 
-/// Ends every envelope: contentEncoding and contentType, which are always empty and always written.
+/// The end of every envelope: contentEncoding and contentType. They are always empty and always written.
 pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// An object out of its envelope.
+/// An object without its envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Envelope<'a> {
     pub api_version: &'a str,
@@ -20,17 +20,17 @@ pub(super) struct Envelope<'a> {
     pub message: &'a [u8],
 }
 
-/// `k8s\0` and the field with the type, built once for each type and shared.
+/// `k8s\0` and the field with the type. It is built once for each type and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lead(Bytes);
 
 // === impl Envelope ===
 
 impl<'a> Envelope<'a> {
-    /// Takes an envelope apart.
+    /// Decodes an envelope.
     ///
     /// # Errors
-    /// When the bytes are none, or hold their object in another encoding.
+    /// When the bytes are not an envelope, or when it contains its object in another encoding.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self> {
         let unknown = bytes.strip_prefix(MAGIC).ok_or(CodecError::Missing("k8s prefix"))?;
         let (mut found, mut message) = (Self::default(), None);
@@ -43,13 +43,13 @@ impl<'a> Envelope<'a> {
                 _ => {}
             }
         }
-        // A message of zero values is empty, and its field with it may be left out.
+        // A message of zero values is empty, so its field may be missing.
         found.message = message.unwrap_or_default();
         Ok(found)
     }
 }
 
-/// apiVersion and kind.
+/// Reads apiVersion and kind.
 pub(super) fn type_meta(message: &[u8]) -> Result<(&str, &str)> {
     let (mut api_version, mut kind) = ("", "");
     let mut fields = Fields::new(message);
@@ -63,7 +63,7 @@ pub(super) fn type_meta(message: &[u8]) -> Result<(&str, &str)> {
     Ok((api_version, kind))
 }
 
-/// contentEncoding and contentType say that the object is a message: nothing else is read here.
+/// Checks contentEncoding and contentType. They must be empty, which means that the object is a protobuf message.
 pub(super) fn plain(content: &[u8]) -> Result<()> {
     if content.is_empty() { Ok(()) } else { Err(CodecError::Invalid("contentType")) }
 }
@@ -85,12 +85,12 @@ impl Lead {
         self.0.clone()
     }
 
-    /// Length of the envelope around a message of `len` bytes.
+    /// The length of the envelope around a message of `len` bytes.
     pub(super) fn envelope_len(&self, len: u64) -> u64 {
         self.0.len() as u64 + field_len(len) + TAIL.len() as u64
     }
 
-    /// The envelope around a message that is already written.
+    /// Writes the envelope around an encoded message.
     pub(super) fn around(&self, message: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.0.len() + message.len() + 16);
         out.extend_from_slice(&self.0);

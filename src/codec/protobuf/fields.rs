@@ -1,4 +1,4 @@
-//! The values of a field table, by the numbers of their fields.
+//! Extracts the values of a field table by field number.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use crate::meta::FieldValue;
 
 use super::wire::{Fields, Result, Value};
 
-/// The value of a selectable field as it compares.
+/// The value of a selectable field, in the form in which selectors compare it.
 pub(super) fn field_value<'a>(message: &'a [u8], field: &FieldValue) -> Result<Cow<'a, str>> {
     let mut found = scalar(message, &field.numbers, field.missing)?;
     if found.as_deref().unwrap_or("").is_empty() && !field.fallback_numbers.is_empty() {
@@ -15,7 +15,7 @@ pub(super) fn field_value<'a>(message: &'a [u8], field: &FieldValue) -> Result<C
     Ok(found.unwrap_or(Cow::Borrowed(field.missing)))
 }
 
-/// What the path of field numbers leads to. Of several elements of a list the first counts: no table asks for another.
+/// The value at the path of field numbers. Of a list, only the first element counts: no field table needs another.
 fn scalar<'a>(message: &'a [u8], numbers: &[u32], missing: &str) -> Result<Option<Cow<'a, str>>> {
     let Some((&number, deeper)) = numbers.split_first() else { return Ok(None) };
     let mut fields = Fields::new(message);
@@ -27,7 +27,7 @@ fn scalar<'a>(message: &'a [u8], numbers: &[u32], missing: &str) -> Result<Optio
             return scalar(field.value.bytes("a selectable field's message")?, deeper, missing);
         }
         return Ok(Some(match field.value {
-            // What stands for a missing value tells a flag from a number.
+            // The default for a missing value tells a boolean from a number.
             Value::Varint(flag) if missing == "false" => Cow::Borrowed(if flag == 0 { "false" } else { "true" }),
             Value::Varint(number) => Cow::Owned(number.cast_signed().to_string()),
             value => Cow::Borrowed(value.text("a selectable field")?),

@@ -1,4 +1,4 @@
-//! What one resource's answers begin with. Built once, here, and shared by all of them.
+//! The prefixes of the responses of one resource. They are built once, here, and all responses share them.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub struct Form {
     pub list_kind: Arc<str>,
     object: Leads,
     list: Leads,
-    /// What the partial shapes leave out.
+    /// The parts of the metadata that the partial shapes omit.
     pub(super) unshown: Without,
-    /// The objects are kept in JSON: of those only the partial shapes can be written.
+    /// The objects are stored as JSON, so only their partial shapes can be written.
     of_json: bool,
 }
 
-/// By shape.
+/// The prefix for each shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Leads([Lead; 3]);
 
@@ -41,7 +41,7 @@ impl Form {
         }
     }
 
-    /// The form in which the metadata of objects is written that are kept in JSON.
+    /// The form that writes the metadata of objects that are stored as JSON.
     pub fn of_json(api_version: &str, kind: &str, list_kind: &str) -> Self {
         Self { of_json: true, ..Self::new(api_version, kind, list_kind) }
     }

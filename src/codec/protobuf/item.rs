@@ -1,4 +1,5 @@
-//! One object, read once: its message copied in the form caches keep, and the attributes reads need.
+//! Parses one object in a single pass. Copies its message in the form that caches store, and extracts the attributes
+//! that reads need.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -9,10 +10,10 @@ use crate::meta::{AttributesBuilder, FieldTable, Object, ObjectKey, Raw, Resourc
 use super::fields::field_value;
 use super::wire::{Fields, Result, once, put_bytes, put_header, varint_len};
 
-/// Every object of the Kubernetes API has its ObjectMeta first.
+/// The field number of ObjectMeta. It is the first field of every object of the Kubernetes API.
 const METADATA: u32 = 1;
 
-/// No item is longer, whatever the caller's own bound: positions in an item are 32 bits.
+/// The hard limit for the length of an item, whatever limit the caller sets: positions in an item are 32-bit numbers.
 const MAX_ITEM: usize = 1 << 30;
 
 /// The part of ObjectMeta that reads need.
@@ -22,17 +23,17 @@ struct Metadata<'a> {
     namespace: &'a str,
     uid: &'a str,
     resource_version: Option<&'a str>,
-    /// Where the value of `resource_version` ends, from the start of ObjectMeta.
+    /// The end of the value of `resource_version`, counted from the start of ObjectMeta.
     rv_end: usize,
     labels: SmallVec<[(&'a str, &'a str); 16]>,
 }
 
-/// Reads the message of one object, as it stands in a list or in an envelope, and copies it into an allocation of its
-/// own. `table` says which field values to take.
+/// Parses the message of one object of a list or an envelope, and copies it into its own allocation. `table` lists
+/// the field values to extract.
 ///
 /// # Errors
-/// When the bytes are no message that begins with an ObjectMeta in its usual form, with a name and a decimal
-/// resourceVersion, or are longer than 1 GiB.
+/// When the bytes are longer than 1 GiB, or are not a message that begins with an ObjectMeta in its usual form, with
+/// a name and a decimal resourceVersion.
 pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
     if message.len() > MAX_ITEM {
         return Err(CodecError::TooLarge { limit: MAX_ITEM });
@@ -40,7 +41,7 @@ pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
     let mut fields = Fields::new(message);
     let first = fields.next()?.filter(|field| field.number == METADATA).ok_or(CodecError::Missing("metadata"))?;
     let metadata = first.value.bytes("metadata")?;
-    // Written anew with another resourceVersion, it is given the length of its usual form.
+    // When the metadata is rewritten with another resourceVersion, its length is written in the shortest form.
     if first.end != 1 + varint_len(metadata.len() as u64) + metadata.len() {
         return Err(CodecError::Invalid("metadata"));
     }
@@ -78,15 +79,15 @@ pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
     Ok(Object::new(key, rv, attributes.build(), raw))
 }
 
-/// The object's message with another resourceVersion: its beginning up to the end of the metadata, and how long the
-/// whole is. What follows the metadata stays as it is.
+/// Writes the object's message with another resourceVersion. Returns its beginning up to the end of the metadata, and
+/// the length of the whole message. The bytes after the metadata stay unchanged.
 pub(super) fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>, usize) {
     let (metadata, digits) = (raw.metadata_range(), raw.rv_range());
     let rv = rv.to_string();
     let len = metadata.len() - digits.len() + rv.len();
     let mut out = Vec::with_capacity(metadata.end + 12);
     put_header(&mut out, 1, len as u64);
-    // The tag and the length of the old one take one byte each.
+    // The tag and the length of the old value take one byte each.
     out.extend_from_slice(&raw.slice(metadata.start..digits.start.saturating_sub(2)));
     put_bytes(&mut out, 6, rv.as_bytes());
     out.extend_from_slice(&raw.slice(digits.end..metadata.end));
@@ -134,7 +135,7 @@ impl<'a> Metadata<'a> {
         Ok(ObjectKey::new(self.namespace, self.name))
     }
 
-    /// Sorted by key; of equal keys the last one counts.
+    /// The labels, sorted by key. If a key occurs more than once, the last value counts.
     fn sorted_labels(&self) -> Result<SmallVec<[(&'a str, &'a str); 16]>> {
         if self.labels.len() > usize::from(u16::MAX) {
             return Err(CodecError::Invalid("metadata.labels"));
@@ -149,7 +150,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// One entry of a map of strings.
+/// Reads one entry of a map of strings.
 pub(super) fn entry(message: &[u8]) -> Result<(&str, &str)> {
     let (mut key, mut value) = ("", "");
     let mut fields = Fields::new(message);

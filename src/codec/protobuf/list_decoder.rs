@@ -1,4 +1,4 @@
-//! The items of a list out of a stream of chunks, without ever holding the whole list.
+//! Decodes the items of a list from a stream of chunks. It never holds the whole list.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::envelope::{MAGIC, plain, type_meta};
 use super::item::parse_item;
 use super::wire::{Fields, Result, has_length, once, split_tag, varint};
 
-/// Takes a list body apart as it arrives. After an error every call gives that error.
+/// Decodes a list body incrementally. After an error every further call returns the same error.
 #[derive(Debug)]
 pub struct ListDecoder {
-    /// Begins with what is expected next.
+    /// Begins with what `state` expects.
     buf: BytesMut,
     table: FieldTable,
     max_item: usize,
@@ -24,17 +24,17 @@ pub struct ListDecoder {
     failed: Option<CodecError>,
 }
 
-/// What comes next.
+/// What the decoder expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Magic,
     /// Fields of the envelope.
     Envelope,
-    /// Fields of the list, in so many bytes.
+    /// Fields of the list, which has this many bytes left.
     List(u64),
 }
 
-/// What was seen of the list besides its items.
+/// What was found so far in the list other than its items.
 #[derive(Debug, Default)]
 struct Head {
     list_kind: Option<Arc<str>>,
@@ -53,28 +53,28 @@ struct ListMetadata {
 /// A field at the front of the buffer.
 struct Next {
     number: u32,
-    /// Bytes of its tag, and of its length if it has one.
+    /// The length in bytes of its tag, and of its length prefix if it has one.
     header: usize,
-    /// Bytes that follow the header.
+    /// The number of bytes that follow the header.
     len: u64,
 }
 
 // === impl ListDecoder ===
 
 impl ListDecoder {
-    /// `max_item` bounds one item, and any field outside the items, in bytes; at most that much plus one chunk is
-    /// buffered. `table` says which field values to take from the items.
+    /// `max_item` limits the size in bytes of one item, and of any field outside the items. The decoder buffers at
+    /// most that much plus one chunk. `table` lists the field values to extract from the items.
     pub fn new(max_item: usize, table: FieldTable) -> Self {
         Self { buf: BytesMut::new(), table, max_item, state: State::Magic, head: Head::default(), failed: None }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     #[expect(clippy::needless_pass_by_value, reason = "as the decoder of JSON takes it")]
     pub fn push(&mut self, chunk: Bytes) {
         self.buf.extend_from_slice(&chunk);
     }
 
-    /// The next whole item; `None` when more bytes are needed, or the list is complete.
+    /// Returns the next complete item, or `None` when more bytes are needed or the list is complete.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<Object>> {
         if let Some(error) = &self.failed {
@@ -83,10 +83,10 @@ impl ListDecoder {
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// What the list said of itself, at the end of the body.
+    /// Returns the list's own metadata. Call it at the end of the body.
     ///
     /// # Errors
-    /// When the body was cut, is no list or has no resourceVersion, or an item was left in it.
+    /// When the body is truncated, is not a list, has no resourceVersion, or still holds an item that was not taken.
     pub fn finish(mut self) -> Result<ListMeta> {
         if self.next()?.is_some() || self.state != State::Envelope || !self.buf.is_empty() || !self.head.list {
             return Err(CodecError::Truncated);
@@ -157,11 +157,11 @@ impl ListDecoder {
         }
     }
 
-    /// The field at the front, if its tag and length are there. Nothing is consumed.
+    /// Reads the header of the first field, if its tag and length are complete. Consumes nothing.
     fn header(&self) -> Result<Option<Next>> {
         let Some((tag, tag_len)) = varint(&self.buf)? else { return Ok(None) };
         let (number, wire_type) = split_tag(tag)?;
-        // Nothing but strings and messages stands in a list or an envelope.
+        // Lists and envelopes contain only strings and messages.
         if !has_length(wire_type) {
             return Err(CodecError::Invalid("wire type"));
         }
@@ -169,7 +169,7 @@ impl ListDecoder {
         Ok(Some(Next { number, header: tag_len + len_len, len }))
     }
 
-    /// Takes a field off the front if all of it is there.
+    /// Takes the first field off the buffer if it is complete.
     fn whole(&mut self, next: &Next) -> Result<Option<BytesMut>> {
         let len = usize::try_from(next.len).unwrap_or(usize::MAX);
         if len > self.max_item {
@@ -208,7 +208,7 @@ impl ListMetadata {
     }
 }
 
-/// The items of a list carry no type: the list says it.
+/// The items of a list have no type of their own: the list states it.
 pub fn item_type() -> TypeMeta {
     TypeMeta { style: Style::Stripped, api_version: "".into(), kind: "".into() }
 }

@@ -1,5 +1,5 @@
-//! The metadata of custom resources as messages. The apiserver keeps these objects as JSON and converts their metadata
-//! alone, whose type does not depend on theirs; so does this.
+//! Converts the metadata of custom resources to protobuf messages. The apiserver keeps these objects as JSON and
+//! converts only their metadata, because its type is the same for all resources. informerd does the same.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::meta::{Object, ResourceVersion};
 
 use super::wire::{put_bytes, put_header, put_number};
 
-/// ObjectMeta as it stands in JSON; null is nothing.
+/// ObjectMeta as it is in JSON. A null value counts as missing.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
@@ -82,11 +82,11 @@ struct ManagedFields<'a> {
 #[derive(Default, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Option<Cow<'a, str>>);
 
-/// The message of a PartialObjectMetadata of an object that is kept in JSON: its metadata as the first field.
-/// `rv_override` replaces its resourceVersion.
+/// Writes the message of a PartialObjectMetadata for an object that is stored as JSON: its metadata is the first
+/// field. `rv_override` replaces the resourceVersion.
 pub(super) fn from_json(object: &Object, rv_override: Option<ResourceVersion>) -> Vec<u8> {
     let json = object.raw().metadata();
-    // The apiserver stores no other metadata; what it could not have been is left out.
+    // The apiserver stores only valid metadata. Anything else is omitted.
     let metadata: ObjectMeta<'_> = serde_json::from_slice(&json).unwrap_or_default();
     let message = metadata.message(object, rv_override.unwrap_or(object.rv));
     let mut out = Vec::with_capacity(message.len() + 6);
@@ -130,7 +130,7 @@ impl ObjectMeta<'_> {
         }
         for entry in self.managed_fields.iter().flatten() {
             let message = entry.message();
-            // The number takes a second byte of the tag.
+            // The field number needs a two-byte tag.
             out.extend_from_slice(&[0x8a, 0x01]);
             super::wire::put_varint(&mut out, message.len() as u64);
             out.extend_from_slice(&message);
@@ -195,7 +195,7 @@ impl Text<'_> {
     }
 }
 
-/// A point in time in whole seconds, which is all that the apiserver keeps; the zero time is an empty message.
+/// Writes a time in whole seconds, which is the precision of the apiserver. The zero time is an empty message.
 fn put_time(out: &mut Vec<u8>, number: u8, text: &str) {
     let Ok(time) = text.parse::<Timestamp>() else { return put_header(out, number, 0) };
     let mut message = Vec::with_capacity(16);

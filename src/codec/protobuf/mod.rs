@@ -1,7 +1,7 @@
-//! Kubernetes protobuf as the apiserver writes it, taken apart and put together by slicing.
+//! Decodes and writes Kubernetes protobuf as the apiserver writes it, by slicing the stored bytes.
 //!
-//! Only what reads need is known of the messages: ObjectMeta, the selectable fields, and what stands around objects.
-//! What an object holds besides is kept as it came.
+//! This module knows only the parts of the messages that reads need: ObjectMeta, the selectable fields, and the
+//! framing around objects. All other parts of an object are kept as received.
 
 mod bookmark;
 mod envelope;

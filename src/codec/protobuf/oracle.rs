@@ -1,5 +1,5 @@
-//! The messages of the Kubernetes API that the tests need, written by another implementation of protobuf. Fields that
-//! Go always writes are `Some` even when they are empty.
+//! The messages of the Kubernetes API that the tests need, for another protobuf implementation. Fields that Go always
+//! writes are `Some` even when they are empty.
 
 use prost::Message;
 
@@ -47,7 +47,7 @@ pub(super) struct ObjectMeta {
     pub annotations: std::collections::BTreeMap<String, String>,
     #[prost(message, repeated, tag = "13")]
     pub owner_references: Vec<OwnerReference>,
-    /// Messages that no test looks into.
+    /// Messages that no test examines.
     #[prost(bytes = "vec", repeated, tag = "17")]
     pub managed_fields: Vec<Vec<u8>>,
 }
@@ -106,7 +106,7 @@ pub(super) struct PodStatus {
     pub pod_ip: Option<String>,
     #[prost(message, repeated, tag = "12")]
     pub pod_ips: Vec<PodIp>,
-    /// A field that a later version adds, so that no reader here knows it.
+    /// A field of a later version that the readers here do not know.
     #[prost(fixed64, optional, tag = "4000")]
     pub unheard_of: Option<u64>,
 }
@@ -129,7 +129,7 @@ pub(super) struct PodList {
     pub items: Vec<Pod>,
 }
 
-/// `PartialObjectMetadata` of `meta.k8s.io/v1`, and what is left of a Pod in that form.
+/// `PartialObjectMetadata` of `meta.k8s.io/v1`, and the form of a Pod in that shape.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Partial {
     #[prost(message, optional, tag = "1")]
@@ -209,7 +209,7 @@ pub(super) struct Status {
     pub code: Option<i32>,
 }
 
-/// A string that Go writes whatever it is.
+/// A string field that Go always writes, even when it is empty.
 #[expect(clippy::unnecessary_wraps, reason = "what the messages hold")]
 pub(super) fn text(text: &str) -> Option<String> {
     Some(text.into())

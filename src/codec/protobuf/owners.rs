@@ -7,7 +7,7 @@ const OWNER_REFERENCES: u32 = 13;
 const UID: u32 = 4;
 
 /// # Errors
-/// When the bytes are no ObjectMeta.
+/// When the bytes are not an ObjectMeta.
 pub fn has_owner(metadata: &[u8], asked: &mut dyn FnMut(&str) -> bool) -> Result<bool> {
     let mut fields = Fields::new(metadata);
     while let Some(field) = fields.next()? {

@@ -13,12 +13,12 @@ use super::write::frame;
 
 static LEAD: LazyLock<Lead> = LazyLock::new(|| Lead::new("v1", "Status"));
 
-/// The body that says this Status.
+/// Writes a body that contains this Status.
 pub fn status_body(status: &Status) -> Bytes {
     LEAD.around(&message(status)).into()
 }
 
-/// The ERROR frame of a watch; nothing may follow it.
+/// Writes the ERROR frame of a watch. No frame may follow it.
 pub fn error_frame(status: &Status) -> Bytes {
     frame("ERROR", &LEAD, &message(status))
 }
@@ -26,7 +26,7 @@ pub fn error_frame(status: &Status) -> Bytes {
 /// Reads a Status in its envelope.
 ///
 /// # Errors
-/// When it is another object, or none.
+/// When the bytes are another object or not an object.
 pub fn read_status(bytes: &[u8]) -> Result<Status> {
     let envelope = Envelope::read(bytes)?;
     if envelope.kind != "Status" {

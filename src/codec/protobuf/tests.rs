@@ -1,4 +1,4 @@
-//! What is read and written, against messages that another implementation wrote.
+//! Compares what is read and written with messages of another protobuf implementation.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn object(pod: &oracle::Pod) -> Object {
     parse_item(&pod.encode_to_vec(), &table()).unwrap()
 }
 
-/// What the object is in a shape: its type and its message.
+/// The object in a shape: its type and its message.
 fn shaped(pod: &oracle::Pod, shape: Shape) -> Vec<u8> {
     let partial = oracle::Partial { metadata: pod.metadata.clone() };
     match shape {
@@ -123,7 +123,7 @@ fn what_is_no_object() {
     assert_eq!(parse_item(&whole[..whole.len() - 1], &table).unwrap_err(), CodecError::Truncated);
     assert_eq!(parse_item(&[&whole[..], &whole].concat(), &table).unwrap_err(), CodecError::Duplicate("metadata"));
     assert_eq!(parse_item(b"", &table).unwrap_err(), CodecError::Missing("metadata"));
-    // A length of more bytes than it needs could not be written anew.
+    // A length that uses more bytes than necessary could not be rewritten.
     let metadata = metadata("a", "p", 1, &[]).encode_to_vec();
     let long = [&[0x0a, u8::try_from(metadata.len()).unwrap() | 0x80, 0][..], &metadata].concat();
     assert_eq!(parse_item(&long, &table).unwrap_err(), CodecError::Invalid("metadata"));
@@ -194,7 +194,7 @@ fn bookmarks() {
         annotations: annotated.then(|| ("k8s.io/initial-events-end".into(), "true".into())).into_iter().collect(),
         ..Default::default()
     };
-    // The zero value of a Pod, as far as it is known here.
+    // The zero value of a Pod, with the fields that the oracle knows.
     let spec = oracle::PodSpec { node_name: text(""), host_network: Some(false), ..Default::default() };
     let bookmark = |rv: &str, annotated| oracle::Pod {
         metadata: Some(zero(rv, annotated)),
@@ -212,7 +212,7 @@ fn bookmarks() {
             assert_eq!(written, frame("BOOKMARK", shaped(&expected, shape)), "{rv} {shape:?}");
         }
     }
-    // A type whose zero value has annotations of its own, on both sides of ours.
+    // A type whose zero value has its own annotations, sorted before and after the marker annotation.
     let annotated = |rv: &str, marked| {
         let mut bookmark = bookmark(rv, marked);
         let annotations = &mut bookmark.metadata.as_mut().unwrap().annotations;
@@ -231,7 +231,7 @@ fn bookmarks() {
     }
 }
 
-/// What the apiserver makes of a custom resource is what another implementation makes of its metadata.
+/// The converted metadata of a custom resource equals what another implementation writes.
 #[test]
 fn metadata_of_json() {
     let json = br#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"annotations":{"z":"<\u00e9> \u2028","a":"-"},
@@ -254,7 +254,8 @@ fn metadata_of_json() {
     }
     let item = list_item(&form, &object, Shape::PartialObjectMetadata);
     assert_eq!(item.len() as u64, item_len(&form, &object, Shape::PartialObjectMetadata));
-    // The apiserver writes key and value of a map even where they are empty; the other implementation would not.
+    // The apiserver writes the key and the value of a map entry even when they are empty. The other implementation
+    // would not.
     let json =
         br#"{"apiVersion":"v1","kind":"X","metadata":{"annotations":{"a":""},"name":"n","resourceVersion":"1"}}"#;
     let object = crate::codec::json::parse_item(json, &FieldTable::default()).unwrap().0;
@@ -310,7 +311,7 @@ fn errors_as_bodies_and_in_streams() {
     assert!(matches!(read_status(&envelope("v1", "Pod", &pod("p", 1))), Err(CodecError::NotAStatus(_))));
 }
 
-/// Everything that comes out of a list when it arrives in chunks of these sizes.
+/// Decodes a list that arrives in chunks of these sizes, and returns everything that the decoder produces.
 fn decode_list(
     bytes: &[u8],
     sizes: &[usize],
@@ -353,7 +354,7 @@ fn a_list_has_bounds_and_an_end() {
     assert_eq!((objects.len(), meta.rv.0, &*meta.list_kind, &*meta.api_version), (2, 9, "PodList", "v1"));
     assert_eq!(decode_list(&whole, &[], 20).unwrap_err(), CodecError::TooLarge { limit: 20 });
     for cut in 0..whole.len() {
-        // The two empty fields at the end may be left out.
+        // The two empty fields at the end may be missing.
         let complete = cut == whole.len() - 4 || cut == whole.len() - 2;
         assert_eq!(decode_list(&whole[..cut], &[], 1 << 20).is_ok(), complete, "{cut}");
     }
@@ -361,7 +362,7 @@ fn a_list_has_bounds_and_an_end() {
     assert!(decode_list(b"{\"kind\":\"PodList\"}", &[], 1 << 20).is_err());
     let error = envelope("v1", "Status", &oracle_status(&errors::expired_watch(1, 2)));
     assert!(decode_list(&error, &[], 1 << 20).is_err(), "no revision");
-    // An item that reaches out of its list.
+    // An item that extends beyond its list.
     let mut bad = whole.clone();
     let at = bad.windows(2).position(|pair| pair == b"p\x12").unwrap_or(4 + 2 + 4 + 9 + 1);
     bad[at] = bad[at].wrapping_sub(1);
@@ -428,7 +429,7 @@ proptest! {
         }
     }
 
-    /// Nothing that arrives makes a decoder panic, and what it says does not depend on the chunks.
+    /// No input makes a decoder panic, and the result does not depend on the chunks.
     #[test]
     fn damage_is_an_error_or_harmless(
         pods in proptest::collection::vec(any_pod(), 1..3),

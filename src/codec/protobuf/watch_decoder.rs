@@ -1,4 +1,4 @@
-//! Watch frames out of a stream of chunks.
+//! Decodes watch frames from a stream of chunks.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -12,13 +12,13 @@ use super::item::parse_item;
 use super::status::read_status;
 use super::wire::{Fields, Result, once};
 
-/// A buffer that grew for a frame larger than this is given back with the frame.
+/// If a frame grew the buffer beyond this size in bytes, the buffer is freed after the frame.
 const KEEP_CAPACITY: usize = 256 << 10;
 
-/// The length in front of a frame, big-endian.
+/// The size in bytes of the length in front of a frame. The length is big-endian.
 const LENGTH: usize = 4;
 
-/// Cuts a watch stream into frames. After an error every call gives that error.
+/// Splits a watch stream into frames. After an error every further call returns the same error.
 #[derive(Debug)]
 pub struct WatchDecoder {
     /// Begins with the current frame.
@@ -31,19 +31,19 @@ pub struct WatchDecoder {
 // === impl WatchDecoder ===
 
 impl WatchDecoder {
-    /// `max_frame` bounds one frame, in bytes; at most that much plus one chunk is buffered. `table` says which field
-    /// values to take from the objects.
+    /// `max_frame` limits the size in bytes of one frame. The decoder buffers at most that much plus one chunk.
+    /// `table` lists the field values to extract from the objects.
     pub fn new(max_frame: usize, table: FieldTable) -> Self {
         Self { buf: BytesMut::new(), table, max_frame, failed: None }
     }
 
-    /// Adds bytes as they arrived. [`Self::next`] is to be called until it gives nothing before the next push.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
     #[expect(clippy::needless_pass_by_value, reason = "as the decoder of JSON takes it")]
     pub fn push(&mut self, chunk: Bytes) {
         self.buf.extend_from_slice(&chunk);
     }
 
-    /// The next whole frame; `None` when more bytes are needed.
+    /// Returns the next complete frame, or `None` when more bytes are needed.
     #[expect(clippy::should_implement_trait, reason = "None is not the end")]
     pub fn next(&mut self) -> Result<Option<WatchFrame>> {
         if let Some(error) = &self.failed {
@@ -52,7 +52,7 @@ impl WatchDecoder {
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Bytes of an unfinished frame are there: a stream that ends now was cut.
+    /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
     pub fn has_partial(&self) -> bool {
         !self.buf.is_empty()
     }
@@ -73,7 +73,7 @@ impl WatchDecoder {
     }
 }
 
-/// A `WatchEvent`: the type, and a `RawExtension` with the envelope of the object.
+/// Parses a `WatchEvent`: the type, and a `RawExtension` that contains the envelope of the object.
 fn parse_frame(event: &[u8], table: &FieldTable) -> Result<WatchFrame> {
     let (mut kind, mut object) = (None, None);
     let mut fields = Fields::new(event);

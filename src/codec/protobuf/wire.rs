@@ -1,16 +1,16 @@
-//! The wire format: varints, tags and lengths, read from bytes nobody vouches for.
+//! The wire format: varints, tags and lengths, read from untrusted bytes.
 
 use crate::codec::CodecError;
 
 pub(super) type Result<T> = std::result::Result<T, CodecError>;
 
-/// What stands behind a tag.
+/// The value after a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Varint(u64),
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Four or eight bytes of a fixed size.
+    /// A fixed-size value of four or eight bytes.
     Fixed,
 }
 
@@ -19,20 +19,20 @@ pub(super) enum Value<'a> {
 pub(super) struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
-    /// Where its tag begins, from the start of the message.
+    /// The start of its tag, counted from the start of the message.
     pub start: usize,
-    /// Where the value ends.
+    /// The end of the value.
     pub end: usize,
 }
 
-/// Walks the fields of one message. What a field holds is looked at by whoever wants to know it.
+/// Iterates over the fields of one message. It does not examine the contents of the fields.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
     message: &'a [u8],
     at: usize,
 }
 
-/// Length of a varint at most.
+/// The maximum length of a varint, in bytes.
 const LONGEST: usize = 10;
 
 /// Wire types.
@@ -41,10 +41,10 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// A varint at the front of `bytes`, and its length; `None` when it does not end there.
+/// Reads a varint at the start of `bytes`. Returns it with its length, or `None` when it is incomplete.
 ///
 /// # Errors
-/// When it is longer than any 64 bits need.
+/// When it is longer than a 64-bit number needs.
 pub(super) fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
     let mut value = 0u64;
     for (index, &byte) in bytes.iter().take(LONGEST).enumerate() {
@@ -60,27 +60,27 @@ pub(super) fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>> {
     if bytes.len() >= LONGEST { Err(CodecError::Invalid("varint")) } else { Ok(None) }
 }
 
-/// A tag: the field's number and wire type.
+/// Splits a tag into the field number and the wire type.
 ///
 /// # Errors
-/// When the number is none.
+/// When the field number is invalid.
 pub(super) fn split_tag(tag: u64) -> Result<(u32, u64)> {
     let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
     Ok((number.ok_or(CodecError::Invalid("field number"))?, tag & 7))
 }
 
-/// Whether a tag's wire type is that of strings, bytes and messages.
+/// Whether this is the wire type of strings, bytes and messages.
 pub(super) fn has_length(wire_type: u64) -> bool {
     wire_type == BYTES
 }
 
-/// How many bytes a varint takes.
+/// The length of a varint, in bytes.
 pub(super) const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Length of a field of `len` bytes with its tag, for numbers below 16.
+/// The length of a field of `len` bytes with its tag and length prefix, for field numbers below 16.
 pub(super) const fn field_len(len: u64) -> u64 {
     1 + varint_len(len) as u64 + len
 }
@@ -94,7 +94,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The tag and the length of a field that `len` bytes are to follow. `number` is below 16.
+/// Writes the tag and the length of a field of `len` bytes. `number` is below 16.
 pub(super) fn put_header(out: &mut Vec<u8>, number: u8, len: u64) {
     out.push(number << 3 | 2);
     put_varint(out, len);
@@ -105,16 +105,16 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A number, which of a negative one is its two's complement.
+/// Writes a number. A negative number is written as its two's complement.
 pub(super) fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
     out.push(number << 3);
     put_varint(out, value.cast_unsigned());
 }
 
-/// Fills a slot that only one field may fill.
+/// Sets a slot that may be set only once.
 ///
 /// # Errors
-/// When it is full.
+/// When it is already set.
 pub(super) fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
     if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
 }
@@ -141,10 +141,10 @@ impl<'a> Fields<'a> {
         Ok(value)
     }
 
-    /// The next field; `None` at the end of the message.
+    /// Returns the next field, or `None` at the end of the message.
     ///
     /// # Errors
-    /// When the rest is no field.
+    /// When the remaining bytes are not a valid field.
     pub(super) fn next(&mut self) -> Result<Option<Field<'a>>> {
         if self.at >= self.message.len() {
             return Ok(None);
@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
                 Value::Bytes(self.take(len)?)
             }
             FIXED32 => self.take(4).map(|_| Value::Fixed)?,
-            // Groups are no part of what the apiserver writes.
+            // The apiserver never writes groups.
             _ => return Err(CodecError::Invalid("wire type")),
         };
         Ok(Some(Field { number, value, start, end: self.at }))

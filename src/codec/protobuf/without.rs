@@ -1,19 +1,19 @@
-//! Objects without parts of their metadata. What is kept stands as it was.
+//! Removes parts of the metadata of objects. All other bytes stay unchanged.
 
 use super::envelope::MAGIC;
 use super::item::entry;
 use super::wire::{Field, Fields, Result, Value, put_header};
 use crate::codec::CodecError;
 
-/// Parts of the metadata to be left out. Other parts have no names without the type's schema.
+/// The parts of the metadata to remove. Parts outside the metadata cannot be named without the schema of the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Without {
     pub managed_fields: bool,
-    /// Annotations of these names.
+    /// The names of annotations to remove.
     pub annotations: &'static [&'static str],
 }
 
-/// Field numbers: of `raw` in an envelope, of the metadata in an object, and of parts of the metadata.
+/// Field numbers: `raw` in an envelope, the metadata in an object, and parts of the metadata.
 const RAW: u8 = 2;
 const METADATA: u8 = 1;
 const ANNOTATIONS: u32 = 12;
@@ -26,10 +26,10 @@ impl Without {
         *self == Self::default()
     }
 
-    /// An object in its envelope, without these parts.
+    /// Returns an object in its envelope, without these parts.
     ///
     /// # Errors
-    /// When the bytes are no such object.
+    /// When the bytes are not an object in an envelope.
     pub fn apply(&self, body: &[u8]) -> Result<Vec<u8>> {
         let unknown = body.strip_prefix(MAGIC).ok_or(CodecError::Missing("k8s prefix"))?;
         let mut out = Vec::with_capacity(body.len());
@@ -38,7 +38,7 @@ impl Without {
         Ok(out)
     }
 
-    /// An object's message, or its beginning up to the end of the metadata, without these parts.
+    /// Writes an object's message, or its beginning up to the end of the metadata, without these parts.
     pub(super) fn object(&self, message: &[u8], out: &mut Vec<u8>) -> Result<()> {
         replace(message, METADATA, out, |metadata, out| self.metadata(metadata, out))
     }
@@ -64,7 +64,7 @@ impl Without {
     }
 }
 
-/// Copies a message, and what `change` makes of the messages that stand in one of its fields.
+/// Copies a message. `change` rewrites the messages in the field with this number.
 fn replace(
     message: &[u8],
     number: u8,

@@ -1,4 +1,4 @@
-//! GET bodies, lists and watch frames around the messages of objects.
+//! Writes GET bodies, lists and watch frames around the messages of objects.
 
 use bytes::Bytes;
 
@@ -11,11 +11,11 @@ use super::item::with_resource_version;
 use super::metadata::from_json;
 use super::wire::{field_len, put_bytes, put_header, put_number};
 
-/// Field number of `raw` in an envelope and of `items` in a list: an object is kept with this tag and its length in
-/// front, so that it stands in both as it is.
+/// The field number of `raw` in an envelope and of `items` in a list. An object is stored with this tag and its
+/// length in front, so the same bytes fit in both.
 const RAW: u8 = 2;
 
-/// An object in its envelope, as the body of a GET. `rv_override` replaces the object's resourceVersion.
+/// Writes an object in its envelope, as the body of a GET. `rv_override` replaces the object's resourceVersion.
 pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
     let lead = form.object_lead(shape).bytes();
     let message = Message::new(form, object, rv_override, shape);
@@ -29,7 +29,7 @@ pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVe
     out
 }
 
-/// Length of an item as [`list_item`] writes it.
+/// The length of an item as [`list_item`] writes it.
 pub fn item_len(form: &Form, object: &Object, shape: Shape) -> u64 {
     match shape {
         Shape::Full => object.raw().framed().len() as u64,
@@ -37,8 +37,8 @@ pub fn item_len(form: &Form, object: &Object, shape: Shape) -> u64 {
     }
 }
 
-/// Everything before the first item. The envelope tells the length of what it holds: `meta.items_len` is that of all
-/// items together.
+/// Writes everything before the first item. The envelope states the length of its content, so `meta.items_len` must
+/// be the total length of all items.
 pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
     let list_meta = list_meta(meta);
     let lead = form.list_lead(shape).bytes();
@@ -64,7 +64,7 @@ pub fn list_item(form: &Form, object: &Object, shape: Shape) -> Slices {
     out
 }
 
-/// Everything after the last item.
+/// Writes everything after the last item.
 pub fn list_tail(shape: Shape, meta: &ListMetaOut) -> Bytes {
     if metadata_first(shape) {
         return Bytes::from_static(TAIL);
@@ -75,8 +75,9 @@ pub fn list_tail(shape: Shape, meta: &ListMetaOut) -> Bytes {
     out.into()
 }
 
-/// One event of a watch. `rv_override` replaces the object's resourceVersion: an object that leaves a watcher's
-/// selection is sent in its last selected state, with the resourceVersion of the change.
+/// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object. It is needed when an object
+/// stops matching a watcher's selector: the watcher gets the last state that matched, with the resourceVersion of the
+/// change.
 pub fn event_frame(
     form: &Form,
     kind: EventType,
@@ -91,7 +92,7 @@ pub fn event_frame(
     out
 }
 
-/// A watch frame around a message that is already written.
+/// Writes a watch frame around an encoded message.
 pub(super) fn frame(kind: &str, lead: &Lead, message: &[u8]) -> Bytes {
     let mut out = frame_head(kind, lead, message.len() as u64);
     put_bytes(&mut out, RAW, message);
@@ -99,12 +100,13 @@ pub(super) fn frame(kind: &str, lead: &Lead, message: &[u8]) -> Bytes {
     out.into()
 }
 
-/// Begins a watch frame around an envelope around a message of `len` bytes: everything before the field `raw`.
+/// Writes the start of a watch frame that contains an envelope with a message of `len` bytes: everything before the
+/// field `raw`.
 fn frame_head(kind: &str, lead: &Lead, len: u64) -> Vec<u8> {
     let envelope = lead.envelope_len(len);
     let event = field_len(kind.len() as u64) + field_len(field_len(envelope));
     let mut out = Vec::with_capacity(96);
-    // No object comes near the largest length: etcd refuses requests over 1.5 MiB.
+    // Objects are far smaller than the largest length: etcd rejects requests over 1.5 MiB.
     out.extend_from_slice(&u32::try_from(event).unwrap_or(u32::MAX).to_be_bytes());
     put_bytes(&mut out, 1, kind.as_bytes());
     put_header(&mut out, 2, field_len(envelope));
@@ -113,11 +115,11 @@ fn frame_head(kind: &str, lead: &Lead, len: u64) -> Vec<u8> {
     out
 }
 
-/// An object's message on its way into an envelope.
+/// An object's message that is to be put into an envelope.
 struct Message<'o> {
     object: &'o Object,
     shape: Shape,
-    /// What replaces its beginning up to the end of the metadata.
+    /// The bytes that replace its beginning up to the end of the metadata.
     beginning: Option<Vec<u8>>,
     len: usize,
 }
@@ -143,12 +145,12 @@ impl<'o> Message<'o> {
         Self { object, shape, beginning: Some(beginning), len }
     }
 
-    /// Whether it is written as it is kept, its tag and length included.
+    /// Whether it is written as stored, including its tag and length.
     fn is_kept(&self) -> bool {
         self.beginning.is_none() && self.shape == Shape::Full
     }
 
-    /// Appends `head`, then the message as the field `raw` of an envelope, and the envelope's end.
+    /// Appends `head`, then the message as the field `raw` of an envelope, then the end of the envelope.
     fn append(self, mut head: Vec<u8>, out: &mut Slices) {
         let raw = self.object.raw();
         if self.is_kept() {
@@ -174,7 +176,7 @@ impl<'o> Message<'o> {
     }
 }
 
-/// The message of a PartialObjectMetadata: of the object, its metadata field.
+/// The message of a PartialObjectMetadata: the metadata field of the object.
 fn metadata(form: &Form, object: &Object) -> Bytes {
     if form.is_of_json() {
         return from_json(object, None).into();
@@ -186,7 +188,7 @@ fn metadata(form: &Form, object: &Object) -> Bytes {
     raw.slice(0..raw.metadata_range().end)
 }
 
-/// The same where it is not what the object has; `None` where it is.
+/// The metadata without the parts that partial shapes omit; `None` if nothing has to be omitted.
 fn shown(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Option<Vec<u8>> {
     if form.unshown.is_nothing() {
         return None;
@@ -197,11 +199,11 @@ fn shown(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> 
         None => raw.slice(0..raw.metadata_range().end),
     };
     let mut out = Vec::with_capacity(whole.len());
-    // What was parsed once can be parsed again.
+    // The metadata was parsed before, so this succeeds.
     form.unshown.object(&whole, &mut out).ok().map(|()| out)
 }
 
-/// Lists of v1beta1 have their items first.
+/// Lists of v1beta1 have the items first.
 fn metadata_first(shape: Shape) -> bool {
     shape != Shape::PartialObjectMetadataV1beta1
 }

@@ -1,9 +1,9 @@
-//! The columns of one resource's tables, and what their cells tell.
+//! The columns of one resource's tables, and the meaning of their cells.
 //!
-//! The apiserver prints every row. Cells that say how long ago something was are right only at the moment at which they
-//! were printed, so they are printed anew whenever a row is served. Which they are is known for the built-in types, and
-//! said by the definitions of custom resources. It is checked with every row: the cell that came must be what we would
-//! have printed, and no cell of a column that nobody knows may look like one of these.
+//! The apiserver prints every row. Cells with a relative time, such as an age, are correct only at the moment of
+//! printing, so informerd prints them again whenever it serves a row. For built-in types, these columns are known.
+//! For custom resources, the definition states them. Every row is checked: a received cell must equal what informerd
+//! would have printed, and no cell of an unknown column may look like a relative time.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub struct Columns {
     /// The whole member `columnDefinitions` as the apiserver writes it.
     definitions: Bytes,
     columns: Vec<Column>,
-    /// A table without rows has none, rather than an empty array of them.
+    /// A table without rows has `rows: null` rather than an empty array.
     null_when_empty: bool,
-    /// Every event of a watch names them, and not the first alone.
+    /// Every event of a watch carries the column definitions, not only the first event.
     in_every_event: bool,
 }
 
@@ -38,24 +38,24 @@ struct Column {
     cell: Cell,
 }
 
-/// What the cells of one column hold.
+/// What the cells of one column contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cell {
-    /// Nothing that depends on now.
+    /// Nothing that depends on the current time.
     Static,
-    /// Nobody here knows the column.
+    /// The column is not known here.
     Unknown,
     Time(Time),
 }
 
-/// Within which time something was printed, by our clock.
+/// The period in which something was printed, by the local clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed {
     pub earliest: Moment,
     pub latest: Moment,
 }
 
-/// A cell, or the columns themselves, that cannot be printed here as the apiserver prints them.
+/// A cell, or the column definitions, that informerd cannot print as the apiserver does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unprintable {
     #[error("column {column} of {object} says {cell}, which nobody here can print anew")]
@@ -76,17 +76,17 @@ struct Definition<'a> {
     kind: Cow<'a, str>,
 }
 
-/// Seconds that are tried one by one for the moment at which a cell was printed.
+/// The number of seconds that are tried one by one to find the moment at which a cell was printed.
 const TRIED: i64 = 900;
 
 // === impl Columns ===
 
 impl Columns {
-    /// `definitions` is the member of a table.
+    /// `definitions` is the `columnDefinitions` member of a table.
     ///
     /// # Errors
-    /// When they are none, or not the ones that the resource's definition asks for, or it asks for a column of times
-    /// by a path that is not understood here.
+    /// When the definitions are invalid or do not match the definition of the resource, or when that definition has a
+    /// date column with an unsupported path.
     pub fn new(resource: &Resource, definitions: &Bytes) -> Result<Self, Unprintable> {
         let columns: Vec<Definition<'_>> = serde_json::from_slice(definitions).map_err(|_| Unprintable::Definition)?;
         let default = matches!(&*columns, [name, created] if name.name == "Name" && created.name == "Created At");
@@ -107,7 +107,7 @@ impl Columns {
         if is_missing_age(&resource.gvr, &named) {
             named.push(Column { name: "Age".into(), cell: Cell::Time(Time::Creation) });
         }
-        // Its printer does not look at how it is asked.
+        // The printer of APIServices ignores the table options.
         let in_every_event = resource.gvr.group_resource() == "apiservices.apiregistration.k8s.io";
         Ok(Self { columns: named, null_when_empty, in_every_event, definitions: definitions.clone() })
     }
@@ -120,15 +120,15 @@ impl Columns {
         self.in_every_event
     }
 
-    /// How a table without rows says so.
+    /// Whether a table without rows has `rows: null`.
     pub fn null_when_empty(&self) -> bool {
         self.null_when_empty
     }
 
-    /// Finds what a row that was just received tells relative to now.
+    /// Finds the relative times in the cells of a row that was just received.
     ///
     /// # Errors
-    /// When a cell says something else than we would have said when it was printed.
+    /// When a cell differs from what informerd would have printed at that moment.
     pub fn resolve(&self, object: &mut Object, printed: Printed) -> Result<(), Unprintable> {
         let holes = match object.row() {
             Some(row) => {
@@ -142,7 +142,7 @@ impl Columns {
         Ok(())
     }
 
-    /// `offset` is where the cells begin in the row.
+    /// `offset` is the start of the cells in the row.
     fn holes(
         &self,
         object: &Object,
@@ -171,9 +171,10 @@ impl Columns {
                     part => (time.find(whole.get_or_insert_with(|| parsed(object))), part),
                 },
             };
-            // What a definition's column says of a value that is no time.
+            // A date column of a custom resource contains this for a value that is not a time.
             let no_time = cell == "<invalid>" && matches!(kind, Cell::Time(Time::At(_)));
-            // A part can be found again only in a text without escapes; `<invalid>`, which has some, is all of its cell.
+            // A part can be located only in a cell without escapes. `<invalid>` has escapes, but it is always the
+            // whole cell.
             let is_found = part.is_some_and(|part| part == cell || text.len() == cell.len() + 2);
             match (told, part) {
                 (CellTime::At(moment), Some(part)) if is_found && printed.says(part, moment) => {
@@ -199,7 +200,7 @@ impl Columns {
 }
 
 impl PartialEq for Columns {
-    /// All else follows from the definitions, for one resource.
+    /// For one resource, the definitions determine everything else.
     fn eq(&self, other: &Self) -> bool {
         self.definitions == other.definitions
     }
@@ -207,13 +208,13 @@ impl PartialEq for Columns {
 
 impl Eq for Columns {}
 
-/// The apiserver prints the age of IPAddresses, and forgets the column of it.
+/// For IPAddresses, the apiserver prints the age but omits its column definition.
 fn is_missing_age(gvr: &Gvr, columns: &[Column]) -> bool {
     let is_age = |column: &Column| column.cell == Cell::Time(Time::Creation);
     (&*gvr.group, &*gvr.resource) == ("networking.k8s.io", "ipaddresses") && !columns.iter().any(is_age)
 }
 
-/// The name comes first; then what the definition asks for, the age without it.
+/// The name comes first. The columns of the definition follow; without any, the age follows.
 fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cell>, Unprintable> {
     let age;
     let asked = if asked.is_empty() {
@@ -237,7 +238,7 @@ fn custom(asked: &[PrinterColumn], columns: &[Definition<'_>]) -> Result<Vec<Cel
         cells.push(match (&*asked.kind, &*asked.json_path) {
             ("date", ".metadata.creationTimestamp") => Cell::Time(Time::Creation),
             ("date", path) => Cell::Time(Time::At(Path::parse(path).ok_or(Unprintable::Definition)?)),
-            // Whatever they say is in the object.
+            // Their contents come only from the object.
             _ => Cell::Static,
         });
     }
@@ -263,7 +264,7 @@ fn parsed(object: &Object) -> Value {
     serde_json::from_slice(&object.raw().item()).unwrap_or_default()
 }
 
-/// Where a part stands in the JSON of a cell that has no escapes.
+/// The position of a part in the JSON of a cell without escapes.
 fn place(cell: &str, part: &str) -> std::ops::Range<usize> {
     let start = part.as_ptr() as usize - cell.as_ptr() as usize;
     start + 1..start + 1 + part.len()
@@ -272,13 +273,13 @@ fn place(cell: &str, part: &str) -> std::ops::Range<usize> {
 // === impl Printed ===
 
 impl Printed {
-    /// Something that came now and was asked for, or was sent, no earlier than `asked`. A clock that is two seconds off
-    /// is not worse than what the apiserver itself tolerates.
+    /// For something that arrived now, and was requested or sent no earlier than `asked`. A clock difference of two
+    /// seconds is allowed, because the apiserver itself tolerates as much.
     pub fn after(asked: Moment) -> Self {
         Self { earliest: asked.plus(-2), latest: Moment::now().plus(2) }
     }
 
-    /// Whether this is what was said of the moment at any time in between.
+    /// Whether `part` is the text for `moment` at any time in the period.
     fn says(self, part: &str, moment: Moment) -> bool {
         let (mut said, wanted) = (String::new(), part.replace('<', "\\u003c").replace('>', "\\u003e"));
         let mut at = self.latest;

@@ -41,13 +41,13 @@ fn object(created: &str, more: &str) -> String {
 
 const CREATED: &str = "2024-01-01T00:00:00Z";
 
-/// Printed at this many seconds after [`CREATED`], by a clock that is right.
+/// Printed this many seconds after [`CREATED`], by an exact clock.
 fn printed(after: i64) -> Printed {
     let at = Moment::parse(CREATED).unwrap().plus(after);
     Printed { earliest: at, latest: at }
 }
 
-/// What the row tells relative to now.
+/// The relative times found in the row.
 fn holes(columns: &Columns, cells: &str, object: &str, after: i64) -> Result<Vec<String>, Unprintable> {
     let mut row = row(cells, object);
     columns.resolve(&mut row, printed(after))?;
@@ -89,7 +89,7 @@ fn what_was_never_set_tells_nothing() {
     let finished = started(r#","completionTime":"2024-01-01T00:00:30Z""#);
     assert_eq!(holes(&jobs, r#"["j","5m","5m"]"#, &started(""), 300).unwrap().len(), 2);
     assert_eq!(holes(&jobs, r#"["j","","5m"]"#, &object(CREATED, ""), 300).unwrap().len(), 1);
-    // A job that is done took as long as it took. That looks relative, and is known not to be.
+    // The duration of a finished job is fixed. It looks like a relative time, but the column is known.
     assert_eq!(holes(&jobs, r#"["j","30s","5m"]"#, &finished, 300), Ok(vec!["5m".into()]));
     let unset =
         r#"{"kind":"K","apiVersion":"v1","metadata":{"name":"o","resourceVersion":"7","creationTimestamp":null}}"#;
@@ -103,10 +103,10 @@ fn what_contradicts_itself_is_not_believed() {
     let node = object(CREATED, "");
     assert!(holes(&nodes, r#"["n","Ready","5m","v1"]"#, &node, 300).is_ok());
     for (cells, after) in [
-        // The age of something else.
+        // The age of another object.
         (r#"["n","Ready","5m","v1"]"#, 900),
         (r#"["n","Ready","\u003cunknown\u003e","v1"]"#, 300),
-        // A column that nobody knows tells a time.
+        // A column that is not known contains a time.
         (r#"["n","Ready","5m","7h"]"#, 300),
         (r#"["n","Ready","5m","2 (7h ago)"]"#, 300),
         (r#"["n","Ready","5m","\u003cinvalid\u003e"]"#, 300),
@@ -143,7 +143,7 @@ fn definitions_say_what_their_columns_are() {
     let broken = object(CREATED, r#","spec":{"when":"soon"}"#);
     assert_eq!(holes(&columns, r#"["w","\u003cinvalid\u003e",null,"5m"]"#, &broken, 300).unwrap().len(), 1);
     assert_eq!(holes(&columns, r#"["w",null,null,"5m"]"#, &object(CREATED, ""), 300).unwrap().len(), 1);
-    // Without columns of its own it has an age.
+    // A definition without columns has an age column.
     assert!(widgets(&[], &[("Name", "string"), ("Age", "date")]).is_ok());
     for (asked, columns) in [
         (&asked[..], &named[..3]),
@@ -176,7 +176,7 @@ fn clocks_may_differ_a_little() {
     };
     assert!(at(100, 100) && at(98, 102) && at(40, 100) && at(100, 160));
     assert!(!at(40, 99) && !at(102, 160));
-    // More than is tried is not a time within which something was printed.
+    // A period of more than `TRIED` seconds is not accepted.
     assert!(!at(99, 99 + 2 * TRIED));
 }
 
@@ -188,7 +188,7 @@ proptest! {
         let _ = holes(&pods, &cells, &object(CREATED, ""), i64::from(after));
     }
 
-    /// Whatever the apiserver prints at a moment is found, and says the same at that moment.
+    /// Every relative time that the apiserver prints is found, and is printed the same for that moment.
     #[test]
     fn what_is_found_says_the_same(after in -10_i64..400_000_000) {
         let leases = builtin("coordination.k8s.io", "leases", &["Name", "Holder", "Age"]);

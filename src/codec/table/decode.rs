@@ -1,4 +1,4 @@
-//! Tables of the apiserver, taken apart.
+//! Decodes tables of the apiserver.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use crate::meta::{FieldTable, Object, Row};
 
 type Result<T> = std::result::Result<T, CodecError>;
 
-/// Where the parts of a row stand.
+/// The positions of the parts of a row.
 struct Parts {
     cells: std::ops::Range<usize>,
     object: std::ops::Range<usize>,
@@ -17,7 +17,7 @@ struct Parts {
     spaced: bool,
 }
 
-/// Reads the row the scanner stands at, and leaves the scanner behind it. The row must hold its object.
+/// Parses the row at the scanner's position and moves the scanner past it. The row must contain its object.
 pub(crate) fn scan_row(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let start = scanner.position();
     let mut inner = scanner.clone_here();
@@ -32,18 +32,18 @@ pub(crate) fn scan_row(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result<
     build(bytes, &parts, table)
 }
 
-/// The object of a row, and what stands before and after it.
+/// Splits a row into the bytes before its object, the object, and the bytes after it.
 pub(crate) fn split(row: &Bytes) -> Result<(Bytes, Bytes, Bytes)> {
     let parts = Parts::scan(&mut Scanner::new(row))?;
     Ok((row.slice(..parts.object.start), row.slice(parts.object.clone()), row.slice(parts.object.end..)))
 }
 
-/// The object of a row alone.
+/// The object of a row, without the rest.
 pub(crate) fn object_of(row: &Bytes) -> Option<Bytes> {
     split(row).ok().map(|(_, object, _)| object)
 }
 
-/// The only row of a table, and its columns if it names them.
+/// The only row of a table, and the column definitions if the table has any.
 pub(crate) fn only_row<'a>(table: &'a [u8]) -> Result<(Option<&'a [u8]>, &'a [u8])> {
     let mut scanner = Scanner::new(table);
     let (mut columns, mut rows) = (None, SmallVec::<[&[u8]; 1]>::new());
@@ -79,7 +79,7 @@ fn build(bytes: &[u8], parts: &Parts, table: &FieldTable) -> Result<(Object, Typ
     let (head, tail) = (part(0..parts.object.start), part(parts.object.end..bytes.len()));
     std::str::from_utf8(head).and(std::str::from_utf8(tail)).map_err(|_| CodecError::NotUtf8)?;
     let position = |at: usize| u32::try_from(at).map_err(|_| CodecError::Invalid("cells"));
-    // Both in one allocation.
+    // Put both into one allocation.
     let text = Bytes::from([head, tail].concat());
     let row = Row {
         head: text.slice(..head.len()),

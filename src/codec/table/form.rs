@@ -1,4 +1,4 @@
-//! Tables, put together of the rows that the apiserver printed.
+//! Writes tables from the rows that the apiserver printed.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::columns::Columns;
 use super::decode::split;
 use super::human::push_human;
 
-/// How a table is asked for.
+/// The parameters of a table request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableShape {
-    /// `meta.k8s.io/v1beta1` instead of v1; of the rows' metadata too.
+    /// Use `meta.k8s.io/v1beta1` instead of v1, also for the metadata in the rows.
     pub v1beta1: bool,
     pub include: Include,
-    /// Without the definitions of the columns: every event of a watch after the first.
+    /// Omit the column definitions, as in every event of a watch after the first.
     pub no_headers: bool,
-    /// What the rows say is how long ago things are at this moment.
+    /// The moment for which relative times in the cells are printed.
     pub now: Moment,
 }
 
-/// What of the object is in its row: the parameter `includeObject`.
+/// Which part of the object a row includes: the parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Include {
     None,
@@ -36,10 +36,10 @@ pub enum Include {
 /// The form of one resource's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The form of the objects within the rows.
+    /// The form of the objects in the rows.
     pub json: json::Form,
     pub columns: Arc<Columns>,
-    /// The same, for those who read the objects alone.
+    /// The form for clients that read only the objects.
     objects: Arc<codec::Form>,
 }
 
@@ -60,7 +60,7 @@ impl Form {
         self.json.style
     }
 
-    /// A table of one object, with the final newline: the body of a GET.
+    /// Writes a table with one object, including the final newline: the body of a GET.
     pub fn object_body(&self, object: &Object, shape: TableShape) -> Slices {
         let mut out = self.table(object, None, shape);
         out.push_static(b"\n");
@@ -75,7 +75,7 @@ impl Form {
         out
     }
 
-    /// Everything before the first row.
+    /// Writes everything before the first row.
     pub fn head(&self, shape: TableShape, meta: &ListMetaOut, empty: bool) -> Slices {
         let mut head = String::with_capacity(128);
         head.push_str("{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/");
@@ -90,7 +90,7 @@ impl Form {
         out
     }
 
-    /// Everything after the last row, with the final newline.
+    /// Writes everything after the last row, including the final newline.
     pub fn tail(&self, empty: bool) -> Bytes {
         Bytes::from_static(if self.is_null(empty) { b"}\n" } else { b"]}\n" })
     }
@@ -116,7 +116,7 @@ impl Form {
         out.push(row.tail.clone());
     }
 
-    /// One event of a watch, with the newline.
+    /// Writes one event of a watch, including the newline.
     pub fn event_frame(
         &self,
         kind: EventType,
@@ -131,8 +131,9 @@ impl Form {
         out
     }
 
-    /// A BOOKMARK frame, with the newline: a table whose only row is that of an empty object. `template` is the row of a
-    /// bookmark that upstream sent; its cells tell no time. Without one there are no cells.
+    /// Writes a BOOKMARK frame, including the newline. It is a table with one row, which contains an empty object.
+    /// `template` is the row of a bookmark that upstream sent; its cells contain no time. Without a template the row
+    /// has no cells.
     pub fn bookmark_frame(
         &self,
         template: Option<&Bytes>,
@@ -150,7 +151,7 @@ impl Form {
         out.push_static(b"{\"type\":\"BOOKMARK\",\"object\":");
         out.append(self.head(shape, &meta, false));
         out.push(Bytes::copy_from_slice(head));
-        // The marker of the initial events is said whatever was asked for.
+        // The marker for the end of the initial events is written even when the client requested no objects.
         let partial = TableShape { include: Include::Metadata, ..shape }.object_shape();
         match shape.object_shape().or(partial.filter(|_| initial_events_end)) {
             Some(shape) => out.push(json::bookmark_object(&self.json, object, rv, initial_events_end, shape)),
@@ -183,7 +184,7 @@ impl TableShape {
 // === impl Include ===
 
 impl Include {
-    /// The parameter's value; `None` for one that the apiserver refuses.
+    /// Parses the parameter's value. Returns `None` for a value that the apiserver rejects.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::None,

@@ -18,7 +18,7 @@ fn form(origin: Origin) -> Form {
     Form::new(Encoding::Table, style, "v1", "Lease", "LeaseList").with_columns(Arc::new(columns))
 }
 
-/// A row that was printed five minutes after the object was made, and knows it.
+/// A row that was printed five minutes after the object was created. Its relative times are resolved.
 fn row(form: &Form, text: &str) -> Object {
     let mut object = scan_row(&mut Scanner::new(text.as_bytes()), &FieldTable::default()).unwrap().0;
     let at = now(300);
@@ -112,7 +112,7 @@ fn only_the_first_event_names_the_columns() {
             "{{\"type\":\"DELETED\",\"object\":{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"12\"}},\"columnDefinitions\":null,\"rows\":[{at_12}]}}}}\n"
         )
     );
-    // And what is written is read again.
+    // The output can be decoded again.
     let mut decoder = WatchDecoder::new(Encoding::Table, 1 << 20, FieldTable::default());
     decoder.push(Bytes::from(first + &second));
     let Some(crate::codec::json::WatchFrame::Event { object: read, .. }) = decoder.next().unwrap() else { panic!() };

@@ -1,4 +1,5 @@
-//! Tables: what kubectl shows. The rows are the apiserver's; only the times in them that are relative to now are printed here.
+//! Tables, the format that kubectl displays. The apiserver prints the rows. informerd prints only the relative times
+//! again.
 
 mod columns;
 mod decode;
@@ -13,10 +14,10 @@ pub use form::{Form, Include, TableShape};
 
 use crate::meta::Gvr;
 
-/// The media type that tables are asked for by.
+/// The media type for requesting tables.
 pub const ACCEPT: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Whether the apiserver sorts the rows by what they say, as no cache is sorted.
+/// Whether the apiserver sorts the rows by their contents. No cache has that order.
 pub fn is_sorted(gvr: &Gvr) -> bool {
     (&*gvr.group, &*gvr.resource) == ("flowcontrol.apiserver.k8s.io", "flowschemas")
 }

@@ -1,4 +1,4 @@
-//! The paths of a definition's columns, as far as they are simple: members, elements, and elements by a member's value.
+//! The supported JSON paths of printer columns: members, array elements, and elements selected by a member's value.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ pub(super) struct Path {
 enum Step {
     Member(String),
     Element(usize),
-    /// The elements of an array of which this member is this string.
+    /// The elements of an array in which this member has this string value.
     Where(String, String),
 }
 
 // === impl Path ===
 
 impl Path {
-    /// `None` for what is not understood here.
+    /// Returns `None` for a path that is not supported.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text;
@@ -39,7 +39,7 @@ impl Path {
         (!steps.is_empty()).then_some(Self { steps })
     }
 
-    /// The first value that the path leads to.
+    /// The first value at the end of the path.
     pub(super) fn first<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         let mut found = vec![object];
         for step in &self.steps {
@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-/// A name up to the next dot or bracket; a backslash takes the special meaning from what follows it.
+/// Reads a name up to the next dot or bracket. A backslash escapes the next character.
 fn member_name(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -64,7 +64,7 @@ fn member_name(text: &str) -> Option<(String, &str)> {
     (!name.is_empty()).then_some((name, ""))
 }
 
-/// What stands between brackets.
+/// Parses the text between brackets.
 fn bracket(inner: &str) -> Option<Step> {
     if let Ok(index) = inner.parse() {
         return Some(Step::Element(index));
@@ -83,7 +83,7 @@ fn quoted(text: &str) -> Option<Cow<'_, str>> {
     if inner.contains(['\'', '"', ']']) {
         return None;
     }
-    // In a bracket too, a dot of a name may be escaped.
+    // Inside brackets too, a dot in a name may be escaped.
     Some(if inner.contains('\\') { Cow::Owned(inner.replace("\\.", ".")) } else { Cow::Borrowed(inner) })
         .filter(|name| !name.contains('\\'))
 }

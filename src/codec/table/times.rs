@@ -1,4 +1,4 @@
-//! Which moments the cells of built-in types tell, by the printers of the kube-apiserver.
+//! The times in the cells of built-in types, according to the printers of the kube-apiserver.
 
 use serde_json::Value;
 
@@ -6,39 +6,39 @@ use crate::meta::{Gvr, Moment};
 
 use super::path::Path;
 
-/// Where a cell's moment stands in the object.
+/// Where the object holds the time of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Time {
     /// `metadata.creationTimestamp`.
     Creation,
-    /// At a path of a definition.
+    /// At a path of a printer column.
     At(Path),
-    /// A job's start, as long as it runs.
+    /// The start of a job, while it runs.
     JobStart,
     LastSchedule,
-    /// When an event happened first, and last.
+    /// When an event first occurred, and when it last occurred.
     FirstSeen,
     LastSeen,
-    /// When a pod's containers last ended; the cell counts the restarts besides.
+    /// When a container of the pod last terminated. The cell also contains the number of restarts.
     LastRestart,
     TaintAdded,
     /// When a ResourcePoolStatusRequest was completed.
     Completed,
 }
 
-/// What an object says of such a time.
+/// The state of such a time in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellTime {
-    /// The cell says how long ago this is.
+    /// The cell shows how long ago this moment is.
     At(Moment),
-    /// It has none: the cell says so, and not how long ago something is.
+    /// The object has no such time. The cell shows that, not a relative time.
     Nothing,
-    /// The cell says how long something took that is over.
+    /// The cell shows the duration of something that has ended.
     Over,
 }
 
-/// Columns of built-in types that tell no time relative to now, whatever their cells hold. Names of 1.30 to 1.37; what
-/// is none of them is looked at cell by cell.
+/// Columns of built-in types that never show a relative time, whatever their cells contain. The list covers versions
+/// 1.30 to 1.37. For any other column, each cell is examined.
 const STATIC: &[&str] = &[
     "Access Modes",
     "Active",
@@ -180,7 +180,7 @@ const STATIC: &[&str] = &[
     "Workload",
 ];
 
-/// Whether no cell of this column of a built-in type tells a time relative to now.
+/// Whether no cell of this column of a built-in type shows a relative time.
 pub(super) fn is_static(column: &str) -> bool {
     STATIC.contains(&column)
 }
@@ -188,7 +188,7 @@ pub(super) fn is_static(column: &str) -> bool {
 // === impl Time ===
 
 impl Time {
-    /// The time that a column of a built-in type tells.
+    /// The time that a column of a built-in type shows.
     pub(super) fn of(gvr: &Gvr, column: &str) -> Option<Self> {
         Some(match (&*gvr.group, &*gvr.resource, column) {
             ("" | "events.k8s.io", "events", "Last Seen") => Self::LastSeen,
@@ -225,12 +225,12 @@ impl Time {
         }
     }
 
-    /// Whether the metadata alone tells it.
+    /// Whether the metadata alone is enough to find it.
     pub(super) fn is_of_metadata(&self) -> bool {
         *self == Self::Creation
     }
 
-    /// The part of a cell that says how long ago the moment is.
+    /// The part of a cell that shows how long ago the moment is.
     pub(super) fn part<'a>(&self, cell: &'a str) -> Option<&'a str> {
         match self {
             Self::LastRestart => cell.split_once(" (")?.1.strip_suffix(" ago)"),
@@ -243,7 +243,7 @@ fn moment(value: Option<&Value>) -> Option<Moment> {
     value.and_then(Value::as_str).and_then(Moment::parse).filter(|moment| !moment.is_zero())
 }
 
-/// Either of the names that the two versions of the type have for a field.
+/// Reads a field of an event that has a different name in each of the two API versions.
 fn event_time(event: &Value, core: &str, events: &str) -> Option<Moment> {
     moment(event.get(core)).or_else(|| moment(event.get(events)))
 }
@@ -267,8 +267,8 @@ fn completed(request: &Value) -> Option<Moment> {
     first.and_then(|condition| moment(condition.get("lastTransitionTime")))
 }
 
-/// While a pod initializes, the containers that do so count; then those that run, init containers that go on running
-/// among them.
+/// While a pod initializes, only its init containers count. Afterwards, its containers and its restartable init
+/// containers count.
 fn last_restart(pod: &Value) -> Option<Moment> {
     let init = array(pod, "/spec/initContainers");
     let stays = |status: &Value| {

@@ -104,12 +104,12 @@ fn pods_were_restarted() {
             Some(LATE),
         ),
         (pod(none.clone(), json!([{"name": "a", "state": running, "lastState": {}}]), "True"), None),
-        // While it initializes, what has ended there counts.
+        // While the pod initializes, terminated init containers count.
         (
             pod(json!([status("once", waiting.clone(), LATE)]), json!([status("a", waiting.clone(), EARLY)]), "False"),
             Some(LATE),
         ),
-        // Afterwards it does not, unless it goes on running.
+        // Afterwards they do not count, unless they are restartable.
         (
             pod(json!([status("once", done.clone(), LATE)]), json!([status("a", running.clone(), EARLY)]), "True"),
             Some(EARLY),
@@ -118,7 +118,7 @@ fn pods_were_restarted() {
             pod(json!([status("side", running.clone(), LATE)]), json!([status("a", running.clone(), EARLY)]), "True"),
             Some(LATE),
         ),
-        // One that has not run yet is where the search ends.
+        // The search ends at the first init container that has not run yet.
         (
             pod(
                 json!([status("once", waiting.clone(), EARLY), status("side", running.clone(), LATE)]),
@@ -135,7 +135,7 @@ fn pods_were_restarted() {
             ),
             Some(LATE),
         ),
-        // It was initialized before, and initializes again.
+        // The pod was initialized before and initializes again.
         (pod(json!([status("once", waiting, LATE)]), json!([status("a", running, EARLY)]), "True"), Some(EARLY)),
     ] {
         assert_eq!(found(&Time::LastRestart, &pod), want, "{pod}");

@@ -1,4 +1,5 @@
-//! The work queues' numbers as metric families. Those that client-go has keep its names, so that its dashboards fit.
+//! The metrics of the work queues. Metrics that client-go also has use the same names, so that existing dashboards
+//! work.
 
 use std::fmt;
 
@@ -50,7 +51,7 @@ const DISTRIBUTIONS: &[Distribution] = &[
 // === impl Groups ===
 
 impl Groups {
-    /// Registers what is known of every group.
+    /// Registers the metrics of every group.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Queues(self.clone())));
     }
@@ -92,7 +93,7 @@ impl fmt::Debug for Queues {
     }
 }
 
-/// As client-go labels its queues. Groups of delegated listeners have an owner, too.
+/// The labels that client-go uses for its queues. Groups of delegated listeners also have the label `user`.
 fn labels(group: &GroupStats) -> Vec<(&'static str, String)> {
     let mut labels = vec![("name", group.name.clone())];
     if !group.owner.is_empty() {

@@ -1,4 +1,4 @@
-//! Feeds a group's queue from the watch of one selection, as long as the group lives.
+//! Feeds a group's queue from the watch of one selection, for as long as the group exists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::reads::plan::Freshness;
 use crate::reads::{OpenWatch, Reads, Refusal, Selection, WatchFrom, WatchTerms, WatcherEvent};
 use crate::workqueue::Full;
 
-/// A watch is begun anew after this long, with the state: what is the same costs nothing.
+/// After this time a watch is restarted with a new snapshot. Unchanged objects cost nothing.
 const LIFETIME: Duration = Duration::from_secs(3600);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Events between two looks at other tasks.
+/// The number of events to process before other tasks may run.
 const BURST: usize = 256;
 
-/// A watch that begins with the state.
+/// Opens a watch that starts with the current state.
 pub(super) async fn open(reads: &Reads, selection: &Selection) -> Result<OpenWatch, Refusal> {
     let terms = WatchTerms {
         from: WatchFrom::State(Freshness::Any),
@@ -30,7 +30,7 @@ pub(super) async fn open(reads: &Reads, selection: &Selection) -> Result<OpenWat
     reads.open_watch(selection, terms).await
 }
 
-/// Runs until the group is over.
+/// Runs until the group ends.
 pub(super) async fn run(group: Arc<Group>, place: usize, reads: Reads, first: OpenWatch) {
     let mut end = group.end.subscribe();
     tokio::select! {
@@ -60,14 +60,15 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> F
                     backoff.reset();
                 }
             }
-            // The apiserver may be away, or the definition be gone and come back: what was known stays queued.
+            // The apiserver may be unreachable, or the definition may be deleted and created again. Known objects
+            // stay queued.
             Err(refusal) => tracing::debug!(group = group.name, ?refusal, "watch not opened, trying again"),
         }
         tokio::time::sleep(backoff.next(None)).await;
     }
 }
 
-/// One watch, from its state to its end.
+/// Runs one watch, from its snapshot to its end.
 async fn follow(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(), Full> {
     group.set_source(place, watch.source.clone());
     group.change(place, |level, _| {

@@ -1,4 +1,4 @@
-//! One group: a queue, what its keys stand for, and who works on it.
+//! One group: a queue, the state behind its keys, and its workers.
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -12,10 +12,10 @@ use crate::meta::{Gvr, ObjectKey};
 use crate::reads::{self, Selection, Source};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
 
-/// What is in a queue: an object of one of the group's selections.
+/// A key in the queue: an object of one of the group's selections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct QueueKey {
-    /// Its place among the selections.
+    /// The index of the selection.
     selection: usize,
     object: ObjectKey,
 }
@@ -25,15 +25,15 @@ pub(super) struct QueueKey {
 pub(super) struct Group {
     owner: String,
     pub(super) name: String,
-    /// Memory of the selections.
+    /// The memory reserved for the selections.
     _held: Reservation,
     pub(super) feeds: Vec<Feed>,
     pub(super) queue: WorkQueue<QueueKey>,
-    /// Workers that are there.
+    /// The number of connected workers.
     pub(super) workers: watch::Sender<usize>,
-    /// All of the first state is queued.
+    /// Whether all objects of the first state were queued.
     pub(super) synced: watch::Sender<bool>,
-    /// Why the group is over.
+    /// The reason why the group has ended.
     pub(super) end: watch::Sender<Option<Error>>,
 }
 
@@ -44,19 +44,19 @@ pub(super) struct Feed {
     rendering: Rendering,
     identity: Vec<u8>,
     level: Mutex<Level>,
-    /// The informer that the objects come from. A relist may come from another one.
+    /// The informer that provides the objects. After a relist it may be another one.
     source: Mutex<Source>,
 }
 
-/// A group's numbers at one moment.
+/// The statistics of a group at one moment.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
-    /// The user whose group it is; empty on a listener that trusts.
+    /// The user that owns the group. Empty on a trusted listener.
     pub owner: String,
     pub name: String,
     pub queue: QueueStats,
     pub objects: usize,
-    /// Deletions that wait to be handled.
+    /// Deletions that were not yet handled.
     pub deletions: usize,
 }
 
@@ -66,7 +66,7 @@ impl Group {
     pub(super) fn new(join: Join, sources: Vec<Source>, max_deleted: usize) -> Self {
         let Join { group, owner, wanted, held, .. } = join;
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
-            // What is held and what comes later are written by the same source.
+            // Later events must have the same encoding as the stored objects, so it is fixed to that of the source.
             selection: Selection { encoding: reads::Wanted::Only(source.encoding()), ..wanted.selection },
             rendering: wanted.rendering,
             identity: wanted.identity,
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// What it is known by.
+    /// The owner and name that identify the group.
     pub(super) fn place(&self) -> (String, String) {
         (self.owner.clone(), self.name.clone())
     }
@@ -98,7 +98,7 @@ impl Group {
         self.end.borrow().is_some()
     }
 
-    /// Ends the group with the error that its workers get. Only the first counts.
+    /// Ends the group with the error that its workers receive. Only the first call has an effect.
     pub(super) fn finish(&self, error: Error) {
         self.end.send_if_modified(|end| {
             let first = end.is_none();
@@ -107,23 +107,23 @@ impl Group {
         });
     }
 
-    /// Takes changes of a selection in, and queues what is new.
+    /// Applies changes of a selection and queues the changed keys.
     ///
     /// # Errors
-    /// More deletions wait than may.
+    /// There are more unhandled deletions than allowed.
     pub(super) fn change<T>(
         &self,
         selection: usize,
         change: impl FnOnce(&mut Level, &mut dyn FnMut(&ObjectKey, Why)) -> Result<T, Full>,
     ) -> Result<T, Full> {
         let mut level = self.feeds[selection].level.lock();
-        // Under the lock of the level: whoever takes the key sees the change.
+        // This runs under the lock of the level, so a worker that takes the key sees the change.
         change(&mut level, &mut |object, why| {
             self.queue.add(&QueueKey { selection, object: object.clone() }, why);
         })
     }
 
-    /// The source of a new whole state.
+    /// Sets the source of a new snapshot.
     pub(super) fn set_source(&self, selection: usize, source: Source) {
         *self.feeds[selection].source.lock() = source;
     }
@@ -143,10 +143,10 @@ impl Group {
         }
     }
 
-    /// The key that a worker names.
+    /// Resolves the key that a worker names.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT if it names no selection of the group.
+    /// INVALID_ARGUMENT if it does not name a selection of the group.
     pub(super) fn key(&self, item: Option<&v1::ItemRef>) -> Result<QueueKey, Error> {
         let Some(item) = item else { return Err(Error::invalid("the request names no item")) };
         let selection = match &item.resource {
@@ -171,7 +171,7 @@ impl Group {
         self.feeds[key.selection].level.lock().handled(shown);
     }
 
-    /// A key as its worker gets it; `None` if there is nothing of it any more.
+    /// Returns the item that a worker gets for a key; `None` if neither the object nor its deletion exists any more.
     pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Option<(v1::Item, Option<Deleted>)> {
         let key = &handed.key;
         let feed = &self.feeds[key.selection];

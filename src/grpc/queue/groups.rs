@@ -1,4 +1,4 @@
-//! All groups by name: made by their first worker, kept for a while after their last.
+//! All groups by name. The first worker creates a group. A group is kept for a while after its last worker has left.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::lifecycle::{self, drain::DrainWatch};
 use crate::reads::{OpenWatch, Reads};
 use crate::workqueue::Worker;
 
-/// Workers of one group. Each wakes the others at most once a key.
+/// The most workers of one group. Each worker wakes the others at most once per key.
 const MAX_WORKERS: usize = 1000;
 
-/// Bounds of the queues.
+/// The limits of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// How long a group without workers is kept, with its failures, delays and unhandled deletions.
+    /// How long a group without workers is kept, with its failure counts, delays and unhandled deletions.
     pub linger: Duration,
-    /// Groups at once; the worker of one more is refused.
+    /// The most groups at the same time. A worker that would create another group is refused.
     pub max_groups: usize,
-    /// Deletions of one selection that wait to be handled. One more ends the group: its workers come back to a new queue
-    /// with every object, as after a restart.
+    /// The most unhandled deletions of one selection. If there are more, the group ends. Its workers then join a new
+    /// queue that contains every object, as after a restart.
     pub max_deletions: usize,
 }
 
@@ -39,11 +39,11 @@ struct Inner {
     config: QueueConfig,
     reads: Reads,
     drain: DrainWatch,
-    /// By owner and name.
+    /// Groups by owner and name.
     groups: Mutex<HashMap<(String, String), Arc<Group>>>,
 }
 
-/// A worker in its group. Dropping it gives its keys back.
+/// A worker in its group. Dropping it returns its keys to the queue.
 pub(super) struct Member {
     pub(super) group: Arc<Group>,
     pub(super) worker: Worker<QueueKey>,
@@ -57,11 +57,11 @@ impl Groups {
         Self { inner: Arc::new(Inner { config, reads, drain, groups: Mutex::default() }) }
     }
 
-    /// Joins a group, and makes it if it is not there.
+    /// Joins a group. Creates the group if it does not exist.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION if the group's workers named other selections, RESOURCE_EXHAUSTED at a bound, and whatever a
-    /// watch of the selections would be refused with.
+    /// FAILED_PRECONDITION if the group's workers named other selections, RESOURCE_EXHAUSTED at a limit, or the error
+    /// that a watch of the selections would get.
     pub(super) async fn join(&self, join: Join) -> Result<Member, Error> {
         if let Some(member) = self.existing(&join)? {
             return Ok(member);
@@ -85,7 +85,7 @@ impl Groups {
         self.member(&mut self.inner.groups.lock(), join)
     }
 
-    /// A place in the group of this name; `None` if there is no such group and its name is free.
+    /// Joins the group of this name. Returns `None` if it does not exist, or if it was just removed.
     fn member(&self, groups: &mut HashMap<(String, String), Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
         let key = (join.owner.clone(), join.group.clone());
         let Some(group) = groups.get(&key).cloned() else { return Ok(None) };
@@ -98,7 +98,7 @@ impl Groups {
             if workers > 0 {
                 return Err(Error::selections_differ(&join.group, workers));
             }
-            // Nobody works on it, so nobody is surprised.
+            // The group has no workers, so it can be replaced.
             groups.remove(&key);
             group.finish(Error::selections_differ(&join.group, 0));
             return Ok(None);
@@ -111,7 +111,7 @@ impl Groups {
 
     fn make(&self, join: Join, watches: Vec<OpenWatch>) -> Result<Member, Error> {
         let mut groups = self.inner.groups.lock();
-        // Somebody else may have been faster.
+        // Another call may have created the group in the meantime.
         if let Some(member) = self.member(&mut groups, &join)? {
             return Ok(member);
         }
@@ -137,12 +137,12 @@ impl Groups {
         Member { group, worker, drain: self.inner.drain.clone() }
     }
 
-    /// Lives as long as the group: takes it away when it is over, or when nobody has worked on it for a while.
+    /// Runs as long as the group exists. Removes the group when it has ended or has had no workers for too long.
     async fn tend(self, group: Arc<Group>) {
         tokio::select! {
             () = self.abandoned(&group) => {}
             () = self.inner.drain.draining() => {
-                // Each worker leaves when it has answered for what it holds.
+                // Each worker leaves after it has answered all keys that it holds.
                 group.queue.drain();
                 let mut workers = group.workers.subscribe();
                 tokio::select! {
@@ -155,11 +155,11 @@ impl Groups {
         if groups.get(&group.place()).is_some_and(|there| Arc::ptr_eq(there, &group)) {
             groups.remove(&group.place());
         }
-        // The feeds end with it.
+        // This also ends the feeds.
         group.finish(Error::draining());
     }
 
-    /// Waits until a group is over, or has been without workers for too long, which makes it be over.
+    /// Waits until a group has ended. Ends it when it has had no workers for too long.
     async fn abandoned(&self, group: &Group) {
         let mut workers = group.workers.subscribe();
         let mut end = group.end.subscribe();
@@ -173,7 +173,7 @@ impl Groups {
                 _ = workers.wait_for(|workers| *workers > 0) => continue,
                 _ = end.wait_for(Option::is_some) => return,
             }
-            // Under the lock, so that nobody joins meanwhile; whoever comes next makes a new one.
+            // Hold the lock so that no worker joins in the meantime. The next worker creates a new group.
             let _groups = self.inner.groups.lock();
             if *group.workers.borrow() == 0 {
                 return group.finish(Error::draining());

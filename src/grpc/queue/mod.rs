@@ -1,5 +1,5 @@
-//! `informerd.v1.Queue`: a controller's work queue as a service. The queue itself is the room `workqueue`; here it is fed
-//! from the caches, and its workers are streams.
+//! `informerd.v1.Queue`: a controller's work queue as a service. The queue itself is in the module `workqueue`. This
+//! module feeds it from the caches and serves its workers as streams.
 
 mod families;
 mod feed;
@@ -26,7 +26,7 @@ use crate::memory::Ledger;
 /// The service.
 pub(super) struct Queue {
     pub(super) groups: Groups,
-    /// Accounts for what workers have asked for and not taken.
+    /// Accounts for the items that workers requested but have not read yet.
     pub(super) ledger: Ledger,
 }
 

@@ -1,4 +1,4 @@
-//! What workers ask, with the bounds of it.
+//! Parses the requests of workers and enforces their limits.
 
 use prost::Message;
 
@@ -11,19 +11,19 @@ use crate::reads::Selection;
 
 const MAX_GROUP: usize = 128;
 const MAX_SELECTIONS: usize = 16;
-/// Keys in one worker's hands.
+/// The most keys that one worker may hold.
 const MAX_CAPACITY: u32 = 10_000;
 
-/// A worker that wants to join.
+/// A worker's request to join a group.
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) group: String,
-    /// The user that owns the group. Workers of other users neither take keys from it nor learn of it. Empty on a trusted
-    /// listener.
+    /// The user that owns the group. Workers of other users can neither take keys from it nor see it. Empty on a
+    /// trusted listener.
     pub(super) owner: String,
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
-    /// What its selections hold as long as a group has them.
+    /// The memory reserved for its selections, for as long as a group uses them.
     pub(super) held: Reservation,
 }
 
@@ -32,12 +32,12 @@ pub(super) struct Join {
 pub(super) struct Wanted {
     pub(super) selection: Selection,
     pub(super) rendering: Rendering,
-    /// Equal for selections that are the same, whatever the order of their alternatives.
+    /// Equal for equal selections, independent of the order of their alternatives.
     pub(super) identity: Vec<u8>,
 }
 
 /// # Errors
-/// INVALID_ARGUMENT with one sentence, or RESOURCE_EXHAUSTED.
+/// INVALID_ARGUMENT with a one-sentence message, or RESOURCE_EXHAUSTED.
 pub(super) fn join(join: &v1::JoinGroup, ledger: &Ledger) -> Result<Join, Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
     if join.group.is_empty() || join.group.len() > MAX_GROUP || !join.group.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! One worker's stream: keys out, answers in.
+//! The stream of one worker: it sends keys and receives results.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -25,28 +25,28 @@ use crate::lifecycle;
 use crate::memory::{Ledger, Reservation};
 use crate::workqueue::{Deleted, Handed, Outcome, Why};
 
-/// A frame takes no further key beyond this size; while memory is not plenty, beyond [`LITTLE`].
+/// No key is added to a frame of this size or more, in bytes. If memory is not plentiful, the limit is [`LITTLE`].
 const FRAME: usize = 256 << 10;
-/// What each worker has room for twice: in a frame that waits for the transport, and in one that the transport has.
+/// Every worker has memory for two frames of this size: one that waits for the transport, and one in the transport.
 const LITTLE: usize = SMALL / 2;
-/// Keys of one frame.
+/// The most keys of one frame.
 const KEYS: usize = 128;
-/// Frames that wait for the transport: what is in them is in the worker's hands already.
+/// The most frames that wait for the transport. Their keys already count as held by the worker.
 const WAITING: usize = 1;
 const LONGEST_DELAY: Duration = Duration::from_secs(365 * 24 * 3600);
 
 struct Session {
     member: Member,
-    /// To all that the group selects.
+    /// The permission for everything that the group selects.
     right: Right,
-    /// The deletions that this worker was shown and has not answered for.
+    /// The deletions that were sent to this worker and that it has not answered yet.
     shown: HashMap<QueueKey, Deleted>,
     retiring: Retiring,
     ledger: Ledger,
     _place: Reservation,
 }
 
-/// A frame on its way to the worker, with its room if it is a large one.
+/// A frame for the worker, and its reservation if the frame is large.
 #[derive(Default)]
 struct Outgoing {
     frame: Option<Frame>,
@@ -55,29 +55,29 @@ struct Outgoing {
 
 type Sender = mpsc::Sender<(Result<v1::WorkResponse, Status>, Option<Reservation>)>;
 
-/// What comes next of a session.
+/// The next event of a session.
 enum Turn {
     Request(Action),
     Keys(Handed<QueueKey>),
     Sent,
     Synced,
-    /// The worker is gone, or has said all it wanted.
+    /// The worker has disconnected or has closed its side of the stream.
     Left,
-    /// The connection is to end.
+    /// The connection must end.
     Retired,
-    /// Nothing more will be handed out.
+    /// No more keys will be handed out.
     Drained,
     Over(Error),
-    /// A request that cannot be taken.
+    /// A request that could not be received or decoded.
     Refused(Status),
-    /// The worker may not see any more what the group selects.
+    /// The worker's permission for the group's selections was revoked.
     Gone(Error),
 }
 
-/// Bytes that each worker has room for as long as it works.
+/// The memory in bytes that is reserved for each worker while it is connected.
 pub(super) const PLACE: usize = 2 * LITTLE;
 
-/// Serves one worker until either side ends. `place` is of [`PLACE`] bytes.
+/// Serves one worker until either side ends. `place` is a reservation of [`PLACE`] bytes.
 pub(super) fn start(
     member: Member,
     right: Right,
@@ -90,7 +90,7 @@ pub(super) fn start(
     let session = Session { member, right, shown: HashMap::new(), retiring, ledger, _place: place };
     lifecycle::spawn("queue worker", session.run(requests, sender));
     Box::pin(stream::unfold((receiver, None), |(mut receiver, before)| async move {
-        // Nothing more was asked for until the frame before was gone.
+        // The stream is polled again only after the frame before was sent, so its reservation can be released.
         drop::<Option<Reservation>>(before);
         let (response, room) = receiver.recv().await?;
         Some((response, (receiver, room)))
@@ -110,7 +110,8 @@ impl Session {
         let mut retired = self.retiring.wait();
         let mut reason = v1::goodbye::Reason::Draining;
         loop {
-            // Answers are read while a frame waits for the transport: a worker that writes before it reads is not stuck.
+            // Keep reading results while a frame waits for the transport. Otherwise a worker that writes before it
+            // reads would block.
             let turn = tokio::select! {
                 biased;
                 over = over(&mut end) => Turn::Over(over),
@@ -134,7 +135,7 @@ impl Session {
                     }
                     Err(_) => Turn::Left,
                 },
-                // Keys are taken once the frame before is with the transport.
+                // Take keys only after the transport has taken the frame before.
                 permit = sender.reserve(), if outgoing.frame.is_none() && sender.capacity() == 0 => match permit {
                     Ok(_) => Turn::Sent,
                     Err(_) => Turn::Left,
@@ -175,7 +176,7 @@ impl Session {
                             .then(|| status::duration(Duration::from_secs(1))),
                         error: None,
                     };
-                    // A worker that does not read is cut at the drain's deadline.
+                    // A worker that does not read is disconnected at the drain's deadline.
                     let response = v1::WorkResponse { frame: Some(Frame::Goodbye(goodbye)) };
                     sender.send((Ok(response), None)).await.ok();
                     return;
@@ -187,7 +188,7 @@ impl Session {
                     return;
                 }
                 Turn::Gone(error) => {
-                    // Whether it hears of it or not, its keys are somebody else's now.
+                    // Release the worker's keys first, even if the worker never reads the error.
                     drop(self);
                     return fail(&sender, error).await;
                 }
@@ -195,7 +196,7 @@ impl Session {
         }
     }
 
-    /// What a worker says of a key.
+    /// Handles a worker's request.
     fn act(&mut self, action: Action) -> Result<(), Error> {
         match action {
             Action::Join(_) => Err(Error::invalid("this worker has joined already")),
@@ -210,7 +211,7 @@ impl Session {
                 if self.member.worker.holds(&key) {
                     self.answer(&key, Outcome::After(delay))?;
                 } else if self.member.group.is_selected(&key) {
-                    // Only what is there: so the queue is no longer than its objects and deletions.
+                    // Queue only existing objects and deletions. So the queue is never longer than their number.
                     self.member.group.queue.add_after(&key, delay, Why::AFTER);
                 }
                 Ok(())
@@ -233,16 +234,16 @@ impl Session {
     fn answer(&mut self, key: &QueueKey, outcome: Outcome) -> Result<(), Error> {
         let shown = self.shown.remove(key);
         if let (Outcome::Done, Some(shown)) = (outcome, &shown) {
-            // Before the key goes to somebody else.
+            // Do this before another worker can get the key.
             self.member.group.handled(key, shown);
         }
         self.member.worker.answer(key, outcome).map_err(|error| Error::invalid(error.to_string()))
     }
 
-    /// A frame of this key and of what else there is at once.
+    /// Builds a frame with this key and the other keys that are available now.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than usual.
+    /// RESOURCE_EXHAUSTED: there is not enough memory for an unusually large object.
     fn items(&mut self, first: Handed<QueueKey>) -> Result<Outgoing, Error> {
         let mut items = Vec::new();
         let (mut size, mut room) = (0, None);
@@ -256,7 +257,7 @@ impl Session {
                         self.shown.insert(handed.key, deleted);
                     }
                 }
-                // Its deletion was handled while it waited for another attempt.
+                // Its deletion was handled while the key waited for a retry.
                 None => self.answer(&handed.key, Outcome::Done).unwrap_or_default(),
             }
             if size >= LITTLE && room.is_none() {
@@ -282,7 +283,7 @@ impl From<Frame> for Outgoing {
     }
 }
 
-/// Waits until the group is over, and says why.
+/// Waits until the group has ended and returns the reason.
 async fn over(end: &mut tokio::sync::watch::Receiver<Option<Error>>) -> Error {
     match end.wait_for(Option::is_some).await {
         Ok(error) => error.clone().unwrap_or_else(Error::draining),
@@ -290,7 +291,7 @@ async fn over(end: &mut tokio::sync::watch::Receiver<Option<Error>>) -> Error {
     }
 }
 
-/// The last word; whoever does not read it learns it from the end of the stream.
+/// Sends the last message. A worker that does not read it still sees the end of the stream.
 async fn fail(sender: &Sender, error: Error) {
     sender.send((Err(error.into()), None)).await.ok();
 }

@@ -1,14 +1,14 @@
-//! What is exported, where to, and in which portions.
+//! The settings of the export: what is exported, where, and in which batches.
 
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
 use opentelemetry_sdk::trace::Sampler;
 
-/// Settings of the export; without spans and metrics there is none.
+/// The settings of the export. Without `spans` and `metrics` nothing is exported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OtelConfig {
-    /// Attributes of the resource besides our own, which they replace where they have the same name.
+    /// Additional attributes of the resource. They replace informerd's own attributes of the same name.
     pub resource: Vec<(String, String)>,
     pub spans: Option<SpansExport>,
     pub metrics: Option<MetricsExport>,
@@ -18,13 +18,13 @@ pub struct OtelConfig {
 pub struct SpansExport {
     pub target: OtlpTarget,
     pub sampler: TraceSampler,
-    /// Spans that may wait to be sent; one more is dropped and counted.
+    /// The most spans that may wait to be sent. Further spans are dropped and counted.
     pub queue: usize,
-    /// Spans in one message, at most.
+    /// The most spans in one message.
     pub batch: usize,
-    /// How long spans wait for others.
+    /// How long spans wait for other spans.
     pub delay: Duration,
-    /// For one message with all attempts to send it.
+    /// The timeout for one message, including all retries.
     pub timeout: Duration,
 }
 
@@ -35,19 +35,19 @@ pub struct MetricsExport {
     pub timeout: Duration,
 }
 
-/// A collector. The headers are marked as sensitive, so that no log shows them.
+/// A collector. The headers are marked as sensitive, so no log shows them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpTarget {
-    /// By HTTP with the whole path; by gRPC the path does not count.
+    /// For HTTP, the complete URL. For gRPC, the path is ignored.
     pub endpoint: Uri,
     pub protocol: Protocol,
     pub headers: HeaderMap,
-    /// For one attempt.
+    /// The timeout of one attempt.
     pub timeout: Duration,
     pub gzip: bool,
-    /// PEM of the CAs that are trusted; without it those of the system.
+    /// The trusted CAs in PEM format. `None`: the CAs of the system.
     pub ca: Option<String>,
-    /// PEM of a client certificate, and of its key.
+    /// A client certificate and its key, in PEM format.
     pub client: Option<(String, String)>,
 }
 
@@ -57,14 +57,14 @@ pub enum Protocol {
     Http,
 }
 
-/// Which traces are kept.
+/// Which traces are sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TraceSampler {
     All,
     Nothing,
-    /// This part of them, by their id.
+    /// This fraction of the traces, selected by trace id.
     Ratio(f64),
-    /// As the parent says; without one all of them, nothing, or a part.
+    /// The decision of the parent span. Without a parent: all traces, none, or a fraction.
     ParentOrAll,
     ParentOrNothing,
     ParentOrRatio(f64),

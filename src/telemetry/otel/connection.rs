@@ -1,4 +1,4 @@
-//! The connection to a collector, by gRPC or by HTTP with protobuf, over our own TLS.
+//! The connection to a collector, by gRPC or by HTTP with protobuf, over informerd's TLS configuration.
 
 use std::fmt;
 use std::io::Write;
@@ -29,7 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{OtelError, OtlpTarget, Protocol};
 
-/// Sends the messages of one signal. It connects with the first one.
+/// Sends the messages of one signal. It connects when it sends the first message.
 #[derive(Debug)]
 pub(super) struct Connection {
     wire: Wire,
@@ -44,7 +44,8 @@ enum Wire {
     Http(Box<HyperClient<HttpsConnector<HttpConnector>>>),
 }
 
-/// Puts the configured headers on every request as they are; the exporter's own setting would decode them again.
+/// Adds the configured headers to every request unchanged. The exporter's own setting would decode them a second
+/// time.
 #[derive(Debug)]
 struct WithHeaders<C> {
     client: C,
@@ -54,7 +55,7 @@ struct WithHeaders<C> {
 // === impl Connection ===
 
 impl Connection {
-    /// Must be called within the runtime.
+    /// Must be called inside the runtime.
     pub(super) fn new(target: &OtlpTarget) -> Result<Self, OtelError> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -77,7 +78,7 @@ impl Connection {
         Ok(Self { wire, headers, endpoint: target.endpoint.clone(), gzip: target.gzip })
     }
 
-    /// The SDK's exporter over this connection. It tries again until the time for all attempts is over.
+    /// Creates the SDK's exporter on this connection. It retries until the timeout for all attempts.
     pub(super) fn span_exporter(self, timeout: Duration) -> Result<SpanExporter, ExporterBuildError> {
         let patience = RetryPolicy::default()
             .with_max_retries(4)
@@ -103,13 +104,13 @@ impl Connection {
         }
     }
 
-    /// Sends a reading once; the next one tells the same and more.
+    /// Sends a reading once, without retries: the next reading contains the same data and more.
     pub(super) async fn send_metrics(&self, message: ExportMetricsServiceRequest) -> Result<(), HttpError> {
         match &self.wire {
             Wire::Grpc(channel) => {
                 let mut client = MetricsServiceClient::new(channel.clone());
                 if self.gzip {
-                    // grpc-go answers in the encoding of the request.
+                    // grpc-go uses the encoding of the request for its response.
                     let gzip = CompressionEncoding::Gzip;
                     client = client.send_compressed(gzip).accept_compressed(gzip);
                 }
@@ -145,7 +146,7 @@ impl<C: HttpClient> HttpClient for WithHeaders<C> {
     }
 }
 
-/// With our one cryptographic provider.
+/// Creates the TLS configuration, with the only cryptographic provider of the process.
 fn tls(target: &OtlpTarget) -> Result<ClientConfig, OtelError> {
     let wrong =
         |what: &str, error: &dyn fmt::Display| OtelError::Tls(format!("{what} for {}: {error}", target.endpoint));

@@ -1,4 +1,4 @@
-//! What became of what was to be exported. The process has one exporter, so these are its own.
+//! Counters for the results of the export. They are global, because the process has only one exporter.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 pub(super) static COUNTS: LazyLock<Counts> = LazyLock::new(Counts::default);
 
-/// Spans one by one, readings each with all metrics.
+/// Spans are counted one by one. A metrics reading counts as one, with all its metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) spans_waiting: Gauge,
@@ -19,7 +19,7 @@ pub(super) struct Counts {
     pub(super) metrics_failed: Counter,
 }
 
-/// Registers the counts of the export. They are there without an export, too.
+/// Registers the counters of the export. They exist even without an export.
 pub(in super::super) fn register(registry: &mut Registry) {
     let counts = &*COUNTS;
     for (name, help, counter) in [

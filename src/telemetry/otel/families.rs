@@ -1,4 +1,4 @@
-//! The metric families of the registry as OTLP has them: the same names and values that Prometheus gets.
+//! Converts the metric families of the registry to OTLP, with the same names and values as for Prometheus.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Text;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as prometheus;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{LabelPair, MetricFamily, MetricType};
 
-/// All families that have at least one series. Times are in nanoseconds since 1970.
+/// Converts all families that have at least one series. Times are in nanoseconds since 1970.
 pub(super) fn metrics(families: Vec<MetricFamily>, started: u64, now: u64) -> Vec<Metric> {
     let some = families.into_iter().filter(|family| !family.metric.is_empty());
     some.map(|family| metric(family, started, now)).collect()
@@ -29,7 +29,7 @@ fn metric(family: MetricFamily, started: u64, now: u64) -> Metric {
             let data_points = series.map(|one| distribution(one, started, now)).collect();
             Data::Histogram(Histogram { data_points, aggregation_temporality })
         }
-        // A gauge has no start.
+        // A gauge has no start time.
         _ => Data::Gauge(Gauge { data_points: series.map(|one| number(one, 0, now)).collect() }),
     };
     let description = family.help.trim_end_matches('.').to_owned();
@@ -47,7 +47,7 @@ fn number(series: prometheus::Metric, start_time_unix_nano: u64, time_unix_nano:
     }
 }
 
-/// Prometheus's buckets are cumulative, those of OTLP are not. The last one has no bound.
+/// Buckets are cumulative in Prometheus but not in OTLP. The last bucket has no bound.
 fn distribution(series: prometheus::Metric, start_time_unix_nano: u64, time_unix_nano: u64) -> HistogramDataPoint {
     let histogram = series.histogram.unwrap_or_default();
     let cumulative = histogram.bucket.iter().map(|bucket| bucket.cumulative_count);

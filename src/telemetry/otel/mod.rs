@@ -1,5 +1,5 @@
-//! Traces and metrics for an OpenTelemetry collector, by OTLP. A thread of its own sends them: whatever becomes of the
-//! collector, traffic only ever meets a queue with a bound.
+//! Traces and metrics for an OpenTelemetry collector, by OTLP. A separate thread sends them. A problem with the
+//! collector never blocks traffic, which only writes to a bounded queue.
 
 mod config;
 mod connection;
@@ -27,17 +27,17 @@ use self::spans::BoundedProcessor;
 use super::Metrics;
 use crate::lifecycle;
 
-/// How long the end of the process waits for what is still to be sent.
+/// How long the process waits at its end for the remaining data to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// The running export; what is left is sent, for a bounded time, when it is dropped.
+/// The running export. When it is dropped, it sends the remaining data, for a limited time.
 #[derive(Debug)]
 pub struct Otel {
     registry: watch::Sender<Option<Metrics>>,
     running: Option<Running>,
 }
 
-/// The thread that sends, and what it sends.
+/// The thread that sends, and the data that it sends.
 #[derive(Debug)]
 struct Running {
     runtime: Runtime,
@@ -47,7 +47,7 @@ struct Running {
     stop: watch::Sender<()>,
 }
 
-/// What of it goes wrong before anything is sent.
+/// Errors at the start, before anything is sent.
 #[derive(Debug, thiserror::Error)]
 pub enum OtelError {
     #[error("starting the thread that sends telemetry: {0}")]
@@ -61,17 +61,17 @@ pub enum OtelError {
 // === impl Otel ===
 
 impl Otel {
-    /// Starts the thread, unless there is nothing to send.
+    /// Starts the thread, unless nothing is exported.
     ///
     /// # Errors
-    /// The certificates of the configuration are of no use, or the system gives no thread.
+    /// The configured certificates are invalid, or the thread cannot be created.
     pub fn start(config: &OtelConfig) -> Result<Self, OtelError> {
         let (registry, metrics) = watch::channel(None);
         if config.spans.is_none() && config.metrics.is_none() {
             return Ok(Self { registry, running: None });
         }
         let resource = resource(config);
-        // A worker of its own, so that whoever waits for the last of it can block.
+        // A separate worker thread, so that the caller may block while the last data is sent.
         let mut runtime = runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).thread_name("telemetry").enable_all().build();
         let runtime = runtime.map_err(OtelError::Thread)?;
@@ -95,12 +95,12 @@ impl Otel {
         Ok(Self { registry, running: Some(Running { runtime, spans, readings, stop }) })
     }
 
-    /// Makes spans, if they are to be exported.
+    /// Creates spans, if they are exported.
     pub(super) fn tracer(&self) -> Option<SdkTracer> {
         Some(self.running.as_ref()?.spans.as_ref()?.tracer("informerd"))
     }
 
-    /// The registry whose metrics are sent from now on.
+    /// Sets the registry whose metrics are sent from now on.
     pub fn export(&self, metrics: Metrics) {
         self.registry.send_replace(Some(metrics));
     }
@@ -125,7 +125,7 @@ impl Drop for Otel {
             tracing::debug!("the collector has not taken the last of the telemetry in time");
         }
         drop(within);
-        // Neither a collector nor a name that is being looked up is waited for.
+        // Do not wait for a collector or for a pending name lookup.
         runtime.shutdown_background();
     }
 }
@@ -140,6 +140,6 @@ fn resource(config: &OtelConfig) -> Resource {
     let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain([instance]);
     let all = own.chain(config.resource.iter().cloned());
-    // The last one of a name counts.
+    // If a name occurs more than once, the last attribute counts.
     Resource::builder_empty().with_attributes(all.map(|(key, value)| opentelemetry::KeyValue::new(key, value))).build()
 }

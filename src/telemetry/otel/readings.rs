@@ -1,5 +1,5 @@
-//! Readings of all metrics, sent at an interval. The SDK has no way to export histograms that others have counted, so
-//! the message is made here, from the same registry that Prometheus reads.
+//! Sends readings of all metrics at an interval. The SDK cannot export histograms that it did not count itself. So
+//! this module builds the message from the registry that Prometheus also reads.
 
 use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ pub(super) struct Readings {
     connection: Connection,
     registry: watch::Receiver<Option<Metrics>>,
     resource: ResourceMessage,
-    /// Nanoseconds since 1970.
+    /// In nanoseconds since 1970.
     started: u64,
 }
 
@@ -42,11 +42,11 @@ impl Readings {
         Self { export: export.clone(), connection, registry, resource, started: now() }
     }
 
-    /// Sends until it is stopped, and then a last time.
+    /// Sends readings until it is stopped, and then one last reading.
     pub(super) async fn run(self, stopped: impl Future<Output = ()>) {
         let mut ticks = tokio::time::interval(self.export.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once, when there is little to tell.
+        // Skip the first tick: it completes immediately, when there are hardly any values.
         ticks.tick().await;
         tokio::pin!(stopped);
         loop {

@@ -1,4 +1,4 @@
-//! Spans on their way to the collector: the SDK's batch processor and exporter, with counts of what they lose.
+//! Sends spans to the collector with the SDK's batch processor and exporter, and counts the spans that they lose.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, Span, SpanData, SpanExporter,
 use super::SpansExport;
 use super::counts::COUNTS;
 
-/// Room in the batch processor's queue for its own messages, which would find none behind spans.
+/// Space in the batch processor's queue for its own control messages, which must fit even when it is full of spans.
 const CONTROL_MESSAGES: usize = 8;
 
-/// The batch processor behind a bound of our own: it does not count the spans that it drops.
+/// The batch processor with an additional limit, because it does not count the spans that it drops.
 #[derive(Debug)]
 pub(super) struct BoundedProcessor {
     batches: BatchSpanProcessor<Tokio>,
     queue: i64,
 }
 
-/// Counts what becomes of each batch.
+/// Counts the result of each batch.
 #[derive(Debug)]
 struct CountingExporter(OtlpExporter);
 
-/// Spans of a batch that count as failed when this is dropped.
+/// Spans of a batch. They count as failed when this is dropped.
 struct Unsent(u64);
 
 // === impl BoundedProcessor ===
 
 impl BoundedProcessor {
-    /// Spawns the task that sends, so it must be called within the runtime.
+    /// Spawns the sending task, so it must be called inside the runtime.
     pub(super) fn new(export: &SpansExport, exporter: OtlpExporter) -> Self {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(export.queue + CONTROL_MESSAGES)
@@ -82,7 +82,7 @@ impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         COUNTS.spans_waiting.dec_by(i64::try_from(count).unwrap_or(i64::MAX));
-        // The processor drops this future when its time is over.
+        // The processor drops this future at the timeout.
         let mut unsent = Unsent(count as u64);
         let done = self.0.export(batch).await;
         match &done {
