@@ -9,8 +9,8 @@ use informerd::reads::ForwardReason;
 use informerd_sim as sim;
 use serde_json::json;
 
+use crate::support::Through;
 use crate::support::client::Client;
-use crate::support::{Through, eventually};
 use browser::Browser;
 
 const CONFIG: &str = "resources:\n- {resource: pods, pin: true}\n- {resource: nodes, pin: true}\n";
@@ -114,7 +114,7 @@ async fn a_terminal_shows_the_same() {
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     while status::ask(admin).await.unwrap().past.is_empty() {
-        sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
 
