@@ -14,7 +14,7 @@ use super::rbac_generations::RbacGenerations;
 /// The apiserver's authorizer reads roles from its own cache. Several apiservers may share one address, and one of them
 /// may be far behind. So a decision may use the rights from before a change for some time after it. Decisions after a
 /// change are repeated at these times after it. If an authorizer was behind for some time, its stale answer is used
-/// for at most twice that time again.
+/// for at most three times that time again.
 pub(super) const SETTLES: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
@@ -110,7 +110,7 @@ mod tests {
 
     /// However long an authorizer is behind, its last stale answer is not used for minutes.
     #[test]
-    fn a_stale_answer_lives_for_twice_its_age_at_most() {
+    fn a_stale_answer_lives_for_three_times_its_age_at_most() {
         let mut before = Duration::ZERO;
         for settle in SETTLES {
             // The answer was given right after the previous settling.

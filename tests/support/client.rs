@@ -19,6 +19,7 @@ use serde_json::Value;
 pub(crate) struct Client {
     base: String,
     token: Option<String>,
+    resends: bool,
     inner: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -41,14 +42,15 @@ impl Client {
     /// HTTP/1.1, a connection for each request that is under way.
     pub(crate) fn new(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http1().build();
-        Self { base: base.to_owned(), token: None, inner: HyperClient::builder(TokioExecutor::new()).build(connector) }
+        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Self { base: base.to_owned(), token: None, resends: false, inner }
     }
 
     /// HTTP/2 with prior knowledge, one connection.
     pub(crate) fn http2(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector);
-        Self { base: base.to_owned(), token: None, inner }
+        Self { base: base.to_owned(), token: None, resends: false, inner }
     }
 
     /// HTTP/2 over TLS, with a bearer token.
@@ -60,7 +62,7 @@ impl Client {
     pub(crate) fn tls_anonymous(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: None, inner }
+        Self { base: base.to_owned(), token: None, resends: false, inner }
     }
 
     /// HTTP/2 over TLS, with a client certificate, and a bearer token beside it.
@@ -70,7 +72,7 @@ impl Client {
         let config = trust(Some(ca)).with_client_auth_cert(chain, key).unwrap();
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: token.map(str::to_owned), inner }
+        Self { base: base.to_owned(), token: token.map(str::to_owned), resends: false, inner }
     }
 
     /// The same connection for somebody else.
@@ -82,7 +84,12 @@ impl Client {
     pub(crate) fn tls_http1(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http1().build();
         let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: None, inner }
+        Self { base: base.to_owned(), token: None, resends: false, inner }
+    }
+
+    /// The same connections. A request whose connection is reset before the answer is sent again, as client-go does.
+    pub(crate) fn resending(&self) -> Self {
+        Self { resends: true, ..self.clone() }
     }
 
     pub(crate) async fn send(
@@ -106,6 +113,7 @@ impl Client {
                 // The apiserver closes a connection that carried an unauthenticated request, and so does informerd. What
                 // meets that was not looked at, and any client sends it again.
                 Err(error) if format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
+                Err(error) if self.resends && format!("{error:?}").contains("ConnectionReset") => {}
                 Err(error) => panic!("{path}: {error:?}"),
             }
         }

@@ -64,13 +64,14 @@ async fn a_thousand_identities() {
         .await;
     world.settled().await;
     world.warm(&["/api/v1/configmaps"]).await;
-    let one = world.through(None);
+    // On a slow machine a newcomer that is not authenticated within 5 s has to leave for another one.
+    let one = world.through(None).resending();
     one.get("/version").await;
     let clients = Arc::new(tokens.iter().map(|token| one.with_token(token)).collect::<Vec<_>>());
     let metrics = world.daemon.daemon.access.metrics().clone();
 
-    // On a slow machine a question may not have its turn in time. Then its read is forwarded, and it is asked with the next one.
-    // Where rights settle meanwhile, each access is asked about once more: the times between grow.
+    // On a slow machine a question may not have its turn in time. Then its read is forwarded, and it is asked with the next
+    // one. While rights settle, each access is asked about again, seldom enough that most are remembered in the end.
     let (mut rounds, mut tokens) = (0, 0);
     loop {
         let (seen, served) = (faulty.seen(), world.served());
@@ -85,7 +86,7 @@ async fn a_thousand_identities() {
         assert!(asked.0 <= CROWD && asked.1 <= CROWD && rounds < 12, "{asked:?} in round {rounds}");
         assert!(rounds > 1 || served < CROWD as u64 || asked == (CROWD, CROWD), "{asked:?}: each is asked about once");
         tokens += asked.0;
-        if asked == (0, 0) {
+        if asked.0 == 0 && asked.1 < CROWD / 2 {
             assert_eq!(served, CROWD as u64, "all is remembered");
             break;
         }
