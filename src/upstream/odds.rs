@@ -46,7 +46,7 @@ impl Default for Odds {
 }
 
 impl Odds {
-    /// From 0 to 1, where the store is still at what was proved with the probability `still`.
+    /// The odds, from 0 to 1, if `still` is the probability that the store is still at the proved revision.
     pub(super) fn get(&self, still: f32) -> f32 {
         1.0 - (1.0 - still) * (1.0 - self.stream())
     }

@@ -86,7 +86,7 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
 #[tokio::test]
 async fn a_quiet_cache_is_proved_by_a_bookmark() {
     let mut world = world().await;
-    // Something happened, but not to this type.
+    // Something happened, but to another type.
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
