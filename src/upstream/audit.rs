@@ -1,14 +1,16 @@
-//! Whether a cache is of the store that the apiserver has now. One that was restored from a backup has another past.
+//! Checks whether a cache matches the store that the apiserver has now. A store that was restored from a backup has a
+//! different history.
 //!
-//! Revisions count the changes of a store, so its past contradicts ours in one of three ways. It is at a revision below
-//! ours. Or it holds an object at a revision that we are complete up to, and we do not hold it at that revision. Or it does
-//! not hold an object that we hold, at a revision that we have become complete up to since, and no event has said so.
+//! Revisions count the changes of a store, so a different history contradicts the cache in one of three ways. The store
+//! is at a revision below ours. Or it holds an object at a revision up to which we are complete, and we do not hold
+//! that object at that revision. Or it does not hold an object that we hold, at a revision up to which we have since
+//! become complete, and no event has reported the deletion.
 //!
-//! A large collection is compared by its revision alone.
+//! For a large collection, only its revision is compared.
 //!
-//! An apiserver whose store was set back under it goes on answering lists and watches from its own cache, which contradicts
-//! nothing. A get alone reads the store, so one object is got as well: the newest of the comparison before, which is the
-//! likeliest to be undone.
+//! If the store of an apiserver was set back while it runs, the apiserver keeps answering lists and watches from its
+//! own cache, which contradicts nothing. Only a get reads the store. So one object is also read with a get: the newest
+//! one of the previous comparison, because its last change is the most likely to be undone.
 
 use tokio::time::Instant;
 
@@ -22,37 +24,37 @@ use super::single_flight::Pace;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
 
-/// What the next comparison is to look at.
+/// What the next comparison has to check.
 #[derive(Debug, Default)]
 pub struct Suspects {
     at: ResourceVersion,
-    /// Objects that we hold and that the store did not, which may be because their deletion is on its way.
+    /// Objects that we hold and the store did not. Their deletion may still be on its way.
     gone: Vec<(ObjectKey, ResourceVersion)>,
     /// The newest object.
     newest: Option<(ObjectKey, ResourceVersion)>,
 }
 
-/// What a comparison has shown.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     Agrees,
-    /// The apiserver tells of another past than ours.
+    /// The apiserver shows a different history than ours.
     Contradicts(String),
-    /// The apiserver's own cache is of another past than its store.
+    /// The apiserver's own cache has a different history than its store.
     Detached {
         key: ObjectKey,
         why: String,
     },
 }
 
-/// Collections of more objects are compared by their revision alone: their metadata would cost the apiserver more than the
-/// question is worth.
+/// For collections with more objects, only the revision is compared: reading their metadata would cost the apiserver
+/// too much.
 const MOST: usize = 500;
-/// At most this many objects are searched for the newest.
+/// Maximum number of objects searched for the newest one.
 const MOST_LOOKS: usize = 20_000;
-/// The most bytes that the metadata of one object may have.
+/// Maximum size of one object's metadata, in bytes.
 const MOST_BYTES: usize = 2 << 20;
-/// Suspects remembered.
+/// Maximum number of suspects to remember.
 const MOST_SUSPECTS: usize = 64;
 
 // === impl ProgressProbe ===
@@ -61,7 +63,7 @@ impl ProgressProbe {
     /// Compares the cache with the store.
     ///
     /// # Errors
-    /// When the apiserver does not say what the store holds.
+    /// The apiserver does not say what the store holds.
     pub async fn audit(&self, cache: &WatchCache, suspects: &mut Suspects) -> Result<Finding, UpstreamError> {
         // The revision is read first: the snapshot then contains everything up to it.
         let complete = cache.resource_version();
@@ -89,10 +91,10 @@ impl ProgressProbe {
         Ok(Finding::Agrees)
     }
 
-    /// Whether the store does not hold what we hold and the apiserver lists.
+    /// Whether the store no longer holds an object that we hold and the apiserver lists.
     async fn undone(&self, ours: &Snapshot, suspects: &Suspects) -> Result<Option<Finding>, UpstreamError> {
         let Some((key, rv)) = &suspects.newest else { return Ok(None) };
-        // An object that expires may be gone for a while before the watch reports it.
+        // Objects that expire may be gone for a while before a deletion event reports it.
         if self.source.resource.gvr.is_events() || ours.get(key).is_none_or(|held| held.rv != *rv) {
             return Ok(None);
         }

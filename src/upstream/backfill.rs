@@ -1,11 +1,13 @@
-//! Reads what happened before a cache's window began, for watches that come back to a daemon that was restarted.
+//! Reads the events from before the start of a cache's window. Watches need them when they come back to a daemon that
+//! was restarted.
 //!
-//! A second watch from the revision of the oldest that waits tells the events, up to where the window begins: an event
-//! or a bookmark from beyond shows that none is missing. It does not tell what the objects were before, by which the
-//! edges of a selection are told: an exact list at that revision does, of the few that changed, or of all. The cache
-//! compares what this comes to with the state that it was given, and takes it only if that is the same.
+//! A second watch starts at the oldest revision that a client waits for, and delivers the events up to the start of the
+//! window. An event or bookmark from beyond that point shows that none is missing. The watch does not deliver the
+//! previous states of objects, which are needed to tell when an object enters or leaves a selection. An exact list at
+//! the old revision delivers them, either for the few objects that changed or for all. The cache compares the result
+//! with the state that it was given, and takes it only if both are the same.
 //!
-//! Both are requests like the reflector's own, of the same objects and under the same identity.
+//! Both requests are like the reflector's own: they ask for the same objects under the same identity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,27 +26,27 @@ use crate::cache::{Backfill, BackfillError, WatchCache};
 use crate::codec::json::WatchFrame;
 use crate::meta::{ObjectKey, ResourceVersion, Status};
 
-/// Fills the window of one informer's cache backwards. Any number of watches share its requests.
+/// Extends the window of one informer's cache into the past. Any number of watches share its requests.
 pub struct Backfiller {
     upstream: Upstream,
     source: ListerWatcher,
     config: ReflectorConfig,
     state: Mutex<State>,
-    /// Held by the one whose requests are running; the others wait for what they bring.
+    /// Held by the caller whose requests are running; the others wait for the result.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// From where watches wait to go on, and how many.
+    /// The revisions that watches wait to resume from, each with the number of such watches.
     wanted: BTreeMap<ResourceVersion, usize>,
     /// What the apiserver no longer has: the cache's generation, and the newest such revision.
     expired: (u64, ResourceVersion),
-    /// Nothing is tried before.
+    /// No attempt is made before this time.
     refused_until: Option<Instant>,
 }
 
-/// One that waits.
+/// The entry of one waiting caller.
 struct Wanted<'a> {
     backfiller: &'a Backfiller,
     from: ResourceVersion,
@@ -60,19 +62,19 @@ enum FillError {
     Upstream(#[from] UpstreamError),
 }
 
-/// The bookmark comes two seconds before a watch's end, as in [`super::progress`].
+/// The bookmark comes two seconds before the end of a watch, as in [`super::progress`].
 const WATCH_SECONDS: u64 = 3;
-/// Watches that tell nothing new are no closer together.
+/// Minimum time between two watches that deliver nothing new.
 const PACE: Duration = Duration::from_secs(1);
-/// How long others are waited for: clients come back at once, each from its own revision.
+/// How long to wait for other clients: they come back at the same time, each with its own revision.
 const GATHER: Duration = Duration::from_millis(50);
-/// For all requests of one attempt.
+/// Time limit for all requests of one attempt.
 const ROUND: Duration = Duration::from_secs(8);
-/// For a turn.
+/// Time limit for waiting until it is the caller's turn.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// After an attempt that failed for another reason than its revision's age.
+/// Pause after an attempt that failed for another reason than the age of its revision.
 const REFUSED: Duration = Duration::from_secs(30);
-/// Up to so many objects are asked for one by one, and more by a list of all.
+/// Up to this number of objects are requested one by one; more are read with a list of all.
 const BY_NAME: usize = 32;
 
 // === impl Backfiller ===
@@ -82,10 +84,10 @@ impl Backfiller {
         Self { upstream, source, config, state: Mutex::default(), turn: tokio::sync::Mutex::new(()) }
     }
 
-    /// Fills the window back to `from`, if that can be done exactly; whoever wants another revision meanwhile is
-    /// thought of. Takes 20 seconds at most.
+    /// Extends the window back to `from` if that can be done exactly. The attempt also covers the revisions that other
+    /// callers want at the same time. Takes 20 seconds at most.
     pub async fn reach(&self, cache: &WatchCache, from: ResourceVersion) {
-        // Objects that expire go many at one revision, and there are no bookmarks of them.
+        // Many events expire at the same revision, and the apiserver sends no bookmarks for them.
         if self.source.resource.gvr.is_events() {
             return;
         }
@@ -114,7 +116,7 @@ impl Backfiller {
         }
     }
 
-    /// Whether there is nothing (more) to be done for a watch from there.
+    /// Whether nothing more can be done for a watch from this revision.
     fn is_settled(&self, cache: &WatchCache, from: ResourceVersion) -> bool {
         if cache.window_floor().is_none_or(|floor| floor <= from) {
             return true;
@@ -124,7 +126,7 @@ impl Backfiller {
         expired || state.refused_until.is_some_and(|until| Instant::now() < until) || !cache.is_whole()
     }
 
-    /// The oldest revision wanted that the apiserver may still have.
+    /// The oldest wanted revision that the apiserver may still have.
     fn oldest(&self, generation: u64) -> Option<ResourceVersion> {
         let state = self.state.lock();
         let expired = if state.expired.0 == generation { state.expired.1 } else { ResourceVersion::ZERO };
@@ -140,7 +142,7 @@ impl Backfiller {
         Ok(())
     }
 
-    /// All events after the old revision, up to and with the one at which the window begins.
+    /// Reads all events after the old revision, up to and including the revision at which the window begins.
     async fn events(&self, backfill: &mut Backfill) -> Result<(), FillError> {
         let (mut at, until) = (backfill.from(), backfill.until());
         let lifetime = Duration::from_secs(WATCH_SECONDS);
@@ -154,7 +156,7 @@ impl Backfiller {
             while let Some(frame) = stream.next(stream.deadline).await? {
                 match frame {
                     WatchFrame::Event { object, .. } if object.rv > until => return Ok(()),
-                    // The same event once more.
+                    // The same event again.
                     WatchFrame::Event { object, .. } if object.rv == at && last.as_ref() == Some(&object.key) => {}
                     WatchFrame::Event { kind, object, .. } => {
                         (at, last) = (object.rv, Some(object.key.clone()));
@@ -169,7 +171,7 @@ impl Backfiller {
         }
     }
 
-    /// What the objects were that have changed since.
+    /// Reads the old states of the objects that have changed since.
     async fn states(&self, backfill: &mut Backfill) -> Result<(), FillError> {
         let unknown = backfill.unknown();
         if unknown.is_empty() {
@@ -228,8 +230,8 @@ impl Drop for Wanted<'_> {
     }
 }
 
-/// The newest revision from which a watch cannot begin, as the apiserver names the next one: `too old resource version: 5
-/// (17)`. Zero where it does not.
+/// Returns the newest revision from which a watch can no longer start. The apiserver names the one after it: `too old
+/// resource version: 5 (17)`. Returns zero if the message does not contain it.
 fn forgotten(status: &Status) -> ResourceVersion {
     let named = status.message.rsplit_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     let oldest = named.and_then(ResourceVersion::parse).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Proof by comparison: a collection, or a part of it, is read as metadata, at one revision of the store.
+//! Proof by comparison: reads a collection, or a part of it, as metadata at one revision of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
 
-/// At this number of parts, those that nobody reads and that were not compared for [`KEPT`] are dropped.
+/// From this number of parts on, parts without readers that were not compared for [`KEPT`] are dropped.
 const SOME_PARTS: usize = 16;
-/// At this number of parts, all that nobody reads are dropped.
+/// From this number of parts on, all parts without readers are dropped.
 const MOST_PARTS: usize = 256;
-/// How long a digest that nobody waits for is kept: while the store stands still, it proves further reads.
+/// How long a digest is kept when no reader waits for it. While the store does not change, it proves further reads.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// A part of a collection: how it is found in a cache, and how it is asked for.
+/// A part of a collection: how to find it in a cache, and how to request it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub predicate: Predicate,
-    /// As a request carries them; empty for none.
+    /// As in the query of a request; empty for none.
     pub label_selector: Arc<str>,
     pub field_selector: Arc<str>,
 }
 
-/// The digests of one collection, for all caches that hold it in whichever encoding.
+/// The digests of one collection, shared by all caches that hold it in any encoding.
 #[derive(Debug)]
 pub(super) struct Comparisons {
     whole: Arc<Compared>,
@@ -41,10 +41,10 @@ pub(super) struct Comparisons {
 /// The digests of a collection or of a part of it.
 #[derive(Debug)]
 pub(super) struct Compared {
-    /// What is compared; `None` for everything a cache holds.
+    /// What is compared; `None` for everything in the cache.
     part: Option<Predicate>,
     turns: SingleFlight<Arc<Digest>>,
-    /// The newest that was read, and when it was asked for.
+    /// The newest digest, and when it was asked for.
     newest: Mutex<Option<(Arc<Digest>, Instant)>>,
 }
 
@@ -56,13 +56,13 @@ impl Part {
         Self { predicate: Predicate::scoped(scope), label_selector: "".into(), field_selector: "".into() }
     }
 
-    /// How many objects of a state are in it.
+    /// How many objects of a state belong to this part.
     pub(super) async fn count(&self, snapshot: Snapshot) -> usize {
         let count = Walk::new(snapshot, self.predicate.clone(), None).count().await;
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
-    /// Where it is read.
+    /// The source from which this part is read.
     pub(super) fn of(&self, source: &ListerWatcher) -> ListerWatcher {
         let namespace = self.predicate.scope.namespace.clone().filter(|_| source.resource.namespaced);
         let own = |asked: &Arc<str>, of_source: &str| if asked.is_empty() { of_source } else { asked }.to_owned();
@@ -115,7 +115,7 @@ impl Compared {
         self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(*asked) < KEPT)
     }
 
-    /// A digest that was asked for at or after `since`, and when; one is read if there is none.
+    /// Returns a digest that was asked for at or after `since`, and when it was asked for. Reads one if there is none.
     ///
     /// # Errors
     /// The errors of the read.
@@ -142,11 +142,11 @@ impl Compared {
         self.newest.lock().as_ref().map_or(ResourceVersion::ZERO, |(digest, _)| digest.rv)
     }
 
-    /// The newest state, if it is at or past `rv`, or if the newest digest is of such a revision and the state holds
-    /// exactly its objects. Asks nobody.
+    /// Returns the newest state, if it is at or past `rv`, or if the newest digest is of such a revision and the state
+    /// holds exactly its objects. Sends no request.
     ///
-    /// The state of a whole collection is then confirmed for all readers. That of a part is only given out, as of the
-    /// digest's revision: it says nothing of the rest.
+    /// If the state is that of a whole collection, it is then confirmed for all readers. The state of a part is only
+    /// returned, at the revision of the digest: it proves nothing about the rest.
     pub(super) async fn settled(&self, cache: &WatchCache, rv: ResourceVersion) -> Option<Snapshot> {
         let newest = self.newest.lock().as_ref().map(|(digest, _)| digest.clone());
         let digest = newest.filter(|digest| digest.rv >= rv);
@@ -156,14 +156,14 @@ impl Compared {
                 return Some(snapshot);
             }
             let digest = digest.as_ref()?;
-            // Whether it is of the same past is asked last: that may have ended during the comparison.
+            // Check last that the cache's history is still the same: it may have ended during the comparison.
             if !digest.is_of(&snapshot, self.part.as_ref()).await || digest.asked < cache.began() {
                 return None;
             }
             if self.part.is_some() {
                 return Some(snapshot.seen_at(digest.rv));
             }
-            // If it is not the newest any more, the newest is looked at.
+            // If the state is no longer the newest, the loop looks at the newest one.
             cache.confirm(&snapshot, digest.rv, digest.asked);
         }
     }

@@ -1,6 +1,6 @@
-//! A collection as the store has it at one moment: its keys and their revisions, without the objects.
+//! The contents of a collection in the store at one moment: its keys and their revisions, without the objects.
 //!
-//! Revisions are the store's own count of changes, so an object that has the same revision is the same object, and a
+//! A revision is the store's own change counter. So an object with the same revision is the same object, and a
 //! collection with the same keys at the same revisions is the same collection.
 
 use crate::cache::{Budget, Full, Lent, Order, Snapshot, Walk};
@@ -9,51 +9,51 @@ use crate::selector::Predicate;
 
 #[derive(Debug)]
 pub(super) struct Digest {
-    /// What the store was at.
+    /// The revision of the store.
     pub(super) rv: ResourceVersion,
-    /// Before the store was read.
+    /// A moment before the store was read.
     pub(super) asked: Order,
-    /// By key; `None` if there are more objects than were asked for.
+    /// Sorted by key; `None` if there are more objects than were asked for.
     objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
-    /// The memory that it takes.
+    /// The memory that the digest uses.
     _room: Lent,
 }
 
-/// What a key and its revision take in memory: some hundred bytes of text, and its place.
+/// Memory of a key and its revision: about a hundred bytes of text, and the entry itself.
 const ENTRY: usize = 160;
 
 // === impl Digest ===
 
 impl Digest {
-    /// Memory for a digest of up to so many objects, to be asked for before it is read.
+    /// Reserves memory for a digest of up to `objects` objects. Call this before reading them.
     ///
     /// # Errors
-    /// There is none.
+    /// There is not enough memory.
     pub(super) fn room(budget: &Budget, objects: usize) -> Result<Lent, Full> {
         budget.lend(objects.saturating_mul(ENTRY))
     }
 
-    /// `objects` are all there are, in any order; `None` if there are more than were asked for.
+    /// `objects` are all objects of the collection, in any order; `None` if there are more than were asked for.
     pub(super) fn new(
         rv: ResourceVersion,
         asked: Order,
         mut objects: Option<Vec<(ObjectKey, ResourceVersion)>>,
         room: Lent,
     ) -> Self {
-        // As they are listed, but that is the server's affair.
+        // They arrive in list order, but that depends on the server.
         if let Some(objects) = &mut objects {
             objects.sort_unstable();
         }
         Self { rv, asked, objects, _room: room }
     }
 
-    /// All there are, by key; `None` if they were more than asked for.
+    /// All objects by key; `None` if there were more than were asked for.
     pub(super) fn objects(&self) -> Option<&[(ObjectKey, ResourceVersion)]> {
         self.objects.as_deref()
     }
 
-    /// Whether the snapshot holds exactly these objects in the part that was read, and so is its state at [`Self::rv`]. Others
-    /// get their turn between the steps of a large comparison.
+    /// Whether the snapshot holds exactly these objects in the part that was read, so that it is the state of that part
+    /// at [`Self::rv`]. Yields to other tasks between the steps of a large comparison.
     pub(super) async fn is_of(&self, snapshot: &Snapshot, part: Option<&Predicate>) -> bool {
         let Some(objects) = &self.objects else { return false };
         if part.is_none() && snapshot.len() != objects.len() {
@@ -107,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn equal_means_every_key_at_its_revision_and_no_other() {
         let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-        // `a-b` sorts before `a/`: by the whole key, not by namespace.
+        // `a-b` sorts before `a/`: the order is by the whole key, not by namespace.
         let objects = vec![object("a-b", "y", 7), object("a", "x", 5)];
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();

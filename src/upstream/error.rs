@@ -1,5 +1,5 @@
-//! What can go wrong between us and the apiserver. Cloneable, so that readers who share one upstream read share its
-//! error too.
+//! Errors between the daemon and the apiserver. They can be cloned, so that readers that share one upstream read also
+//! share its error.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,21 +12,21 @@ use crate::meta::Status;
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The origin of an error, shared.
+/// The source of an error, shared.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn StdError + Send + Sync>);
 
-/// An exchange with the apiserver that gave no usable answer. An HTTP error status is a [`UpstreamError::Status`] only
-/// where this room reads the answer itself; the client hands error responses on as they are.
+/// An exchange with the apiserver that gave no usable answer. An HTTP error status becomes an [`UpstreamError::Status`]
+/// only if this module reads the answer itself; the client passes error responses on unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The configuration cannot be read or used (kubeconfig, in-cluster files, an unsupported proxy).
     #[error("upstream configuration: {0}")]
     Config(Cause),
-    /// No credentials to show: an exec plugin failed, a token cannot be read.
+    /// No usable credentials: an exec plugin failed, or a token cannot be read.
     #[error("upstream credentials: {0}")]
     Auth(Cause),
-    /// No TCP connection.
+    /// No TCP connection could be made.
     #[error("cannot connect to {authority}: {cause}")]
     Connect { authority: Arc<str>, cause: Cause },
     /// The TLS handshake failed.
@@ -35,25 +35,25 @@ pub enum UpstreamError {
     /// Nothing came in time.
     #[error("{what} took longer than {after:?}")]
     Timeout { what: &'static str, after: Duration },
-    /// The connection broke before the response's head.
+    /// The connection broke before the head of the response.
     #[error("request failed: {0}")]
     Request(Cause),
-    /// The connection broke within the response's body.
+    /// The connection broke in the middle of the response's body.
     #[error("response body broke off: {0}")]
     Body(Cause),
-    /// All connections are full and none became free in time.
+    /// All connections are full and no place became free in time.
     #[error("too many requests to the apiserver are in flight")]
     Busy,
     /// The apiserver refused.
     #[error("apiserver answered {}: {}", .0.code, .0.message)]
     Status(Box<Status>),
-    /// A table whose cells cannot be printed anew here.
+    /// The cells of a table cannot be printed again by the daemon.
     #[error("tables: {0}")]
     Table(Unprintable),
-    /// There is no memory for the answer.
+    /// There is not enough memory for the answer.
     #[error("{0}")]
     Memory(Full),
-    /// The answer is not what the protocol says.
+    /// The answer does not follow the protocol.
     #[error("unexpected answer: {0}")]
     Decode(Cause),
 }
@@ -69,7 +69,7 @@ impl Cause {
         &*self.0
     }
 
-    /// Whether the connection lives on: the request's own body broke off, or its stream alone was reset.
+    /// Whether the connection is still usable: the request's own body broke off, or only its stream was reset.
     fn is_of_one_request(&self) -> bool {
         let Some(error) = self.0.downcast_ref::<hyper::Error>() else { return false };
         let reset = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
@@ -83,7 +83,8 @@ impl fmt::Debug for Cause {
     }
 }
 
-/// The whole chain: hyper's errors say little at their head ("connection error") and the reason further down.
+/// Prints the whole chain: the outermost error of hyper says little ("connection error"), and the reason is further
+/// down.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = plain(self.0.to_string());
@@ -101,7 +102,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Without the address of a manual that a library appends for programmers.
+/// Removes the documentation URL that a library appends for programmers.
 fn plain(mut text: String) -> String {
     if let Some(at) = text.find(": https://docs.rs/") {
         text.truncate(at);
@@ -120,7 +121,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the apiserver itself refused, with a reason. Something before it that refuses gives none.
+    /// Whether the apiserver itself refused, with a reason. A refusal by a proxy before it has no reason.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Status(status) if !status.reason.is_empty())
     }
@@ -134,7 +135,7 @@ impl UpstreamError {
         }
     }
 
-    /// One word for what happened, of few.
+    /// A short name for the kind of error, from a small fixed set.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Config(_) => "configuration",
@@ -162,14 +163,14 @@ impl UpstreamError {
         }
     }
 
-    /// Whether TLS is what failed: certificates may have been rotated meanwhile.
+    /// Whether TLS failed. If so, certificates may have been rotated.
     pub(super) fn is_about_certificates(&self) -> bool {
         let cause = match self {
             Self::Tls { .. } => return true,
             Self::Request(cause) | Self::Body(cause) => cause,
             _ => return false,
         };
-        // A certificate of ours that TLS 1.3 refuses shows only on the first read after the handshake.
+        // If TLS 1.3 refuses our certificate, this shows only on the first read after the handshake.
         let mut next = Some(cause.get());
         while let Some(error) = next {
             if error.is::<rustls::Error>() {

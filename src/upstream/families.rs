@@ -1,4 +1,4 @@
-//! The state of the apiserver, and what is asked of it, as metric families.
+//! The state of the apiserver, and the requests to it, as metric families.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use prometheus_client::registry::Registry;
 
 use super::client::Upstream;
 
-/// What is known at a scrape.
+/// Collects what is known at the time of a scrape.
 struct Families(Upstream);
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// Registers what this room counts and knows of the apiserver.
+    /// Registers the metrics of this module.
     pub fn register(&self, registry: &mut Registry) {
         self.metrics().register(registry);
         registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Families(self.clone())));

@@ -1,4 +1,4 @@
-//! Reads kubeconfig files, for all who read one.
+//! Reads kubeconfig files. All code that needs one uses this function.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use kube::config::{Kubeconfig, KubeconfigError};
 /// Reads one file.
 ///
 /// # Errors
-/// It cannot be read, or is no kubeconfig.
+/// The file cannot be read, or it is not a kubeconfig.
 pub fn read(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
-    // The library panics at UTF-16 that ends within a character.
+    // The library panics on UTF-16 input that ends in the middle of a character.
     let bytes = std::fs::read(path).map_err(|error| KubeconfigError::ReadConfig(error, path.to_owned()))?;
     if matches!(*bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) && bytes.len() % 2 == 1 {
         let error = std::io::Error::new(std::io::ErrorKind::InvalidData, "UTF-16 of an odd number of bytes");

@@ -1,4 +1,4 @@
-//! Counters of what we ask of the apiserver, by verb, resource and status code.
+//! Counters of the requests to the apiserver, by verb, resource and status code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use tokio::time::Instant;
 
 use super::stamp::Stamp;
 
-/// Series kept apart; what comes beyond is counted under the resource "other". Resources times verbs times codes of a
-/// large cluster stay far below.
+/// Maximum number of separate series; requests beyond it are counted under the resource "other". The resources times
+/// verbs times codes of a large cluster stay far below.
 const MAX_SERIES: usize = 8192;
-/// Bytes of a resource's name and group. A name has 63 at most, and what is longer is none.
+/// Maximum length of a resource's name and group in bytes. A name has at most 63, and a longer one is not a valid name.
 const MAX_NAME: usize = 253;
-/// What a client calls a resource and the apiserver has not confirmed to be one.
+/// The label for names that a client calls a resource and the apiserver has not confirmed.
 const OTHER: &str = "other";
 
-/// What a request is for. Object lists and revision probes are told apart, though both are lists on the wire.
+/// The purpose of a request. Object lists and revision probes are separate, although both are lists on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestVerb {
-    /// Objects of a collection, by pages or whole.
+    /// Lists the objects of a collection, in pages or at once.
     List,
     /// A watch from a resourceVersion.
     Watch,
     /// A watch that begins with the whole state.
     WatchList,
-    /// A `limit=1` list or a short second watch: asks for revisions, not for objects.
+    /// A `limit=1` list or a short second watch: it asks for revisions, not for objects.
     Probe,
     Get,
     Discovery,
-    /// Asks who a client is, or whether it may.
+    /// Asks for the identity or the permissions of a client.
     Review,
-    /// Something done for a client.
+    /// A request forwarded for a client.
     Forward,
 }
 
@@ -43,7 +43,7 @@ pub enum RequestVerb {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestSeries {
     pub verb: RequestVerb,
-    /// `pods`, `deployments.apps`; empty where there is none.
+    /// For example `pods` or `deployments.apps`; empty if the request has no resource.
     pub resource: Arc<str>,
     /// The HTTP status, or 0 when no response came.
     pub code: u16,
@@ -57,27 +57,27 @@ pub struct UpstreamMetrics {
     pub connects: Counter,
     /// Connection attempts that failed.
     pub connect_errors: Counter,
-    /// Times the store was seen to have another past than an informer.
+    /// How often the store was found to have a different history than an informer.
     pub contradictions: Counter,
     /// Attempts to reach an apiserver that did not answer.
     pub seeks: Counter,
-    /// Attempts of informers that backed off, before their time.
+    /// Attempts that informers made before the end of their backoff.
     pub early_retries: Counter,
     /// Connections open now.
     pub connections: Gauge,
     /// Requests whose response has not ended.
     pub in_flight: Gauge,
-    /// Times the credentials were read anew.
+    /// How often the credentials were read again.
     pub credential_reloads: Counter,
-    /// Requests put on another connection because the first had not begun them.
+    /// Requests that were moved to another connection because the first had not begun them.
     pub resends: Counter,
-    /// Bytes of answers, as they were sent: those to our own requests, and those that went on to clients.
+    /// Bytes of answers on the wire, both to the daemon's own requests and to forwarded ones.
     pub received_bytes: Counter,
-    /// Events and bookmarks of the informers' own watches, and of those that prove what they have.
+    /// Events and bookmarks of the informers' own watches, and of the watches that prove freshness.
     pub received_events: Counter,
-    /// When anything of an answer came last.
+    /// When data of any answer last arrived.
     pub(super) heard: Stamp,
-    /// Bytes of request bodies that are kept until their answer begins, should they have to be sent again.
+    /// Bytes of request bodies that are kept until their answer begins, in case they have to be sent again.
     pub kept_request_bytes: Gauge,
 }
 
@@ -101,7 +101,7 @@ impl RequestVerb {
 // === impl UpstreamMetrics ===
 
 impl UpstreamMetrics {
-    /// Registers the counts without labels.
+    /// Registers the metrics without labels.
     pub(super) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [
@@ -143,7 +143,7 @@ impl UpstreamMetrics {
         all
     }
 
-    /// Requests of one verb over all codes, for one resource or (`None`) for all.
+    /// Requests of one verb with any status code, for one resource or (`None`) for all.
     pub fn total(&self, verb: RequestVerb, resource: Option<&str>) -> u64 {
         let requests = self.requests.read();
         let matching = requests
@@ -152,26 +152,27 @@ impl UpstreamMetrics {
         matching.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// When the apiserver said anything last, to anybody.
+    /// When data of any answer last arrived.
     pub fn heard(&self) -> Option<Instant> {
         self.heard.get()
     }
 
-    /// Requests of our own, whatever came of them.
+    /// The daemon's own requests, whatever their outcome.
     pub fn own(&self) -> u64 {
         let requests = self.requests.read();
         let own = requests.iter().filter(|(series, _)| series.verb != RequestVerb::Forward);
         own.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Requests of clients that the apiserver has answered.
+    /// Forwarded requests that the apiserver has answered.
     pub fn forwarded(&self) -> u64 {
         let requests = self.requests.read();
         let answered = requests.iter().filter(|(series, _)| series.verb == RequestVerb::Forward && series.code != 0);
         answered.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// What a client calls a resource becomes a label once the apiserver has answered it with success.
+    /// A client's name for a resource becomes a label only after the apiserver has answered a request for it with
+    /// success.
     pub(super) fn count_request(&self, verb: RequestVerb, resource: &Arc<str>, code: u16) {
         let mut series = RequestSeries { verb, resource: Arc::clone(resource), code };
         if let Some(count) = self.requests.read().get(&series) {

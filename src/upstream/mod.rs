@@ -1,5 +1,5 @@
-//! The only room that talks to the kube-apiserver on the daemon's own behalf: its client, discovery, the reflector that
-//! feeds a cache, and the probe that proves how fresh a cache is.
+//! The only module that talks to the kube-apiserver on the daemon's own behalf: its client, discovery, the reflector
+//! that feeds a cache, and the probe that proves how fresh a cache is.
 
 mod audit;
 pub mod backfill;

@@ -1,4 +1,5 @@
-//! How likely it is that a state which is known already is the store's newest: that asking for the revision is enough.
+//! Estimates the probability that a known state is the store's newest one, so that reading the revision is enough to
+//! prove it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,51 +8,51 @@ use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
 
-/// What was learnt of the store and of the watch stream. Two things make a revision enough: the store has not moved since
-/// the state was last proved, or the stream has brought what moved it.
+/// What was learned about the store and the watch stream. The revision is enough in two cases: the store has not moved
+/// since the state was last proved, or the stream has already delivered the changes.
 #[derive(Debug)]
 pub(super) struct Odds {
-    /// The share of the store's moves, the latest counting most, that the stream had brought by the time they were known,
-    /// or a moment later. It is near one where only this resource changes, and near zero where only others do.
+    /// The share of the store's moves whose changes the stream had already delivered, or delivered a moment later.
+    /// Recent moves count most. It is near one if only this resource changes, and near zero if only others do.
     stream: AtomicU32,
 }
 
-/// How fast the store's revision moves. It counts all writes to the store, so two revisions tell a rate.
+/// How fast the store's revision moves. It counts all writes to the store, so two revisions give a rate.
 #[derive(Debug)]
 pub(super) struct Movement {
-    /// The newest revision that was heard, and when.
+    /// The newest known revision, and when it was read.
     last: Option<(ResourceVersion, Instant)>,
-    /// Writes a second, as a moving average over [`MEMORY`].
+    /// Writes per second, as a moving average over [`MEMORY`].
     rate: f64,
-    /// Less than one where the store has moved although the rate made that unlikely: writes come in bursts, and often just
+    /// Less than one if the store has moved although the rate made that unlikely: writes come in bursts, and often just
     /// before they are read.
     trust: f64,
 }
 
-/// What one more move counts, of all before it.
+/// The weight of one new move against all earlier ones.
 const WEIGHT: f32 = 0.5;
-/// How long ago the moves are from which the rate is told, about.
+/// The approximate time over which the rate is averaged.
 const MEMORY: Duration = Duration::from_secs(30);
-/// No answer is later than this behind one that was asked for after it.
+/// No answer arrives later than this after an answer to a later question.
 const LATE: Duration = Duration::from_secs(20);
 
 // === impl Odds ===
 
 impl Default for Odds {
-    /// One small question costs little: it is tried first.
+    /// Starts with the best odds: one small question costs little, so it is tried first.
     fn default() -> Self {
         Self { stream: AtomicU32::new(1.0_f32.to_bits()) }
     }
 }
 
 impl Odds {
-    /// From 0 to 1, where the store is still at what was proved with the probability `still`.
+    /// The odds, from 0 to 1, if `still` is the probability that the store is still at the proved revision.
     pub(super) fn get(&self, still: f32) -> f32 {
         1.0 - (1.0 - still) * (1.0 - self.stream())
     }
 
-    /// The store had moved; whether the stream had brought what moved it. Two who learn at once may lose one of the two:
-    /// it is an estimate.
+    /// Records that the store had moved, and whether the stream had delivered the change. If two callers record at
+    /// once, one of the two may be lost: the value is only an estimate.
     pub(super) fn learn(&self, came: bool) {
         let seen = if came { 1.0 } else { 0.0 };
         self.stream.store((self.stream() * (1.0 - WEIGHT) + seen * WEIGHT).to_bits(), Ordering::Relaxed);
@@ -77,17 +78,17 @@ impl Movement {
         match self.last {
             None => 1.0,
             Some((rv, _)) if proved < rv => 0.0,
-            // Writes that come independently of each other at this rate: the chance that there was none.
+            // For independent writes at this rate: the probability that there was none.
             Some((_, at)) => (self.expected(now.saturating_duration_since(at)) * self.trust) as f32,
         }
     }
 
-    /// The probability, by the rate alone, of no write in this time.
+    /// The probability of no write in this time, from the rate alone.
     fn expected(&self, during: Duration) -> f64 {
         (-self.rate * during.as_secs_f64()).exp()
     }
 
-    /// The store was at `rv` at this time. True if it had moved since it was heard last.
+    /// Records that the store was at `rv` at this time. Returns true if it had moved since the last record.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(super) fn heard(&mut self, rv: ResourceVersion, at: Instant) -> bool {
         let Some((last, before)) = self.last else {
@@ -95,7 +96,7 @@ impl Movement {
             return false;
         };
         if rv < last && at.saturating_duration_since(before) > LATE {
-            // The store was set back. Nothing is known of it.
+            // The store was set back, so everything that was learned is void.
             *self = Self { last: Some((rv, at)), ..Self::default() };
             return true;
         }
@@ -107,7 +108,7 @@ impl Movement {
         } else if seconds > 0.0 {
             self.trust += (1.0 - self.trust) * half;
         }
-        // Answers may arrive in another order than they were asked for.
+        // Answers may arrive in another order than their questions.
         if rv >= last && seconds > 0.0 {
             let writes = rv.get().saturating_sub(last.get()) as f64;
             let kept = (-seconds / MEMORY.as_secs_f64()).exp();
@@ -130,7 +131,7 @@ mod tests {
         (odds - expected).abs() < 0.05
     }
 
-    /// The odds of a store that is known by `movement` alone, or by the stream, too.
+    /// The odds for a store that is known by `movement` alone or also by the stream.
     fn get(odds: &Odds, movement: &Movement, proved: ResourceVersion, now: Instant) -> f32 {
         odds.get(movement.stillness(proved, now))
     }
@@ -157,7 +158,7 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         (0..10).for_each(|n| _ = movement.heard(rv(10), at(n)));
         assert!(near(get(&odds, &movement, rv(10), at(10)), 1.0));
-        // Somebody writes and reads in turn.
+        // A client writes and reads in turn.
         (10..15).for_each(|n| _ = movement.heard(rv(n + 1), at(n)));
         assert!(get(&odds, &movement, rv(15), at(15)) < 0.1);
         (15..20).for_each(|n| _ = movement.heard(rv(15), at(n)));
@@ -178,7 +179,7 @@ mod tests {
         assert!(near(get(&odds, &movement, rv(111), at(60_000)), 0.8));
         assert!((0.05..0.3).contains(&get(&odds, &movement, rv(111), at(69_000))));
         assert!(near(get(&odds, &movement, rv(110), at(59_000)), 0.0), "it has moved since");
-        // A hundred a second.
+        // A hundred writes per second.
         for tenth in 0..600 {
             movement.heard(rv(112 + tenth * 10), at(60_000 + tenth * 100));
         }

@@ -1,14 +1,15 @@
-//! Proof of freshness: which revision the store is at, and that a cache has everything up to there.
+//! Proves freshness: which revision the store is at, and that a cache has everything up to that revision.
 //!
-//! A client cannot ask a kube-apiserver how far a watch has come: bookmarks come about every minute, and on a type
-//! where nothing happens not even then. Two requests together prove it. A consistent list of one object tells the
-//! store's revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own
-//! revision then replays what lies between, if anything does, and is ended by a bookmark.
+//! A client cannot ask a kube-apiserver how far a watch has come. Bookmarks come about once a minute, and on a type
+//! without changes not even then. Two requests together prove it. A consistent list of one object returns the store's
+//! revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own revision then
+//! replays the events in between, if there are any, and ends with a bookmark.
 //!
-//! That takes a second or two. A collection of moderate size is proved at once by a consistent list of its metadata: if
-//! the keys and revisions are ours, then our state is the store's at the list's revision. It says nothing of events on their
-//! way, of an object that was made and deleted again, so it is no progress of the stream ([`WatchCache::confirm`]). A
-//! namespace, or what a selector selects, is compared alone where the collection is large.
+//! That takes a second or two. For a collection of moderate size, a consistent list of its metadata is a faster proof:
+//! if the keys and revisions are the same as ours, our state is the store's state at the revision of the list. This
+//! says nothing about events that are still on their way, for example those of an object that was created and deleted
+//! again. So it is not progress of the stream ([`WatchCache::confirm`]). If the collection is large, only a namespace,
+//! or only the objects that a selector selects, is compared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,38 +35,38 @@ use crate::cache::{Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 use crate::telemetry::trace::SPANS;
 
-/// Less gives no bookmark before the watch is over, more gives it later: the apiserver sends it two seconds before
-/// the deadline.
+/// A shorter watch ends without a bookmark, and a longer one gets its bookmark later: the apiserver sends it two
+/// seconds before the deadline.
 const WATCH_SECONDS: u64 = 3;
-/// Beyond that, before the watch counts as dead.
+/// How long after that the watch counts as dead.
 const GRACE: Duration = Duration::from_secs(3);
-/// For the head of an answer that is due at once.
+/// Timeout for the head of a response that the apiserver can send at once.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long what is in flight is waited for before a watch is opened.
+/// How long to wait for events in flight before a watch is opened.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
-/// So many watches in a row must give no bookmark before none is expected, for so long.
+/// After this many watches in a row without a bookmark, none is expected for [`BARREN_FOR`].
 const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
-/// Watches that prove nothing are no closer together.
+/// Minimum time between two watches that prove nothing.
 const PACE: Duration = Duration::from_secs(1);
 const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// A claim that a probe has proved: nothing of this selection happened after `from`, up to and with `to`. Whoever has
-/// everything up to `from` has everything up to `to`.
+/// A claim that a probe has proved: no object of this selection changed after `from`, up to and including `to`. A cache
+/// that has everything up to `from` has everything up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub from: ResourceVersion,
     pub to: ResourceVersion,
 }
 
-/// Why a cache was not proved to be fresh.
+/// Why a cache could not be proved fresh.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProveError {
     #[error("the proof did not come in time")]
     Timeout,
     #[error("the cache is not ready")]
     NotReady,
-    /// The apiserver sends no bookmarks for this resource: it is not cached there, as events are not.
+    /// The apiserver sends no bookmarks for this resource, because it does not cache it. This is the case for events.
     #[error("the apiserver gives no proof for this resource")]
     Unprovable,
     #[error("our revision has left the apiserver's window")]
@@ -80,12 +81,13 @@ pub struct ProgressProbe {
     pub(super) source: ListerWatcher,
     claims: mpsc::Sender<Progress>,
     questions: Arc<Questions>,
-    /// Held by the one reader whose watch is running; the others wait for what it finds.
+    /// Held by the one reader whose watch is running; the others wait for its result.
     watching: tokio::sync::Mutex<()>,
     barren: Mutex<Barren>,
 }
 
-/// Watches in a row that lived their time and gave no bookmark, and until when no other is tried because of them.
+/// The number of watches in a row that ran their full time without a bookmark, and until when no other is tried for
+/// that reason.
 #[derive(Debug, Default)]
 struct Barren {
     watches: u32,
@@ -94,7 +96,7 @@ struct Barren {
 
 /// What one short watch found.
 struct Found {
-    /// The last event it replayed; zero if none.
+    /// The last event that it replayed; zero if there was none.
     last_event: ResourceVersion,
     bookmark: ResourceVersion,
 }
@@ -102,8 +104,8 @@ struct Found {
 // === impl ProgressProbe ===
 
 impl ProgressProbe {
-    /// `claims` is where the one who feeds the cache takes what was proved; it is bounded, and a claim that finds it
-    /// full is waited for. `questions` are those of all who hold these objects.
+    /// `claims` leads to the task that feeds the cache. The channel is bounded, and a claim waits while it is full.
+    /// `questions` are shared by all informers that hold these objects.
     pub fn new(
         upstream: Upstream,
         source: ListerWatcher,
@@ -114,7 +116,7 @@ impl ProgressProbe {
         Self { upstream, source, claims, questions, watching, barren }
     }
 
-    /// For one more informer of these objects.
+    /// The questions, to share with another informer of these objects.
     pub fn questions(&self) -> &Arc<Questions> {
         &self.questions
     }
@@ -124,11 +126,12 @@ impl ProgressProbe {
         self.questions.last_heard()
     }
 
-    /// The store's revision, asked for at or after `since`. One read runs at a time; all who come while it runs share
-    /// the next. Two begin no closer together than `pace`. The store is known to have reached `seen`.
+    /// Returns the store's revision, asked for at or after `since`. One read runs at a time; all callers that arrive
+    /// while it runs share the next one. Two reads begin at least `pace` apart. The store is known to have reached
+    /// `seen`.
     ///
     /// # Errors
-    /// As of the read, for all who share it.
+    /// The error of the read, for all callers that share it.
     pub async fn revision(&self, since: Instant, seen: ResourceVersion, pace: Pace) -> Result<Word, UpstreamError> {
         if let Some(word) = self.last_word().filter(|word| word.asked >= since && word.rv >= seen) {
             return Ok(word);
@@ -137,16 +140,16 @@ impl ProgressProbe {
         self.questions.revision(&self.upstream, &self.source, seen, pace).instrument(span).await
     }
 
-    /// The newest that the apiserver said of the store's revision.
+    /// The newest answer of the apiserver about the store's revision.
     pub fn last_word(&self) -> Option<Word> {
         self.questions.last_word()
     }
 
-    /// Reads a digest of the collection, or of a part, asked for at or after `since`, as by [`Self::revision`]. The
-    /// word is of that very read; [`Self::settled`] tells whether it is a proof.
+    /// Reads a digest of the collection, or of a part, asked for at or after `since`, as [`Self::revision`] does. The
+    /// returned word is the revision of that same read; [`Self::settled`] tells whether it is a proof.
     ///
     /// # Errors
-    /// As of the read, for all who share it.
+    /// The error of the read, for all callers that share it.
     pub async fn digest(
         &self,
         cache: &WatchCache,
@@ -159,19 +162,19 @@ impl ProgressProbe {
         asked.instrument(span).await
     }
 
-    /// A digest of everything, asked for at or after `since`.
+    /// Reads a digest of the whole collection, asked for at or after `since`.
     pub(super) async fn whole(&self, cache: &WatchCache, since: Instant) -> Result<Arc<Digest>, UpstreamError> {
         let span = self.span("audit", "a digest of the collection");
         self.questions.whole(&self.upstream, &self.source, cache, since).instrument(span).await
     }
 
-    /// The newest state, if it is at or past `rv`, or if the newest digest of the part, or of everything, shows it to
-    /// be that of such a revision. The store must have reached `rv`. Asks nobody.
+    /// Returns the newest state if it is at or past `rv`, or if the newest digest of the part, or of everything, shows
+    /// that it is the state at such a revision. The store must have reached `rv`. Sends no request.
     pub async fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {
         self.questions.digests(part).settled(cache, rv).await
     }
 
-    /// Whether the newest digest of the part, or of everything, is of a revision at or past `rv`.
+    /// Whether the newest digest of the part, or of everything, has a revision at or past `rv`.
     pub fn is_compared(&self, part: Option<&Part>, rv: ResourceVersion) -> bool {
         self.questions.digests(part).revision() >= rv
     }
@@ -181,22 +184,23 @@ impl ProgressProbe {
         self.questions.proved(cache, part)
     }
 
-    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1.
+    /// The probability, from 0 to 1, that reading the revision is enough to prove a state that was last proved at
+    /// `proved`.
     pub fn odds(&self, proved: ResourceVersion) -> f32 {
         self.questions.odds(proved)
     }
 
-    /// The store had moved; whether the stream had brought what moved it.
+    /// Records that the store had moved, and whether the stream had delivered the change.
     pub fn learn(&self, came: bool) {
         self.questions.odds.learn(came);
     }
 
-    /// The store was at `rv` just now, as was seen elsewhere. True if it had moved.
+    /// Records that the store is at `rv` now, as seen elsewhere. Returns true if it had moved.
     pub fn heard(&self, rv: ResourceVersion) -> bool {
         self.questions.heard(rv)
     }
 
-    /// Hands on what was proved elsewhere. A claim that finds the way full is dropped: it can be made again.
+    /// Passes on what was proved elsewhere. The claim is dropped if the channel is full: it can be made again.
     pub fn claim(&self, proved: Progress) {
         self.claims.try_send(proved).ok();
     }
@@ -218,11 +222,11 @@ impl ProgressProbe {
         span
     }
 
-    /// Waits until the cache has everything up to `rv`, by what is progress of the stream: events, or the bookmark of a
-    /// second watch. The store must have reached `rv` already, which [`Self::revision`] tells.
+    /// Waits until the cache has everything up to `rv`, proved by progress of the stream: events, or the bookmark of a
+    /// second watch. The store must have reached `rv` already; [`Self::revision`] tells.
     ///
     /// # Errors
-    /// When the deadline passes, or the apiserver does not answer.
+    /// The deadline passes, or the apiserver does not answer.
     pub async fn prove_by_watch(
         &self,
         cache: &WatchCache,
@@ -239,7 +243,7 @@ impl ProgressProbe {
 
     async fn watch_until(&self, cache: &WatchCache, rv: ResourceVersion, deadline: Instant) -> Result<(), ProveError> {
         loop {
-            // What is on its way arrives within a moment as a rule, and needs no proof.
+            // Events in flight normally arrive within a moment, and then no proof is needed.
             let moment = deadline.min(Instant::now() + IN_FLIGHT);
             match cache.wait_for(rv, moment).await {
                 Ok(_) => return Ok(()),
@@ -269,23 +273,23 @@ impl ProgressProbe {
             };
             self.barren.lock().count(found.is_some(), started);
             let Some(found) = found else {
-                // One that ended at once must not be followed by the next at once.
+                // A watch that ended at once must not be followed by another one at once.
                 cache.wait_for(rv, deadline.min(started + PACE)).await.ok();
                 continue;
             };
-            // What the probe replayed is on its way on the main stream, too. Once it is there, nothing is missing up
-            // to the bookmark.
+            // The events that the probe replayed are also on their way on the main stream. Once the cache has them,
+            // nothing is missing up to the bookmark.
             let from = from.max(found.last_event);
             cache.wait_for(from, deadline).await.map_err(|_| ProveError::Timeout)?;
             let claim = Progress { from, to: found.bookmark };
-            // The one who takes it may be away for long, listing anew.
+            // The receiver may be busy for a long time, for example with a relist.
             timeout_at(deadline, self.claims.send(claim)).await.map_err(|_| ProveError::Timeout)?.ok();
             let soon = deadline.min(Instant::now() + Duration::from_millis(250));
             cache.wait_for(rv.min(found.bookmark), soon).await.ok();
         }
     }
 
-    /// A watch of metadata from `from` until a bookmark at or past `want`; `None` if it ends without any.
+    /// Watches metadata from `from` until a bookmark at or past `want`; `None` if the watch ends without any bookmark.
     async fn watch_from(&self, from: ResourceVersion, want: ResourceVersion) -> Result<Option<Found>, ProveError> {
         let path = self.source.watch_path(from, WATCH_SECONDS);
         let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
@@ -309,7 +313,7 @@ impl ProgressProbe {
                 MetadataEvent::Error(status) => return Err(UpstreamError::Status(status).into()),
             }
         }
-        // A bookmark that does not reach far enough is progress, as long as no event came behind it.
+        // A bookmark that does not reach `want` is still progress, as long as no event came after it.
         Ok(best.filter(|found: &Found| found.last_event == last_event))
     }
 }

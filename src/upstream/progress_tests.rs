@@ -86,7 +86,7 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
 #[tokio::test]
 async fn a_quiet_cache_is_proved_by_a_bookmark() {
     let mut world = world().await;
-    // Something happened, but not to this type.
+    // Something happened, but to another type.
     let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.server.create(other).unwrap();
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
@@ -112,7 +112,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
-    // The main stream never delivers it: the claim must not be made, whatever the bookmark says.
+    // The main stream never delivers it, so the claim must not be made, whatever the bookmark says.
     let proof = probe.prove_by_watch(&cache, revision, deadline).await;
     assert!(matches!(proof, Err(ProveError::Timeout)), "{proof:?}");
     assert!(world.claims.try_recv().is_err(), "an event at {rv} is missing");
@@ -135,7 +135,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     assert!(started.elapsed() - took < Duration::from_secs(5));
 }
 
-/// Something that is in the collection, as the store has it.
+/// An object of the collection, as the store has it.
 fn object(rv: ResourceVersion) -> crate::meta::Object {
     let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
     let attributes = crate::meta::AttributesBuilder::new("u").build();

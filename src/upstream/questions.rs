@@ -1,7 +1,7 @@
-//! What the apiserver is asked of one collection, for all informers that hold its objects.
+//! The questions that the apiserver is asked about one collection, for all informers that hold its objects.
 //!
-//! The same objects are held in several encodings, and under several versions of their type. What the store says of their
-//! keys and revisions holds for all of them, so one question is enough, whoever asks it.
+//! The same objects are held in several encodings, and in several versions of their type. The store's answers about
+//! their keys and revisions hold for all of them, so one question is enough, whichever informer asks it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,38 +27,39 @@ use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
 use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
 
-/// From so many objects on an answer is compressed. Below that, compressing costs the apiserver more than all the rest of the
-/// answer, and saves a few hundred kilobytes.
+/// Answers are compressed from this number of objects on. For fewer objects, compression costs the apiserver more than
+/// the rest of the answer, and saves only a few hundred kilobytes.
 const COMPRESSED: u32 = 512;
-/// Objects that may have been made since ours came.
+/// Room for objects that may have been created since our state.
 const ROOM: u32 = 64;
-/// Bytes of an answer, also where a server cannot give the metadata alone.
+/// Maximum size of an answer in bytes, also if a server cannot send the metadata alone.
 const MAX_ANSWER: usize = 64 << 20;
 const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// What the apiserver said of the store's revision.
+/// The apiserver's answer about the store's revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     pub rv: ResourceVersion,
-    /// When it was asked: nothing is said of what came later.
+    /// When the question began: the answer says nothing about later changes.
     pub asked: Instant,
 }
 
 /// The questions about one collection, and their answers.
 pub struct Questions {
     revisions: SingleFlight<ResourceVersion>,
-    /// The newest that was read.
+    /// The newest answer.
     word: Mutex<Option<Word>>,
     comparisons: Comparisons,
     pub(super) odds: Odds,
     movement: Mutex<Movement>,
-    /// The store of all built-in resources, for one of them.
+    /// The store of all built-in resources, if this is one of them.
     store: Option<Arc<SharedStore>>,
-    /// By which the last answer came. The same apiserver is to be asked for a proof: it has just caught up.
+    /// The connection of the last answer. A proof is requested from the same apiserver, because its cache has just
+    /// caught up.
     connection: Mutex<Option<ConnectionId>>,
     heard: Stamp,
-    /// What a test answers in place of an apiserver.
+    /// The script that answers in place of an apiserver in tests.
     #[cfg(test)]
     script: Option<super::script::Script>,
 }
@@ -83,7 +84,7 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// About a built-in resource, which is kept in this store if it is the only one.
+    /// The questions about a built-in resource. It is kept in this store if that is the only one.
     pub fn in_store(store: Arc<SharedStore>) -> Self {
         Self { store: Some(store), ..Self::default() }
     }
@@ -93,7 +94,7 @@ impl Questions {
         Self { script: Some(script), store, ..Self::default() }
     }
 
-    /// The store, where it is known to be the only one.
+    /// The store, if it is known to be the only one.
     fn store(&self) -> Option<&Arc<SharedStore>> {
         self.store.as_ref().filter(|store| store.is_only())
     }
@@ -107,13 +108,14 @@ impl Questions {
         *self.connection.lock()
     }
 
-    /// The newest that the apiserver said of the store's revision.
+    /// The newest answer of the apiserver about the store's revision.
     pub(super) fn last_word(&self) -> Option<Word> {
         let (ours, shared) = (*self.word.lock(), self.store().and_then(|store| store.last_word()));
         ours.into_iter().chain(shared).max_by_key(|word| word.asked)
     }
 
-    /// How likely a revision is to be enough for a state that was proved at `proved`, from 0 to 1; see [`Odds`].
+    /// The probability, from 0 to 1, that reading the revision is enough to prove a state that was last proved at
+    /// `proved`; see [`Odds`].
     pub(super) fn odds(&self, proved: ResourceVersion) -> f32 {
         let now = Instant::now();
         let still = match self.store() {
@@ -123,7 +125,7 @@ impl Questions {
         self.odds.get(still)
     }
 
-    /// The store was at `rv` just now, as was seen elsewhere. True if it had moved.
+    /// Records that the store is at `rv` now, as seen elsewhere. Returns true if it had moved.
     pub(super) fn heard(&self, rv: ResourceVersion) -> bool {
         self.movement.lock().heard(rv, Instant::now())
     }
@@ -133,7 +135,7 @@ impl Questions {
         self.comparisons.of(part)
     }
 
-    /// The store's revision, which must have reached `seen`. All resources of one store share the question.
+    /// Reads the store's revision, which must have reached `seen`. All resources of one store share the question.
     pub(super) async fn revision(
         &self,
         upstream: &Upstream,
@@ -148,12 +150,12 @@ impl Questions {
                     return Ok(self.remember(word.rv, word.asked));
                 }
                 Ok(_) => store.is_refuted(),
-                // What one resource may not be asked, another may.
+                // A question that is refused for one resource may be allowed for another.
                 Err(error) if error.code().is_none() => return Err(error),
                 Err(_) => {}
             }
         }
-        // Most who ask share what another one reads, and need no room for reading.
+        // Boxed, because most callers share the read of another one and need no memory for a read.
         let answer = self.revisions.ask(pace, Box::pin(self.read_revision(upstream, source))).await?;
         Ok(self.remember(answer.value, answer.asked))
     }
@@ -172,15 +174,15 @@ impl Questions {
         Ok(self.remember(digest.rv, asked))
     }
 
-    /// The newest revision at which a state of the part, or of everything, was proved or compared, as far as the cache and
-    /// the digests tell.
+    /// The newest revision at which a state of the part, or of everything, was proved or compared, according to the
+    /// cache and the digests.
     pub(super) fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
         let of_part =
             part.and_then(|part| self.comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
         cache.newest().max(self.comparisons.of(None).revision()).max(of_part)
     }
 
-    /// A digest of everything.
+    /// Reads a digest of everything.
     pub(super) async fn whole(
         &self,
         upstream: &Upstream,
@@ -219,7 +221,7 @@ impl Questions {
         cache: &WatchCache,
         part: Option<&Part>,
     ) -> Result<Digest, UpstreamError> {
-        // As many as we have, and room for those that are on their way.
+        // As many as we have, and room for new objects that are on their way.
         let ours = match (cache.snapshot(), part) {
             (None, _) => 0,
             (Some(snapshot), Some(part)) => part.count(snapshot).await,
@@ -271,7 +273,8 @@ impl fmt::Debug for Questions {
     }
 }
 
-/// The store's revision now, by a consistent list of next to nothing, and the connection the answer came by.
+/// Reads the store's present revision with a consistent list of almost nothing. Also returns the connection of the
+/// answer.
 pub(super) async fn revision(
     upstream: &Upstream,
     source: &ListerWatcher,
@@ -283,14 +286,15 @@ pub(super) async fn revision(
     answer.map(|(meta, connection)| (meta.rv, connection))
 }
 
-/// Whether a plain list may be answered all the same: an aggregated apiserver may select by no fields, or not say of what
-/// revision nothing is, and an authorizer may forbid the namespace.
+/// Whether the apiserver may still answer a plain list: an aggregated apiserver may not support field selectors, or may
+/// return no revision for an empty list, and an authorizer may forbid the namespace.
 fn is_of_question(error: &UpstreamError) -> bool {
     matches!(error.code(), Some(400..=428 | 500 | 501) if error.code() != Some(401))
         || matches!(error, UpstreamError::Decode(_))
 }
 
-/// Reads the metadata of up to `limit` objects, in protobuf where the server speaks it: half of what JSON costs.
+/// Reads the metadata of up to `limit` objects, in protobuf if the server supports it, which costs half as much as
+/// JSON.
 async fn read_keys(
     upstream: &Upstream,
     source: &ListerWatcher,
@@ -351,7 +355,8 @@ mod tests {
         }
     }
 
-    /// What is learnt of the revision where the question for nothing is answered so, and after how many requests.
+    /// Reads the revision from a server that answers the list of nothing with `code` and `body`. Also returns the
+    /// number of requests.
     async fn asked(code: u16, body: &str) -> (Result<u64, UpstreamError>, usize) {
         const LIST: &str =
             r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
@@ -385,7 +390,7 @@ mod tests {
             let (revision, requests) = asked(200, undecodable).await;
             assert_eq!((revision.unwrap(), requests), (7, 2), "{undecodable}");
         }
-        // What would happen to a plain list as well.
+        // Errors that a plain list would get as well.
         for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
             let (revision, requests) = asked(code, &failure(code, reason)).await;
             assert_eq!((revision.unwrap_err().code(), requests), (Some(code), 1));

@@ -1,4 +1,5 @@
-//! Reading answers that are ours to read: error Statuses, gzip, JSON of bounded size, bodies that must keep moving.
+//! Reads the answers to the daemon's own requests: error Statuses, gzip, JSON of bounded size, and bodies with an idle
+//! timeout.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -17,41 +18,42 @@ use super::error::{BoxError, Cause, UpstreamError};
 use crate::codec::protobuf;
 use crate::meta::Status;
 
-/// The most bytes of an error's body that are read.
+/// The maximum number of bytes read from the body of an error.
 const MAX_STATUS: usize = 64 << 10;
 
 const JSON: &str = "application/json";
 
-/// For the head of an answer that the apiserver can give at once, with time to queue in its fairness queues.
+/// Timeout for the head of an answer that the apiserver can give at once. It includes time in the apiserver's fairness
+/// queues.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Between two pieces of a body that is all there on the other side.
+/// Maximum time between two chunks of a body that is complete on the server's side.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A body piece by piece, decompressed.
+/// A body, read in chunks and decompressed.
 pub(super) struct Chunks {
     body: UpstreamBody,
     gzip: Option<Box<Gunzip>>,
 }
 
-/// Decompresses in steps: a few kilobytes may be megabytes of one letter.
+/// Decompresses in steps: a few kilobytes may expand to megabytes.
 struct Gunzip {
     decoder: MultiGzDecoder<Vec<u8>>,
-    /// Not decompressed yet.
+    /// Input that is not decompressed yet.
     input: Bytes,
 }
 
-/// What is decompressed in one step is not much more.
+/// One step decompresses not much more than this number of bytes.
 const STEP: usize = 64 << 10;
 
-/// Whether lists and other short answers are asked for compressed.
+/// Whether compression is requested for lists and other short answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     Gzip,
     Identity,
 }
 
-/// Sends a GET of ours and gives the answer if it is a success.
+/// Sends a GET request of the daemon and returns the answer if it is a success.
 pub(super) async fn get(
     upstream: &Upstream,
     path: &str,
@@ -67,7 +69,7 @@ pub(super) async fn get(
     exchange(upstream, request.map_err(|error| UpstreamError::Request(Cause::new(error)))?, options).await
 }
 
-/// Sends a request of ours and gives the answer if it is a success.
+/// Sends a request of the daemon and returns the answer if it is a success.
 async fn exchange(
     upstream: &Upstream,
     request: Request<ReqBody>,
@@ -82,7 +84,7 @@ async fn exchange(
     Err(UpstreamError::Status(Box::new(status(head.status.as_u16(), &head.headers, chunks).await)))
 }
 
-/// A whole answer of at most `limit` bytes.
+/// Reads a whole answer of at most `limit` bytes.
 pub(super) async fn get_text(
     upstream: &Upstream,
     path: &str,
@@ -93,10 +95,11 @@ pub(super) async fn get_text(
     chunks.whole(limit).await
 }
 
-/// A whole answer of JSON of at most `limit` bytes, and its head.
+/// Reads a whole JSON answer of at most `limit` bytes, and its head.
 ///
 /// # Errors
-/// The apiserver cannot be reached, refuses, or answers with more bytes or anything but a `T`.
+/// The apiserver cannot be reached, refuses, or answers with more than `limit` bytes or with something other than a
+/// `T`.
 pub async fn get_json<T: DeserializeOwned>(
     upstream: &Upstream,
     path: &str,
@@ -110,10 +113,11 @@ pub async fn get_json<T: DeserializeOwned>(
     Ok((head, value))
 }
 
-/// Creates something that is answered and not kept, a review, and gives the answer.
+/// Creates an object that is answered but not stored, such as a review, and returns the answer.
 ///
 /// # Errors
-/// The apiserver cannot be reached, refuses, or answers with more than `limit` bytes or anything but a `T`.
+/// The apiserver cannot be reached, refuses, or answers with more than `limit` bytes or with something other than a
+/// `T`.
 pub async fn post_json<Q: Serialize, T: DeserializeOwned>(
     upstream: &Upstream,
     path: &str,
@@ -141,7 +145,7 @@ pub async fn ask_json<T: DeserializeOwned>(
     serde_json::from_slice(&chunks.whole(limit).await?).map_err(|error| UpstreamError::Decode(Cause::new(error)))
 }
 
-/// The Status of an error answer; one is made up where the server, or something before it, gave none.
+/// The Status of an error answer. One is made up if the server, or a proxy before it, sent none.
 async fn status(code: u16, headers: &HeaderMap, mut chunks: Chunks) -> Status {
     let mut text = Vec::new();
     while text.len() < MAX_STATUS {
@@ -150,7 +154,7 @@ async fn status(code: u16, headers: &HeaderMap, mut chunks: Chunks) -> Status {
             Ok(None) | Err(_) => break,
         }
     }
-    // In the encoding that was asked for, or in JSON by something before the apiserver.
+    // In the encoding of the request, or in JSON if a proxy before the apiserver sent it.
     let read = protobuf::read_status(&text).ok().or_else(|| serde_json::from_slice(&text).ok());
     let mut status = match read {
         Some(status) if status.status == "Failure" => status,
@@ -188,16 +192,16 @@ impl Chunks {
         Ok(text)
     }
 
-    /// The next piece, `None` at the end. Cancelling the wait loses nothing.
+    /// Returns the next chunk, `None` at the end. This is cancel safe.
     ///
     /// # Errors
-    /// When the body breaks off, is no gzip, or nothing comes for `idle`.
+    /// The body breaks off, is not valid gzip, or nothing arrives for `idle`.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<Option<Bytes>, UpstreamError> {
         let next = timeout(idle, self.read()).await;
         next.unwrap_or(Err(UpstreamError::Timeout { what: "the next piece of the answer", after: idle }))
     }
 
-    /// [`Chunks::next`] without a limit.
+    /// [`Chunks::next`] without a timeout.
     pub(super) async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         loop {
             if let Some(plain) = self.gzip.as_mut().map(|gzip| gzip.step()).transpose()?.flatten() {
@@ -219,7 +223,7 @@ impl Chunks {
 // === impl Gunzip ===
 
 impl Gunzip {
-    /// A part of what the input holds; `None` when it is used up.
+    /// Returns a part of the decompressed input; `None` when the input is used up.
     fn step(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         while !self.input.is_empty() && self.decoder.get_ref().len() < STEP {
             let taken = self.decoder.write(&self.input).map_err(|error| UpstreamError::Body(Cause::new(error)))?;

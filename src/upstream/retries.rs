@@ -1,8 +1,8 @@
-//! Early attempts of reflectors that back off.
+//! Early attempts of reflectors that are in backoff.
 //!
-//! Whoever backs off notices the end of a long trouble late. So of all that wait for one server, one after the other may
-//! try before its time, at a pace that does not depend on how many wait. When one of them that was refused follows again,
-//! the others that were need not wait any longer.
+//! A reflector in backoff notices the end of a long outage late. So the reflectors that wait for the same server may
+//! try early, one after another, at a pace that does not depend on how many wait. When one that was refused follows
+//! again, the others that were refused stop waiting.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::meta::{Origin, Resource};
 /// The queues of one apiserver.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    /// By server: the kube-apiserver itself, what it serves of definitions, and each aggregated API group. As many as there
-    /// are informers at most.
+    /// The queues by server: the kube-apiserver itself, its custom resources, and each aggregated API group. There are
+    /// at most as many as informers.
     queues: Mutex<HashMap<Box<str>, Arc<Queue>>>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Queue {
     /// Held by the reflector that tries next.
     turn: tokio::sync::Mutex<()>,
     trouble: Mutex<Option<Trouble>>,
-    /// Moves when one that was refused follows again.
+    /// Changes when a reflector that was refused follows again.
     answers: watch::Sender<Option<Instant>>,
 }
 
@@ -38,7 +38,7 @@ struct Trouble {
     last: Instant,
 }
 
-/// Between two early attempts: an eighth of the time that the trouble has lasted, within these.
+/// The pause between two early attempts is an eighth of the duration of the trouble, within these bounds.
 const FASTEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(4);
 const PART: u32 = 8;
@@ -46,7 +46,8 @@ const PART: u32 = 8;
 /// After this long without trouble, the next trouble counts as new.
 const PEACE: Duration = Duration::from_secs(30);
 
-/// Between two signals that a server answers again, so that one which answers some and refuses others is not stormed.
+/// Minimum time between two signals that a server answers again. It protects a server that answers some requests and
+/// refuses others from a burst of requests.
 const SIGNALS: Duration = Duration::from_secs(2);
 
 // === impl Retries ===
@@ -56,7 +57,7 @@ impl Retries {
     pub(super) fn queue(&self, resource: &Resource) -> Arc<Queue> {
         let server = match resource.origin {
             Origin::BuiltIn => "",
-            // Their conversion webhooks may fail for ever, which must not hold up the others.
+            // Their conversion webhooks may fail forever, which must not delay the others.
             Origin::Custom { .. } => "apiextensions.k8s.io",
             _ => &resource.gvr.group,
         };
@@ -68,7 +69,7 @@ impl Retries {
 // === impl Queue ===
 
 impl Queue {
-    /// Somebody begins to wait.
+    /// Records that a reflector begins to wait.
     pub(super) fn trouble(&self) {
         let now = Instant::now();
         let mut trouble = self.trouble.lock();
@@ -76,7 +77,7 @@ impl Queue {
         *trouble = Some(Trouble { since, last: now });
     }
 
-    /// One that was refused follows again.
+    /// Records that a reflector that was refused follows again.
     pub(super) fn answered(&self) {
         let now = Instant::now();
         self.answers.send_if_modified(|last| {
@@ -92,7 +93,7 @@ impl Queue {
         self.answers.subscribe()
     }
 
-    /// Waits for the turn to try: first come, first served. Whoever is dropped gives it up.
+    /// Waits for the turn to try: first come, first served. Dropping the future gives up the turn.
     pub(super) async fn turn(&self) {
         let _turn = self.turn.lock().await;
         sleep(self.pace()).await;
@@ -118,7 +119,7 @@ mod tests {
             started.elapsed().as_secs()
         });
         assert_eq!(futures_util::future::join_all(turns).await, [1, 2, 3, 4, 5]);
-        // Whoever gives up does not hold up the next.
+        // A caller that gives up does not delay the next one.
         tokio::time::timeout(Duration::from_millis(100), queue.turn()).await.unwrap_err();
         queue.turn().await;
         assert!(started.elapsed() < Duration::from_secs(7));

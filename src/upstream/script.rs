@@ -1,4 +1,4 @@
-//! A collection that a test writes, and that answers the questions about it without a wire, on a paused clock.
+//! A scripted collection for tests. It answers the questions about it without a network, on a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,24 +24,24 @@ struct State {
 // === impl Script ===
 
 impl Script {
-    /// The store is at `rv`, and has these objects: namespace, name, revision.
+    /// Sets the store's revision and its objects: namespace, name, revision.
     pub(crate) fn store(&self, rv: u64, objects: &[(&str, &str, u64)]) {
         let key = |&(namespace, name, rv): &(&str, &str, u64)| (ObjectKey::new(namespace, name), ResourceVersion(rv));
         let mut state = self.0.lock();
         (state.rv, state.objects) = (rv, objects.iter().map(key).collect());
     }
 
-    /// How long a question takes.
+    /// Sets how long a question takes.
     pub(crate) fn takes(&self, takes: Duration) {
         self.0.lock().takes = takes;
     }
 
-    /// What was asked since this was called last.
+    /// Returns the questions since the last call.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().asked)
     }
 
-    /// A label selector selects the objects whose names begin with `selected`.
+    /// Answers a question. A label selector selects the objects whose names begin with `selected`.
     pub(super) async fn answer(
         &self,
         path: &str,

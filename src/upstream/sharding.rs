@@ -1,7 +1,7 @@
-//! Whether the apiserver evaluates shard selectors (KEP-5866, behind the gate ShardedListAndWatch).
+//! Finds out whether the apiserver evaluates shard selectors (KEP-5866, behind the gate ShardedListAndWatch).
 //!
-//! Where the gate is off, and before version 1.36, it ignores the parameter. Which of the two it does shows in its answer to
-//! one small list: lists of a shard repeat their selector.
+//! If the gate is off, or before version 1.36, it ignores the parameter. The answer to one small list shows which of
+//! the two it does: lists of a shard repeat their selector.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use super::error::UpstreamError;
 use super::reader::get_json;
 use crate::meta::{Gvr, Origin, Resource};
 
-/// What the apiserver makes of shard selectors.
+/// How the apiserver treats shard selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardSupport {
     /// It ignores the parameter.
     Ignored,
     Evaluated {
-        /// Whether a page tells how many objects follow, in all shards, where no other selector is given: version 1.36
-        /// does, later ones do not. `None` if there were too few objects to tell.
+        /// Whether a page contains the number of remaining objects, in all shards, if there is no other selector:
+        /// version 1.36 does, later ones do not. `None` if there were too few objects to tell.
         counts: Option<bool>,
     },
-    /// It did not say.
+    /// The apiserver did not say.
     Unknown,
 }
 
-/// The question, asked when somebody wants to know.
+/// Asks the apiserver when a caller wants to know, and remembers the answer.
 pub struct Sharding {
     upstream: Upstream,
     known: Cache<Gvr, ShardSupport>,
 }
 
-/// An answer is believed this long: an apiserver that is started again may have other gates.
+/// How long an answer is valid: an apiserver that is restarted may have other gates.
 const VALID: Duration = Duration::from_secs(60);
-/// After a question that was not answered.
+/// Pause after a question that was not answered.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Readers wait no longer for an answer.
+/// Maximum time that readers wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A list of one object.
+/// Maximum size of a list of one object.
 const MAX_ANSWER: usize = 8 << 20;
-/// As many as there are built-in resources, with room.
+/// More than the number of built-in resources.
 const MOST: u64 = 1024;
-/// All objects, in the form in which the apiserver repeats it.
+/// The selector of all objects, in the form in which the apiserver repeats it.
 const EVERYTHING: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')";
 
 #[derive(Deserialize)]
@@ -68,7 +68,7 @@ struct ShardInfo {
     selector: String,
 }
 
-/// How long what is known is kept.
+/// How long an answer is kept.
 struct Validity;
 
 // === impl Sharding ===
@@ -79,8 +79,8 @@ impl Sharding {
         Self { upstream, known }
     }
 
-    /// What the apiserver makes of shard selectors for this resource, asked at most once a minute and resource. Takes two
-    /// seconds at most.
+    /// How the apiserver treats shard selectors for this resource. It is asked at most once a minute per resource.
+    /// Takes two seconds at most.
     pub async fn of(&self, resource: &Resource) -> ShardSupport {
         match shown_by(resource) {
             Some(gvr) => self.known.get_with_by_ref(&gvr, self.ask(&gvr)).await,
@@ -88,7 +88,7 @@ impl Sharding {
         }
     }
 
-    /// The same as far as it is known.
+    /// Returns the same if it is already known, without asking.
     pub async fn known(&self, resource: &Resource) -> ShardSupport {
         match shown_by(resource) {
             Some(gvr) => self.known.get(&gvr).await.unwrap_or(ShardSupport::Unknown),
@@ -116,8 +116,8 @@ impl Sharding {
     }
 }
 
-/// The resource whose list shows it. Lists of custom resources do not repeat the selector, but those of their definitions, which the
-/// same server serves, do. What an aggregated server does, nobody knows.
+/// The resource whose lists show the answer. Lists of custom resources do not repeat the selector, but lists of their
+/// definitions do, and the same server serves them. What an aggregated server does is unknown.
 fn shown_by(resource: &Resource) -> Option<Gvr> {
     match resource.origin {
         Origin::BuiltIn => Some(resource.gvr.clone()),
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// What an answer says, and how often two readers after each other ask.
+    /// What an answer is taken for, and the requests of two readers, one after the other.
     async fn asked(code: u16, metadata: &str, origin: Origin) -> (ShardSupport, Vec<String>) {
         let body = format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{metadata},"items":[]}}"#);
         let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, body.clone()))).await;

@@ -1,11 +1,11 @@
-//! The revision of the store, asked once for all resources that are kept in it.
+//! The revision of the store, read once for all resources that are kept in it.
 //!
-//! A store has one revision, which counts the writes to all of its resources. What the apiserver says of it in answer to a
-//! question about one resource holds for all others, if they are kept in the same store. They are, unless
-//! `--etcd-servers-overrides` gives some a store of their own. From version 1.33 on, a kube-apiserver tells by its
-//! readiness checks whether it has such stores. Where it has, or does not say, each resource is asked of alone.
+//! A store has one revision, which counts the writes to all of its resources. So the revision that the apiserver
+//! returns for one resource holds for all others in the same store. All resources are in the same store, unless
+//! `--etcd-servers-overrides` gives some of them a store of their own. From version 1.33 on, the readiness checks of a
+//! kube-apiserver show whether it has such stores. If it has, or does not say, each resource is asked about separately.
 //!
-//! Only built-in resources share: an aggregated apiserver has a store of its own.
+//! Only built-in resources share a store here: an aggregated apiserver has its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use super::single_flight::{Pace, SingleFlight};
 use crate::lifecycle;
 use crate::meta::ResourceVersion;
 
-/// How long an answer is believed, and after how long it is asked for anew while readers come.
+/// How long an answer is valid, and the age at which it is renewed while readers come.
 const VALID: Duration = Duration::from_secs(120);
 const RENEW: Duration = Duration::from_secs(60);
-/// After a question that was not answered.
+/// Pause after a question that was not answered.
 const AGAIN: Duration = Duration::from_secs(10);
-/// After the apiserver said that there are several stores, or its revisions did.
+/// Pause after the apiserver said that there are several stores, or its revisions showed it.
 const LATER: Duration = Duration::from_secs(600);
-/// For the head of an answer.
+/// Timeout for the head of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 64 << 10;
-/// The first minor version of Kubernetes that tells of other stores (kubernetes/kubernetes#129438).
+/// The first minor version of Kubernetes whose readiness checks show other stores (kubernetes/kubernetes#129438).
 const TELLS: u32 = 33;
 
 /// The store of the built-in resources, if there is only one.
@@ -47,16 +47,16 @@ pub struct SharedStore {
 
 #[derive(Debug)]
 struct State {
-    /// It is known until then that all built-in resources are kept in one store.
+    /// Until then it is known that all built-in resources are kept in one store.
     only_until: Option<Instant>,
-    /// When that is asked next.
+    /// When to ask that again.
     ask_at: Instant,
     asking: bool,
     /// How often revisions have shown that there are several stores.
     refuted: u64,
-    /// The newest word, by when it was asked for.
+    /// The newest word, ordered by the time of its question.
     word: Option<Word>,
-    /// The highest revision, and when it was last heard.
+    /// The highest revision, and when it was received.
     highest: Option<(ResourceVersion, Instant)>,
     movement: Movement,
 }
@@ -83,8 +83,8 @@ impl SharedStore {
         Self { upstream, revisions: SingleFlight::new(), state: Mutex::new(state) }
     }
 
-    /// Whether all built-in resources are known to be kept in one store. Where it is not known, or will soon be known no
-    /// longer, the apiserver is asked meanwhile.
+    /// Whether all built-in resources are known to be kept in one store. If this is unknown, or about to expire, the
+    /// apiserver is asked in the background.
     pub(super) fn is_only(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -125,10 +125,10 @@ impl SharedStore {
         Ok(is_only(checks))
     }
 
-    /// The store's revision, by a question about any resource.
+    /// Reads the store's revision with a question about any resource.
     ///
     /// # Errors
-    /// The errors of the question, given to all who share it.
+    /// The error of the question, for all callers that share it.
     pub(super) async fn revision(
         &self,
         pace: Pace,
@@ -138,7 +138,7 @@ impl SharedStore {
         Ok(Word { rv: answer.value, asked: answer.asked })
     }
 
-    /// What was said of one resource.
+    /// Records the answer about one resource.
     pub(super) fn heard(&self, word: Word) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -154,13 +154,13 @@ impl SharedStore {
         state.movement.heard(word.rv, word.asked);
     }
 
-    /// A revision of one resource was older than one of another that was seen before it. So there are several stores, or
-    /// the only one was set back.
+    /// Records that a revision of one resource was older than a revision of another resource that was seen before. So
+    /// there are several stores, or the only one was set back.
     pub(super) fn is_refuted(&self) {
         self.state.lock().refute(Instant::now());
     }
 
-    /// The newest that was said of any resource.
+    /// The newest answer about any resource.
     pub(crate) fn last_word(&self) -> Option<Word> {
         self.state.lock().word
     }
@@ -208,14 +208,14 @@ impl State {
 // === impl Version ===
 
 impl Version {
-    /// Whether this version tells of other stores. Providers write `33+`.
+    /// Whether this version shows other stores. Some providers write the minor version as `33+`.
     fn tells(&self) -> bool {
         let minor: String = self.minor.chars().take_while(char::is_ascii_digit).collect();
         self.major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= TELLS)
     }
 }
 
-/// Whether these checks, one a line as `[+]name ok`, are those of an apiserver with one store.
+/// Whether these checks are those of an apiserver with one store. Each line has the form `[+]name ok`.
 fn is_only(checks: &str) -> bool {
     let names = || checks.lines().filter_map(|line| line.strip_prefix("[+]")?.split(' ').next());
     names().any(|name| name == "etcd") && !names().any(|name| name.starts_with("etcd-override"))
@@ -259,7 +259,7 @@ mod tests {
         (server, Arc::new(SharedStore::new(upstream)))
     }
 
-    /// Whether it is known to be the only one, once the apiserver has answered.
+    /// Whether the store is known to be the only one, after the apiserver has answered.
     async fn learnt(store: &Arc<SharedStore>) -> bool {
         store.is_only();
         while store.state.lock().asking {

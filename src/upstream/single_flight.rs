@@ -1,9 +1,10 @@
-//! One question to the apiserver for all who ask it. Whoever comes while it is under way shares the next one, so that
-//! every answer is of a time after the question was wanted.
+//! Sends one question to the apiserver for all callers that ask it. A caller that arrives while a question is under way
+//! shares the next one, so that every answer is newer than the call.
 //!
-//! Questions are paced: one is under way at a time, and two begin no closer together than the pace, which is slower while
-//! several readers share answers. The apiserver holds a consistent read until its own cache has caught up, up to 100 ms where the store is busy and the
-//! resource is not. Readers must not wait for two of these in a row, so a question that is held does not hold up the next.
+//! Questions are paced: normally one is under way at a time, and two begin at least one pace apart. The pace is slower
+//! while several readers share answers. The apiserver holds a consistent read until its own cache has caught up, for up
+//! to 100 ms if the store is busy and the resource is not. Readers must not wait for two such reads in a row, so a
+//! question that is held does not delay the next one.
 
 use std::time::Duration;
 
@@ -13,23 +14,23 @@ use tokio::time::{Instant, sleep_until};
 
 use super::error::UpstreamError;
 
-/// A question that has been under way for this long is being held, and the next may begin.
+/// A question that has been under way for this long counts as held, and the next one may begin.
 const HELD: Duration = Duration::from_millis(10);
-/// How long readers who came together are expected to come so again.
+/// After several readers came together, more of them are expected for this long.
 const LATELY: Duration = Duration::from_millis(200);
-/// Questions under way at once. Beyond that, readers wait for one of them to end.
+/// Maximum number of questions under way. Beyond that, readers wait for one of them to end.
 const MOST: usize = 12;
 
-/// How far apart two questions begin.
+/// The minimum time between the starts of two questions.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// While one asks at a time.
+    /// The pace while readers come one at a time.
     pub alone: Duration,
-    /// Where several have shared a question lately.
+    /// The pace while several readers have recently shared a question.
     pub together: Duration,
 }
 
-/// The questions of one kind.
+/// The questions of one kind, and the newest answer.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
     state: Mutex<State<T>>,
@@ -47,13 +48,13 @@ pub(super) struct Answer<T> {
 struct State<T> {
     /// How many questions have begun.
     begun: u64,
-    /// How many have come since to want the next.
+    /// How many callers have come since then and want the next question.
     wanted_by: usize,
-    /// When one was wanted by several.
+    /// When several callers last wanted the same question.
     shared: Option<Instant>,
-    /// When the last one began.
+    /// When the last question began.
     last: Option<Instant>,
-    /// The numbers of those under way, in order.
+    /// The numbers of the questions under way, in order.
     under_way: Vec<u64>,
     /// The answer to the newest question that was answered.
     newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
@@ -62,11 +63,11 @@ struct State<T> {
 enum Look<'a, T> {
     Answered(Result<Answer<T>, UpstreamError>),
     Ask(Flight<'a, T>),
-    /// Until then, or until something changes.
+    /// Wait until this time, or until something changes.
     Wait(Option<Instant>),
 }
 
-/// Ends the flight when it is dropped, also when the caller is dropped while it asks.
+/// One question under way. Dropping it ends the question, also when the caller is dropped while it asks.
 struct Flight<'a, T> {
     flights: &'a SingleFlight<T>,
     number: u64,
@@ -77,7 +78,7 @@ struct Flight<'a, T> {
 // === impl Pace ===
 
 impl Pace {
-    /// No pause, for callers that ask seldom.
+    /// No pause, for callers that ask rarely.
     pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
 }
 
@@ -89,11 +90,11 @@ impl<T: Clone> SingleFlight<T> {
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
-    /// An answer to the question, of a time after this was called. The question is not asked before it is polled. It
-    /// begins no sooner than `pace` after the one before it.
+    /// Returns an answer that is newer than this call. The question is not sent before the future is polled. It begins
+    /// no sooner than `pace` after the previous one.
     ///
     /// # Errors
-    /// The errors of the question, given to all who share it.
+    /// The error of the question, for all callers that share it.
     pub(super) async fn ask(
         &self,
         pace: Pace,
@@ -123,7 +124,7 @@ impl<T: Clone> SingleFlight<T> {
                     None => std::future::pending().await,
                 }
             };
-            // The sender lives as long as we do.
+            // The sender lives as long as `self`.
             tokio::select! { _ = changed.changed() => {} () = due => {} }
         }
     }
@@ -189,7 +190,7 @@ mod tests {
         Pace { alone: Duration::from_millis(millis), together: Duration::from_millis(millis) }
     }
 
-    /// Counts questions, and how many are under way at once. Each takes as long as told.
+    /// Counts questions, and how many are under way at once. Each takes the given time.
     #[derive(Default)]
     struct Apiserver {
         asked: AtomicU32,
@@ -208,7 +209,8 @@ mod tests {
         }
     }
 
-    /// `readers` come one after the other, this far apart. The questions asked, the most at once, and the longest wait.
+    /// Starts `readers` one after another, this far apart. Returns the number of questions, the most at once, and the
+    /// longest wait.
     async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
         let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
@@ -248,7 +250,7 @@ mod tests {
     async fn who_asks_alone_is_not_slowed_and_who_shares_is_patient() {
         let pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
         let takes = Duration::from_millis(1);
-        // One after the other, as in a loop of reads.
+        // Sequentially, as in a loop of reads.
         let (asked, _, longest) = crowd(100, Duration::from_millis(3), pace, takes).await;
         assert_eq!((asked, longest), (100, takes));
         let (asked, _, longest) = crowd(100, Duration::from_millis(1), pace, takes).await;

@@ -9,24 +9,24 @@ use crate::codec::Format;
 use crate::codec::table::{self, Columns};
 use crate::meta::{Encoding, FieldTable, ObjectKey, Resource, ResourceVersion};
 
-/// A collection of the apiserver, and the part of it that is wanted.
+/// A collection of the apiserver, and the part of it that the informer reads.
 #[derive(Clone, Debug)]
 pub struct ListerWatcher {
     pub resource: Arc<Resource>,
-    /// `None`: all of them, or a cluster-scoped type.
+    /// `None` for all namespaces, or for a cluster-scoped type.
     pub namespace: Option<Arc<str>>,
-    /// As a request carries it; empty for none.
+    /// As in the query of a request; empty for none.
     pub field_selector: String,
     pub label_selector: String,
-    /// The fields whose values the objects are to carry.
+    /// The fields whose values are extracted from the objects.
     pub table: FieldTable,
-    /// In which encoding the objects are asked for, and kept.
+    /// The encoding in which objects are requested and kept.
     pub encoding: Encoding,
-    /// The columns of a table, once they are known. Shared by everything that reads the same table.
+    /// The columns of a table, once they are known. Shared by all readers of the same table.
     pub columns: Arc<OnceLock<Arc<Columns>>>,
 }
 
-/// All that a query value may hold unescaped.
+/// All characters that may be unescaped in a query value.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A valid path segment that is not a valid object name.
@@ -35,7 +35,7 @@ const NOBODY: &str = "-";
 // === impl ListerWatcher ===
 
 impl ListerWatcher {
-    /// The path of a request with these parameters and our selectors.
+    /// The path of a request with these parameters and the selectors of this source.
     pub fn query(&self, parameters: &str) -> String {
         let mut path = format!("{}?{parameters}", self.resource.gvr.path(self.namespace.as_deref()));
         for (name, selector) in [("fieldSelector", &self.field_selector), ("labelSelector", &self.label_selector)] {
@@ -51,7 +51,7 @@ impl ListerWatcher {
         path
     }
 
-    /// The same where the objects themselves are asked for, in the rows of tables too.
+    /// The same for requests that need the objects themselves. For tables, the rows then contain the objects.
     fn rows(&self, parameters: &str) -> String {
         if self.encoding != Encoding::Table {
             return self.query(parameters);
@@ -66,7 +66,7 @@ impl ListerWatcher {
         format!("{}/{}", self.resource.gvr.path(namespace), utf8_percent_encode(key.name(), KEPT))
     }
 
-    /// What the objects are asked for as.
+    /// The value of the `Accept` header.
     pub(super) fn accept(&self) -> &'static str {
         match self.encoding {
             Encoding::Table => table::ACCEPT,
@@ -74,7 +74,7 @@ impl ListerWatcher {
         }
     }
 
-    /// A page of the current state; `limit` 0 for all of it.
+    /// The path of one page of the current state; `limit` 0 requests all of it.
     pub(super) fn list_path(&self, limit: u32, token: &str) -> String {
         let mut parameters = Vec::new();
         if limit > 0 {
@@ -86,12 +86,12 @@ impl ListerWatcher {
         self.rows(&parameters.join("&"))
     }
 
-    /// The first page of the state as of `rv`.
+    /// The path of the first page of the state at `rv`.
     pub(super) fn exact_path(&self, rv: ResourceVersion, limit: u32) -> String {
         self.rows(&format!("limit={limit}&resourceVersion={rv}&resourceVersionMatch=Exact"))
     }
 
-    /// The same of one object; `None` where its name cannot be said in a field selector.
+    /// The same source, limited to one object; `None` if its name cannot be written in a field selector.
     pub(super) fn only(&self, key: &ObjectKey) -> Option<Self> {
         let name = key.name();
         let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
@@ -103,15 +103,15 @@ impl ListerWatcher {
         })
     }
 
-    /// The same source, for an object that does not exist. Its list tells the store's revision, and the apiserver looks up
-    /// one key for it.
+    /// The same source for an object that does not exist. Listing it returns the store's revision, and the apiserver
+    /// only looks up one key.
     pub(super) fn nothing(&self) -> Self {
         let namespace = if self.resource.namespaced { self.namespace.as_deref().unwrap_or("default") } else { "" };
-        // A selector of a name may be joined to any other.
+        // A selector by name can be combined with any other.
         self.only(&ObjectKey::new(namespace, NOBODY)).unwrap_or_else(|| self.clone())
     }
 
-    /// A watch that begins with the whole current state and a bookmark at its end (KEP-3157).
+    /// The path of a watch that begins with the whole current state and a bookmark at its end (KEP-3157).
     pub(super) fn watch_list_path(&self, timeout_seconds: u64) -> String {
         self.rows(&format!(
             "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
@@ -119,7 +119,7 @@ impl ListerWatcher {
         ))
     }
 
-    /// A watch of what happens after `rv`.
+    /// The path of a watch of the events after `rv`.
     pub(super) fn watch_path(&self, rv: ResourceVersion, timeout_seconds: u64) -> String {
         self.rows(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds={timeout_seconds}"))
     }

@@ -1,15 +1,15 @@
-//! The time at which something happened last, without a lock.
+//! The time of the last occurrence of something, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Set often, read now and then. To the millisecond.
+/// Written often and read rarely. Precise to the millisecond.
 #[derive(Debug)]
 pub(super) struct Stamp {
     started: Instant,
-    /// Milliseconds after `started`, plus one; zero for never.
+    /// Milliseconds after `started`, plus one; zero means never.
     at: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! A scripted server on a real socket: TLS with ALPN or plain, and the answers of a closure.
+//! A scripted server on a real socket, with TLS and ALPN or plain. A closure gives the answers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,14 +29,14 @@ use crate::lifecycle::spawn;
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) connection: u64,
     pub(super) client_certificate: bool,
 }
 
-/// What was asked, in order.
+/// A request that the server has received. Requests are kept in order.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) peer: Peer,
@@ -48,7 +48,7 @@ pub(super) struct FakeServer {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Mutex<Vec<Seen>>>,
     pub(super) certificates: Option<Certificates>,
-    /// How the next connections are taken.
+    /// How the server accepts the next connections.
     pub(super) manners: Arc<Mutex<Manners>>,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
     accepting: JoinHandle<()>,
@@ -56,9 +56,9 @@ pub(super) struct FakeServer {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manners {
-    /// So many hear nothing once TLS is established.
+    /// The number of connections that get no answer once TLS is established.
     pub(super) silent: usize,
-    /// Before TLS begins.
+    /// The delay before TLS begins.
     pub(super) delay: Duration,
 }
 
@@ -184,7 +184,7 @@ impl FakeServer {
         format!("{scheme}://{}", self.address)
     }
 
-    /// A configuration that trusts this server and shows it a client certificate.
+    /// A configuration that trusts this server and presents a client certificate to it.
     pub(super) fn config(&self) -> kube::Config {
         use base64::Engine as _;
         let mut config = kube::Config::new(self.url().parse().unwrap());
@@ -227,7 +227,7 @@ pub(super) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-/// A body that is written as the sender goes, and ends when it is dropped.
+/// A body that streams what is sent, and ends when the sender is dropped.
 pub(super) fn streamed() -> (mpsc::Sender<Bytes>, Response<Body>) {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(64);
     let stream = futures_util::stream::poll_fn(move |cx| {

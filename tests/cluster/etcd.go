@@ -16,7 +16,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
-	"k8s.io/apiserver/pkg/storage/etcd3"
 )
 
 // runEtcd is the child process behind a cluster's store: one member, no TLS.
@@ -141,12 +140,17 @@ func (s *store) compact(ctx context.Context) (int64, error) {
 		if len(key.Kvs) > 0 {
 			version = key.Kvs[0].Version
 		}
-		_, _, compacted, err := etcd3.Compact(ctx, s.client, version, key.Header.Revision)
+		revision := key.Header.Revision
+		txn, err := s.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.Version("compact_rev_key"), "=", version)).
+			Then(clientv3.OpPut("compact_rev_key", strconv.FormatInt(revision, 10))).
+			Commit()
 		if err != nil {
-			return 0, fmt.Errorf("compact to %s: %w", strconv.FormatInt(key.Header.Revision, 10), err)
+			return 0, fmt.Errorf("compact to %d: %w", revision, err)
 		}
-		if compacted == key.Header.Revision {
-			return compacted, nil
+		if txn.Succeeded {
+			_, err := s.client.Compact(ctx, revision)
+			return revision, err
 		}
 		// A kube-apiserver was faster in changing the key: look again.
 	}

@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"k8s.io/component-base/cli"
-	"k8s.io/component-base/logs"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
@@ -12,10 +11,9 @@ import (
 )
 
 // runKubectl hands the process over to kubectl. Kubectl reads os.Args by
-// itself (for plugins and for its own verbosity), so they are rewritten here.
+// itself, so they are rewritten here.
 func runKubectl(args []string) int {
 	os.Args = append([]string{"kubectl"}, args...)
-	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err) // prints it the way kubectl does and exits
 	}

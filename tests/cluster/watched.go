@@ -129,7 +129,7 @@ func (w *watched) run(ctx context.Context) {
 			w.out.write(w.index, event{Type: "SYNCED"})
 		}
 	})
-	w.informer.RunWithContext(ctx)
+	w.informer.Run(ctx.Done())
 	waiting.Wait()
 }
 

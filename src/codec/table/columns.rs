@@ -98,7 +98,9 @@ impl Columns {
                     None if is_static(&column.name) => Cell::Static,
                     None => Cell::Unknown,
                 };
-                (columns.iter().map(cell).collect::<Vec<_>>(), default)
+                // The printer of definitions has columns of its own from Kubernetes 1.37 on.
+                let definitions = resource.gvr.group_resource() == "customresourcedefinitions.apiextensions.k8s.io";
+                (columns.iter().map(cell).collect::<Vec<_>>(), default || definitions)
             }
             Origin::Unknown => return Err(Unprintable::Definition),
         };

@@ -417,8 +417,7 @@ impl Reload {
     }
 }
 
-/// The request again, if sending it twice does no harm.
-/// Returns once connections were replaced, but not before a request has had its time.
+/// Returns once the connections were replaced, but not before a request has had [`OVERTAKEN`] to be answered.
 async fn overtaken(mut renewed: watch::Receiver<()>) {
     let asked = Instant::now();
     if renewed.changed().await.is_err() {
@@ -427,6 +426,7 @@ async fn overtaken(mut renewed: watch::Receiver<()>) {
     sleep_until(asked + OVERTAKEN).await;
 }
 
+/// Returns a copy of the request if it is safe to send it twice.
 fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if !safe || !request.body().is_end_stream() {

@@ -1,4 +1,4 @@
-//! Follows the definitions of resources, so that what depends on them can be looked at again.
+//! Follows the definitions of resources, so that everything that depends on them can be resolved again.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use super::Discovery;
 use crate::lifecycle::drain::DrainWatch;
 use crate::upstream::metadata::{Collection, Metadata, Seen, follow};
 
-/// The two kinds of definitions: path and name.
+/// The two kinds of definitions, each with its path and name.
 const KINDS: [(&str, &str); 2] = [
     ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "customresourcedefinitions.apiextensions.k8s.io"),
     ("/apis/apiregistration.k8s.io/v1/apiservices", "apiservices.apiregistration.k8s.io"),
 ];
 
-/// What is remembered of a definition: a change of its spec moves the generation, one of its status does not.
+/// What is remembered of each definition. A change of its spec changes the generation, a change of its status does not.
 type Known = HashMap<String, (String, i64)>;
 
 impl Discovery {
-    /// Follows CustomResourceDefinitions and APIServices until the drain is forced. Where they may not be watched,
-    /// discovery is taken for stale after [`super::DiscoveryConfig::max_age`].
+    /// Follows CustomResourceDefinitions and APIServices until the drain is forced. If they may not be watched,
+    /// discovery becomes stale after [`super::DiscoveryConfig::max_age`].
     pub async fn watch_definitions(self, drain: DrainWatch) {
         let [crds, services] = KINDS.map(|(path, resource)| self.follow(path, resource));
         tokio::select! {
@@ -27,7 +27,7 @@ impl Discovery {
         }
     }
 
-    /// Never ends.
+    /// Never returns.
     fn follow(&self, path: &'static str, resource: &'static str) -> impl Future<Output = ()> + use<> {
         let refused = self.inner.config.max_age;
         let collection = Collection { path, resource, field_selector: String::new(), listed: true, refused };
@@ -38,7 +38,7 @@ impl Discovery {
                 discovery.listed(objects, &mut known);
             }
             Seen::Change { deleted, object } => discovery.take(deleted, object, known.get_or_insert_default()),
-            // What was read at the time of the first refusal is good for as long as the pause.
+            // What was read at the time of the first refusal stays valid for the length of the pause.
             Seen::Refused if std::mem::replace(&mut is_refused, true) => discovery.mark_stale(),
             Seen::Refused | Seen::Lost | Seen::Live => {}
         })
@@ -63,7 +63,7 @@ impl Discovery {
         if deleted || !same {
             self.definition_changed();
         } else {
-            // A new definition is served once its status says so, which is no change of its generation.
+            // A new definition is served only after its status says so, and that does not change its generation.
             self.mark_stale();
         }
     }

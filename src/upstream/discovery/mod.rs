@@ -1,4 +1,4 @@
-//! What resources there are, and who serves them.
+//! Finds out which resources exist, and which server serves them.
 
 mod definitions;
 mod parse;
@@ -26,7 +26,7 @@ use super::reader::{HEAD_TIMEOUT, get_json};
 use crate::lifecycle;
 use crate::meta::{Gvr, Origin, PrinterColumn, Resource};
 
-/// The resources of the cluster, read when needed and again when they change. Cloning shares them.
+/// The resources of the cluster. They are read when needed, and again when they change. Clones share them.
 #[derive(Clone)]
 pub struct Discovery {
     inner: Arc<Inner>,
@@ -36,14 +36,14 @@ struct Inner {
     upstream: Upstream,
     config: DiscoveryConfig,
     index: ArcSwapOption<Index>,
-    /// Held while refreshing; when the last refresh ended.
+    /// Held while refreshing. Contains the end of the last refresh.
     refresh: tokio::sync::Mutex<Option<Instant>>,
-    /// The refresh that readers share, while it runs.
+    /// The running refresh, which readers share.
     shared: Mutex<Option<Refreshing>>,
     /// Something has changed since the index was read.
     stale: AtomicBool,
     resolved: Mutex<HashMap<Gvr, Resolved>>,
-    /// Counts what makes the index or anything resolved stale.
+    /// Incremented whenever the index or any resolved resource becomes stale.
     generation: AtomicU64,
     changes: watch::Sender<u64>,
 }
@@ -51,9 +51,9 @@ struct Inner {
 /// Settings of discovery.
 #[derive(Clone, Debug)]
 pub struct DiscoveryConfig {
-    /// An unknown name is looked for upstream so often at most; meanwhile it stays unknown.
+    /// Minimum time between two reads of discovery for unknown names; in between, they stay unknown.
     pub min_refresh: Duration,
-    /// How old an index may become where changes of definitions cannot be watched.
+    /// Maximum age of an index if changes of definitions cannot be watched.
     pub max_age: Duration,
     /// How long a definition that could not be read counts as unreadable.
     pub retry_definition: Duration,
@@ -67,11 +67,11 @@ struct Index {
 
 struct Resolved {
     resource: Arc<Resource>,
-    /// The generation in which it was asked for. The entry stays known after that generation until a newer answer comes.
+    /// The generation in which it was read. The entry stays usable after that generation until a newer answer arrives.
     generation: u64,
-    /// When to ask again who serves it; `None` for as long as nothing changes.
+    /// When to ask again which server serves it; `None` while nothing changes.
     until: Option<Instant>,
-    /// When that was last asked in vain.
+    /// When such a request last failed.
     failed: Option<Instant>,
 }
 
@@ -93,7 +93,7 @@ struct Definition {
 #[serde(default)]
 struct DefinitionMetadata {
     uid: String,
-    /// Moves with every change of the spec.
+    /// Changes with every change of the spec.
     generation: i64,
 }
 
@@ -128,24 +128,24 @@ struct Column {
     json_path: String,
 }
 
-/// `Accept` of the aggregated form, with the older one for servers that do not know it.
+/// The `Accept` header for the aggregated form, and for the older one of servers that do not support it.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
-/// A cluster with thousands of CRDs stays below.
+/// The documents of a cluster with thousands of CRDs are smaller.
 const MAX_DOCUMENT: usize = 64 << 20;
 
 const PARALLEL: usize = 8;
 
-/// So long a reader waits for a server that is to be asked, where something is known already.
+/// How long a reader waits for the server if an earlier answer exists.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// After a failure nobody waits for the next attempt for so long.
+/// After a failure, no reader waits for the next attempt for this long.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-/// Between two reads of discovery that changes ask for.
+/// Minimum time between two reads of discovery that are caused by changes.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The groups compiled into the kube-apiserver. Other names below k8s.io belong to CRDs and aggregated servers.
+/// The API groups compiled into the kube-apiserver. Other groups below k8s.io belong to CRDs and aggregated servers.
 const BUILT_IN: &[&str] = &[
     "",
     "admissionregistration.k8s.io",
@@ -196,7 +196,7 @@ impl Discovery {
         }
     }
 
-    /// Knows of these without having asked.
+    /// Creates a discovery that already knows these resources.
     #[cfg(test)]
     pub(crate) fn knowing(upstream: Upstream, resources: Vec<ApiResource>) -> Self {
         let discovery = Self::new(upstream);
@@ -204,11 +204,11 @@ impl Discovery {
         discovery
     }
 
-    /// The resource of that name, `None` if there is none. An unknown name is looked for upstream, unless that was
+    /// Returns the resource of that name, `None` if there is none. Reads discovery for an unknown name, unless that was
     /// done a moment ago.
     ///
     /// # Errors
-    /// When the apiserver cannot tell.
+    /// The apiserver cannot answer.
     pub async fn resolve(
         &self,
         group: &str,
@@ -250,17 +250,17 @@ impl Discovery {
             verbs: found.verbs,
             origin,
         });
-        // What was asked before a change may be older than the change: then its generation is over.
+        // An answer to a question from before a change may be outdated. Its generation is over then.
         let resolved = Resolved { resource: Arc::clone(&resource), generation, until, failed: None };
         self.inner.resolved.lock().insert(gvr, resolved);
         Ok(Some(resource))
     }
 
-    /// As [`Self::resolve`], but what it found last counts while the apiserver cannot tell, and is not asked for by
-    /// everybody: for those who go on meanwhile.
+    /// Like [`Self::resolve`], but the last answer stays valid while the apiserver cannot answer, and not every caller
+    /// asks again. For callers that must continue during an outage.
     ///
     /// # Errors
-    /// When the apiserver cannot tell, and never could.
+    /// The apiserver cannot answer, and there is no earlier answer.
     pub async fn resolve_or_last(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
         let failed_lately = |known: &&Resolved| known.failed.is_some_and(|at| at.elapsed() < AFTER_FAILURE);
         if let Some(known) = self.inner.resolved.lock().get(gvr).filter(failed_lately) {
@@ -272,12 +272,12 @@ impl Discovery {
         }
     }
 
-    /// What [`Self::resolve`] found last, which may have changed since.
+    /// The last answer of [`Self::resolve`], which may be outdated.
     fn last_known(&self, gvr: &Gvr) -> Option<Arc<Resource>> {
         self.inner.resolved.lock().get(gvr).map(|known| Arc::clone(&known.resource))
     }
 
-    /// Every resource that discovery names, sorted by group, version and name.
+    /// Every resource in discovery, sorted by group, version and name.
     pub async fn resources(&self) -> Result<Vec<ApiResource>, UpstreamError> {
         self.read_if_stale().await?;
         let index = self.inner.index.load();
@@ -286,10 +286,10 @@ impl Discovery {
         Ok(all)
     }
 
-    /// A resource by its group and plural name alone, in the version the apiserver prefers.
+    /// Returns a resource by its group and plural name alone, in the version that the apiserver prefers.
     ///
     /// # Errors
-    /// When the apiserver cannot tell.
+    /// The apiserver cannot answer.
     pub async fn find(&self, group: &str, resource: &str) -> Result<Option<Arc<Resource>>, UpstreamError> {
         self.read_if_stale().await?;
         let name = (Arc::from(group), Arc::from(resource));
@@ -305,13 +305,13 @@ impl Discovery {
         }
     }
 
-    /// Moves when a definition was created, changed in its spec, or deleted. Whoever holds something that follows from
-    /// a definition resolves it again then.
+    /// Changes when a definition was created, changed in its spec, or deleted. Callers that hold something derived from
+    /// a definition must then resolve it again.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
-    /// Makes the next question read everything anew.
+    /// Makes the next call read everything again.
     pub fn mark_stale(&self) {
         self.inner.stale.store(true, Ordering::Release);
         self.inner.generation.fetch_add(1, Ordering::AcqRel);
@@ -326,12 +326,12 @@ impl Discovery {
         self.inner.index.load().as_ref().and_then(|index| index.resources.get(gvr)).cloned()
     }
 
-    /// What is known goes on being known while the server cannot be asked.
+    /// If the server does not answer, the earlier answers stay valid.
     async fn read_if_stale(&self) -> Result<(), UpstreamError> {
         if self.inner.index.load().is_none() {
             return self.refresh().await;
         }
-        // The one that is under way may have begun before the change: then there is another.
+        // A refresh that is already running may have begun before the change. In that case another one follows.
         for _ in 0..2 {
             if self.inner.stale.load(Ordering::Acquire) {
                 self.refresh_shared().await;
@@ -340,8 +340,8 @@ impl Discovery {
         Ok(())
     }
 
-    /// Refreshes together with all who want it now, and waits until that is done, or has taken too long: `None`. It
-    /// then goes on by itself.
+    /// Refreshes together with all callers that want it now, and waits until that is done. Returns `None` if it takes
+    /// too long; the refresh then continues in the background.
     async fn refresh_shared(&self) -> Option<Result<(), UpstreamError>> {
         let Refreshing { started, mut result } = {
             let mut shared = self.inner.shared.lock();
@@ -358,7 +358,7 @@ impl Discovery {
             let refreshed = discovery.refresh().await;
             let failed = refreshed.is_err();
             if !failed {
-                // Before it is told: who comes later must not take this one for theirs.
+                // Before the result is published: a later caller must not share this refresh.
                 *discovery.inner.shared.lock() = None;
             }
             done.send_replace(Some(refreshed));
@@ -370,10 +370,11 @@ impl Discovery {
         Refreshing { started: Instant::now(), result }
     }
 
-    /// Reads discovery anew, unless somebody did so while we waited or, without any change since, a moment ago.
+    /// Reads discovery again, unless another caller did so while this one waited, or nothing has changed since a read a
+    /// moment ago.
     ///
     /// # Errors
-    /// When the apiserver does not answer; what was known stays known.
+    /// The apiserver does not answer; earlier answers stay valid.
     pub async fn refresh(&self) -> Result<(), UpstreamError> {
         let inner = &self.inner;
         let asked = Instant::now();
@@ -385,7 +386,7 @@ impl Discovery {
             }
             sleep(PACE.min(inner.config.min_refresh).saturating_sub(at.elapsed())).await;
         }
-        // Before reading: a change during the read makes it stale again.
+        // Before the read, so that a change during the read makes the index stale again.
         inner.stale.store(false, Ordering::Release);
         match self.read().await {
             Ok(index) => {
@@ -414,10 +415,10 @@ impl Discovery {
         }
         let versions = iter(legacy).map(|path| async move {
             let list: Result<LegacyVersion, _> = self.get(&path, "application/json").await;
-            // One aggregated server that is down must not hide all the others.
+            // One aggregated server that is down must not hide the resources of all others.
             list.inspect_err(|error| tracing::warn!(%path, %error, "cannot read discovery of a group version")).ok()
         });
-        // In their order: the first version of a group is the preferred one.
+        // In the order of discovery: the first version of a group is the preferred one.
         for list in versions.buffered(PARALLEL).collect::<Vec<_>>().await.into_iter().flatten() {
             resources.extend(list.resources());
         }
@@ -431,7 +432,7 @@ impl Discovery {
         Ok(document)
     }
 
-    /// Who serves a resource, and until when that may be believed.
+    /// Which server serves a resource, and until when the answer is valid.
     async fn origin(&self, gvr: &Gvr) -> Result<(Origin, Option<Instant>), UpstreamError> {
         if BUILT_IN.contains(&&*gvr.group) {
             return Ok((Origin::BuiltIn, None));

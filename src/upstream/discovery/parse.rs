@@ -1,10 +1,10 @@
-//! Discovery documents: the aggregated form, and the older one of a document per group version.
+//! Discovery documents: the aggregated form, and the older form with one document per group version.
 
 use serde::Deserialize;
 
 use crate::meta::{Gvr, Verbs};
 
-/// One resource as discovery names it; who serves it is another question.
+/// A resource as discovery describes it, without the server that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiResource {
     pub gvr: Gvr,
@@ -125,7 +125,8 @@ impl Document {
         self.kind == "APIGroupDiscoveryList"
     }
 
-    /// The resources of an aggregated document; what only has subresources, or is not known yet, is left out.
+    /// The resources of an aggregated document. Entries that only have subresources, or that are not known yet, are
+    /// left out.
     pub(super) fn resources(self) -> impl Iterator<Item = ApiResource> {
         self.items.into_iter().flat_map(|group| {
             let name = group.metadata.name;
@@ -146,7 +147,7 @@ impl Document {
         })
     }
 
-    /// The group versions an older document names, as paths below the server's root.
+    /// The group versions that an older document names, as paths below the server's root.
     pub(super) fn legacy_paths(&self) -> Vec<String> {
         let core = self.versions.iter().map(|version| format!("/api/{version}"));
         let groups = self.groups.iter().flat_map(|group| &group.versions);

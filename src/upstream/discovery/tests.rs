@@ -39,7 +39,7 @@ async fn tells_who_serves_a_resource() {
     assert_eq!(selectable.iter().map(|field| &**field).collect::<Vec<_>>(), ["spec.color", "spec.size"]);
     let nodes = discovery.resolve("metrics.k8s.io", "v1", "nodes").await.unwrap().unwrap();
     assert_eq!((&nodes.origin, nodes.verbs.watch), (&Origin::Unknown, false));
-    // All of it once.
+    // Everything is read once.
     discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
     assert_eq!(server.requests().len(), 4);
     assert!(server.requests()[0].headers["accept"].to_str().unwrap().contains("as=APIGroupDiscoveryList"));
@@ -241,7 +241,7 @@ async fn follows_definitions() {
     let stale = || discovery.inner.stale.load(Ordering::Acquire);
     let soon = Duration::from_secs(5);
 
-    // A status: stale, but no definition has changed.
+    // A change of the status: the index is stale, but no definition has changed.
     script.send(r#"{"type":"MODIFIED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":1,"resourceVersion":"6"}}}"#).await.unwrap();
     tokio::time::timeout(soon, async {
         while !stale() {
@@ -259,7 +259,7 @@ async fn follows_definitions() {
         script.send(line).await.unwrap();
         tokio::time::timeout(soon, changes.changed()).await.unwrap().unwrap();
     }
-    // What is known to be stale is read again whatever was asked a moment ago.
+    // Once stale, the index is read again, even if it was read a moment ago.
     let before = server.uris().iter().filter(|uri| *uri == "/apis").count();
     discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
     assert_eq!(server.uris().iter().filter(|uri| *uri == "/apis").count(), before + 1);

@@ -1,5 +1,5 @@
-//! One collection followed for ever by its metadata, without a cache: for whoever only wants to know that something has
-//! changed, and what. A watch that ends is resumed where it stopped.
+//! Follows one collection by its metadata, without a cache. Callers use it when they only need to know that something
+//! has changed, and what. A watch that ends is resumed from where it stopped.
 
 use std::time::Duration;
 
@@ -16,38 +16,38 @@ use crate::upstream::metrics::RequestVerb;
 use crate::upstream::reader::{Compression, get, get_json};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that is alive has a bookmark each minute. One that is silent for longer is opened again where it stopped, which is
-/// the smallest question that shows whether it missed something.
+/// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
+/// stopped. That is the smallest request that shows whether it missed something.
 const SILENCE: Duration = Duration::from_secs(75);
-/// The same where no PING finds a dead connection sooner.
+/// The same limit for connections where no PING finds a dead peer sooner.
 const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
-/// Until the watch is open again its changes are not heard of, and one attempt is one small request: with the jitter, no two are
-/// more than 5 s apart.
+/// No changes are received until the watch is open again, and one attempt is only one small request. With jitter, two
+/// attempts are at most 5 s apart.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_millis(3300);
 const PAGE: u32 = 500;
-/// Bytes of one page.
+/// Maximum size of one page, in bytes.
 const MAX_PAGE: usize = 64 << 20;
 
-/// What is followed.
+/// The collection to follow.
 #[derive(Clone, Debug)]
 pub struct Collection {
     /// As in `/api/v1/serviceaccounts`.
     pub path: &'static str,
-    /// The name in the counters.
+    /// The name of the resource in the counters.
     pub resource: &'static str,
     /// The value of the query's `fieldSelector`, escaped. Empty selects everything.
     pub field_selector: String,
-    /// Whether a restart lists the objects. Without, it asks for the revision alone.
+    /// Whether a restart lists the objects. If not, it only asks for the revision.
     pub listed: bool,
-    /// How often a collection that may not be watched is tried again.
+    /// How long to wait before a collection that may not be watched is tried again.
     pub refused: Duration,
 }
 
-/// What is told of a collection.
+/// What the follower reports about a collection.
 #[derive(Debug)]
 pub enum Seen<'a> {
-    /// What happened before is not known; what happens from now on is. The objects, if they are listed.
+    /// Earlier changes are unknown; changes from now on are reported. Contains the objects if they are listed.
     Restarted(Vec<Metadata>),
     Change {
         deleted: bool,
@@ -55,13 +55,13 @@ pub enum Seen<'a> {
     },
     /// The watch has ended. Nothing is known until the next restart, change or [`Seen::Live`].
     Lost,
-    /// The watch is open again where it stopped.
+    /// The watch is open again from where it stopped.
     Live,
-    /// The apiserver refuses to show the collection, or does not know it.
+    /// The apiserver refuses access to the collection, or does not know it.
     Refused,
 }
 
-/// Follows a collection for ever.
+/// Follows a collection. Never returns.
 pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl FnMut(Seen<'_>) + Send) {
     let resource = collection.resource;
     let mut from: Option<ResourceVersion> = None;
@@ -72,11 +72,11 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
         let started = Instant::now();
         recoveries.mark_unchanged();
         let round = round(&upstream, &collection, &mut from, &mut seen, &mut backoff).await;
-        // However it ended, and however long the next one takes to open: until then nothing is told.
+        // However the watch ended, and however long the next one takes to open: no changes are reported until then.
         seen(Seen::Lost);
         let pause = match round {
             Ok(()) if started.elapsed() >= FIRST_BACKOFF => continue,
-            // A server that ends streams at once must not be asked in a circle.
+            // A server that ends streams at once must not be asked in a tight loop.
             Ok(()) => backoff.next(None),
             Err(error) => {
                 tracing::debug!(resource, %error, "watch of metadata broken");
@@ -97,7 +97,7 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
                 }
             }
         };
-        // The apiserver answers again, or there are new credentials: nothing is waited for any longer.
+        // The apiserver answers again, or there are new credentials: do not wait any longer.
         tokio::select! {
             () = sleep(pause) => {}
             _ = recoveries.changed() => {}
@@ -105,7 +105,7 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
     }
 }
 
-/// From a start or a resumption to the stream's end, or to its silence.
+/// Runs from a start or a resumption until the stream ends or falls silent.
 async fn round(
     upstream: &Upstream,
     collection: &Collection,
@@ -128,7 +128,7 @@ async fn round(
     );
     let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(HEAD_TIMEOUT);
     let opened = get(upstream, &path, ACCEPT_OBJECT, Compression::Identity, &options).await;
-    // What was listed is known, whatever becomes of the watch.
+    // The listed state is known, whatever happens to the watch.
     let live = restarted.map_or(Seen::Live, Seen::Restarted);
     let (head, chunks) = match opened {
         Ok(opened) => opened,
@@ -146,7 +146,7 @@ async fn round(
     loop {
         let event = match stream.next(Instant::now() + silence).await {
             Ok(Some(event)) => event,
-            // What is silent has ended, as far as anybody can tell.
+            // A silent stream cannot be told from one that has ended, so it counts as ended.
             Ok(None) | Err(UpstreamError::Timeout { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -161,7 +161,7 @@ async fn round(
     }
 }
 
-/// The collection's present revision, and its objects if they are wanted.
+/// Reads the collection's present revision, and its objects if they are wanted.
 async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceVersion, Vec<Metadata>), UpstreamError> {
     let (verb, limit) = if collection.listed { (RequestVerb::List, PAGE) } else { (RequestVerb::Probe, 1) };
     let options = CallOptions::new(verb, collection.resource).header_timeout(HEAD_TIMEOUT);

@@ -18,7 +18,7 @@ struct Following {
     more: Arc<Notify>,
 }
 
-/// Follows a collection whose list is answered with `list`. Every watch says one event, and then nothing any more.
+/// Follows a collection whose list is answered with `list`. Every watch sends one event and then stays silent.
 async fn following(list: (u16, &'static str)) -> Following {
     let server = FakeServer::plain(move |request, _| async move {
         if !request.uri().query().unwrap_or_default().contains("watch=true") {
@@ -26,7 +26,7 @@ async fn following(list: (u16, &'static str)) -> Following {
         }
         let (sender, response) = streamed();
         sender.send(ADDED.into()).await.ok();
-        // As at a connection whose other end is gone without a word.
+        // Like a connection whose peer is gone without closing it.
         spawn("silent", async move {
             let _open = sender;
             std::future::pending::<()>().await;

@@ -1,4 +1,5 @@
-//! Watches that ask for metadata only: few and small, so they are read the plain way. [`follow`] keeps one open for ever.
+//! Watches that ask for metadata only. They are few and small, so they use a simple reader. [`follow`] keeps one open
+//! forever.
 
 mod follow;
 
@@ -14,11 +15,11 @@ use super::error::{Cause, UpstreamError};
 use super::reader::Chunks;
 use crate::meta::{ResourceVersion, Status};
 
-/// What the apiserver converts objects and lists to, of the metadata alone.
+/// The media types that make the apiserver send only the metadata of objects and lists.
 pub const ACCEPT_OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 pub(super) const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// No object's metadata is larger; etcd refuses more.
+/// No object's metadata is larger than this; etcd refuses more.
 const MAX_LINE: usize = 4 << 20;
 
 /// A watch of PartialObjectMetadata.
@@ -44,7 +45,7 @@ pub struct Metadata {
     resource_version: String,
 }
 
-/// A list of PartialObjectMetadata, or the little of any list that says its revision.
+/// A list of PartialObjectMetadata, or just the part of any list that carries its revision.
 #[derive(Debug, Deserialize)]
 pub(super) struct MetadataList {
     metadata: ListMetadata,
@@ -80,10 +81,10 @@ impl MetadataStream {
         Self { chunks, buf: BytesMut::new() }
     }
 
-    /// The next event; `None` at a proper end.
+    /// Returns the next event, or `None` at a clean end of the stream.
     ///
     /// # Errors
-    /// When the stream breaks, is garbage, or says nothing until the deadline.
+    /// The stream breaks, is malformed, or sends nothing until the deadline.
     pub(super) async fn next(&mut self, deadline: Instant) -> Result<Option<MetadataEvent>, UpstreamError> {
         loop {
             if let Some(newline) = memchr(b'\n', &self.buf) {
@@ -137,7 +138,7 @@ impl MetadataList {
         revision(&self.metadata.resource_version)
     }
 
-    /// Empty on the last page.
+    /// Returns the continue token; empty on the last page.
     pub(super) fn continue_token(&self) -> &str {
         &self.metadata.continue_token
     }

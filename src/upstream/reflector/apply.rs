@@ -1,4 +1,4 @@
-//! Events on their way into the cache.
+//! Applies events to the cache.
 
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ impl Reflector {
     ) -> Result<(), Outcome> {
         let rv = object.rv;
         if rv == stream.last && stream.last_key.as_ref() == Some(&object.key) {
-            // The same event once more.
+            // The same event again.
             return Ok(());
         }
         let key = object.key.clone();
@@ -27,7 +27,7 @@ impl Reflector {
         self.applied(stream, rv, key, applied)
     }
 
-    /// Deletions of one revision.
+    /// Applies deletions of one revision.
     pub(super) async fn expire(&mut self, stream: &mut EventStream, mut expired: Vec<Object>) -> Result<(), Outcome> {
         expired.retain(|object| object.rv != stream.last || stream.last_key.as_ref() != Some(&object.key));
         let Some((rv, key)) = expired.last().map(|last| (last.rv, last.key.clone())) else { return Ok(()) };

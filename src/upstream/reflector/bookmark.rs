@@ -1,8 +1,8 @@
-//! What a bookmark of a resource's tables looks like, where its state is listed.
+//! Learns the form of bookmarks for tables if their state is read by a list.
 //!
-//! A whole table costs the apiserver less than as many events of one row each, and a fifth of the bytes, since lists are
-//! compressed. But only a watch shows a bookmark, so one is opened that selects nothing: it begins with its bookmark, and is
-//! closed.
+//! A whole table costs the apiserver less than the same number of events of one row each. Lists are compressed, so a
+//! table also takes only a fifth of the bytes. But bookmarks occur only in watches. So the reflector opens a watch that
+//! selects nothing and begins with its bookmark, and then closes it.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::codec::json::WatchFrame;
 use crate::meta::ObjectKey;
 use crate::upstream::client::RequestVerb;
 
-/// An object of that name does no harm.
+/// An object with this name would do no harm.
 const NOBODY: &str = "informerd-selects-nothing";
 
-/// The bookmark comes at once, or it is done without until the next one.
+/// The bookmark comes at once. Otherwise the reflector goes on without it until the next one.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 // === impl Reflector ===

@@ -7,20 +7,21 @@ use crate::lifecycle::backoff::BackoffConfig;
 /// Settings of a reflector.
 #[derive(Clone, Debug)]
 pub struct ReflectorConfig {
-    /// Watches ask for a time between this and twice this, so that those of many reflectors do not end together.
+    /// Watches ask for a random time between this and twice this, so that the watches of many reflectors do not end
+    /// together.
     pub watch_timeout: Duration,
-    /// How long after its asked time a watch that has not ended counts as dead.
+    /// How long after its requested time a watch that has not ended counts as dead.
     pub grace: Duration,
-    /// How long a watch-list may say nothing before its end. The state comes as fast as the server can write it.
+    /// How long a watch-list may be silent before its end. The server sends the state as fast as it can.
     pub initial_idle: Duration,
-    /// Objects of one page where watch-lists are refused.
+    /// Number of objects in one page, for servers that refuse watch-lists.
     pub page_size: u32,
     /// How long a server's refusal of watch-lists is remembered, for all reflectors of its API group.
     pub refused_for: Duration,
-    /// The largest object or event, in bytes.
+    /// Maximum size of an object or event, in bytes.
     pub max_object: usize,
     pub backoff: BackoffConfig,
-    /// When a state that did not fit into memory is tried again.
+    /// When a state that did not fit into memory is read again.
     pub room: BackoffConfig,
 }
 

@@ -1,4 +1,4 @@
-//! How a reflector is doing, for whoever wants to know.
+//! The status of a reflector, for other parts of the daemon.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,44 +10,44 @@ use tokio::time::Instant;
 use crate::meta::ResourceVersion;
 use crate::upstream::stamp::Stamp;
 
-/// Reads the status of a reflector, also after its end. Cloning is cheap.
+/// Reads the status of a reflector, also after its end. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// A moment of a reflector.
+/// The status of a reflector at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorStatus {
     /// `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait`, `refused` or `ended`.
     pub state: &'static str,
     pub since: Instant,
-    /// The store holds a state, though perhaps not the latest.
+    /// The store holds a state, though perhaps not the latest one.
     pub synced: bool,
-    /// The last error and when it happened. Not cleared by later success.
+    /// The last error, and when it happened. Later success does not clear it.
     pub last_error: Option<String>,
     pub last_error_at: Option<Instant>,
-    /// The HTTP status of the last error, 0 where there was none; cleared when events are followed again.
+    /// The HTTP status of the last error, 0 if it had none; cleared when events are followed again.
     pub failing: Option<u16>,
-    /// When the step begins that the reflector waits to do again.
+    /// When the reflector will retry the step that it waits for.
     pub retry_at: Option<Instant>,
-    /// The state does not fit into memory, or did not when it was last tried.
+    /// The state does not fit into memory, or did not fit at the last attempt.
     pub too_large: bool,
-    /// Whole states taken after the first.
+    /// Number of whole states taken after the first.
     pub relists: u64,
-    /// Watches that ended and were resumed.
+    /// Number of watches that ended and were resumed.
     pub restarts: u64,
-    /// Resets because the store behind the apiserver was restored from a backup.
+    /// Number of resets because the store behind the apiserver was restored from a backup.
     pub rewinds: u64,
-    /// Whole states are read by pages, since the server refuses watch-lists.
+    /// Whether whole states are read in pages because the server refuses watch-lists.
     pub paged: bool,
     pub garbage_frames: u64,
     pub events: u64,
     pub bookmarks: u64,
     pub last_event: Option<Instant>,
-    /// The last event, bookmark, whole state or answer to a question of the reflector's.
+    /// The time of the last event, bookmark, whole state or answer to the reflector.
     pub last_heard: Option<Instant>,
-    /// How far the store is; zero unless synced.
+    /// The revision of the store; zero unless synced.
     pub resource_version: ResourceVersion,
 }
 
@@ -60,14 +60,14 @@ struct Shared {
     last_event: Stamp,
     last_heard: Stamp,
     rv: AtomicU64,
-    /// Objects of a first state that is worth reading.
+    /// Maximum number of objects of a first state that is worth reading.
     most: AtomicUsize,
     /// Notified when a comparison contradicts the cache.
     doubted: Notify,
     doubt: Mutex<String>,
 }
 
-/// What changes with states and not with events.
+/// The part of the status that changes with states and not with every event.
 #[derive(Clone, Debug)]
 pub(super) struct Cold {
     pub(super) state: &'static str,
@@ -87,8 +87,8 @@ pub(super) struct Cold {
 // === impl ReflectorStatus ===
 
 impl ReflectorStatus {
-    /// What the server is taken to refuse at present: the `resource` (403), the `encoding` (406), a `watchList`. Asked
-    /// again after 30 s to 45 s, and of the last after 10 minutes.
+    /// What the server currently refuses: the `resource` (403), the `encoding` (406), a `watchList`. The first two are
+    /// tried again after 30 s to 45 s, and the last after 10 minutes.
     pub fn refuses(&self) -> Vec<&'static str> {
         let refusals = [
             ("resource", self.failing == Some(403)),
@@ -98,7 +98,7 @@ impl ReflectorStatus {
         refusals.into_iter().filter(|(_, refused)| *refused).map(|(what, _)| what).collect()
     }
 
-    /// The state in words for people.
+    /// A readable name of the state.
     pub fn step(&self) -> &'static str {
         match self.state {
             "learn" => "starting",
@@ -174,7 +174,8 @@ impl Handle {
         }
     }
 
-    /// Waits until the status satisfies the condition. Looked at when the state changes, not at every event.
+    /// Waits until the status satisfies the condition. The condition is checked when the state changes, not at every
+    /// event.
     pub async fn wait_for(&self, mut condition: impl FnMut(&ReflectorStatus) -> bool) -> ReflectorStatus {
         let mut changes = self.shared.cold.subscribe();
         loop {
@@ -183,18 +184,19 @@ impl Handle {
             if condition(&status) {
                 return status;
             }
-            // The sender lives in `self`.
+            // The sender is owned by `self`.
             changes.changed().await.ok();
         }
     }
 
-    /// Waits until the apiserver refuses us the resource (403) or the encoding (406), or its state does not fit.
+    /// Waits until the apiserver refuses the resource (403) or the encoding (406), or until the state does not fit into
+    /// memory.
     pub async fn refused(&self) {
         self.wait_for(|status| status.too_large || matches!(status.failing, Some(403 | 406))).await;
     }
 
-    /// Has the reflector end, instead of reading its first state, where that has more than `objects`. Only
-    /// the bound that is set before the first answer arrives has an effect.
+    /// Makes the reflector end instead of reading its first state if that has more than `objects` objects. Only a bound
+    /// that is set before the first answer arrives has an effect.
     pub fn read_at_most(&self, objects: usize) {
         self.shared.most.store(objects, Ordering::Relaxed);
     }
@@ -203,30 +205,30 @@ impl Handle {
         self.shared.most.load(Ordering::Relaxed)
     }
 
-    /// The state contradicts the store, as far as could be seen from outside. A reflector that follows looks for itself;
-    /// one that does anything else is about to.
+    /// Reports that the cache appears to contradict the store. A reflector that follows checks this itself; in any
+    /// other step it is about to do so anyway.
     pub fn doubt(&self, why: &str) {
         why.clone_into(&mut self.shared.doubt.lock());
         self.shared.doubted.notify_waiters();
     }
 
-    /// Waits for a doubt, from now on.
+    /// Waits for a doubt that is reported after this call.
     pub(super) async fn doubted(&self) -> String {
         self.shared.doubted.notified().await;
         self.shared.doubt.lock().clone()
     }
 
-    /// The memory of the caches has no room for the state at present.
+    /// Whether the caches currently have no memory for the state.
     pub fn is_too_large(&self) -> bool {
         self.shared.cold.borrow().too_large
     }
 
-    /// The apiserver refuses us the resource at present.
+    /// Whether the apiserver currently refuses access to the resource.
     pub fn is_forbidden(&self) -> bool {
         self.shared.cold.borrow().failing == Some(403)
     }
 
-    /// The apiserver does not speak the encoding for this type.
+    /// Whether the apiserver does not support the encoding for this type.
     pub fn is_unacceptable(&self) -> bool {
         self.shared.cold.borrow().failing == Some(406)
     }
@@ -248,17 +250,17 @@ impl Handle {
         self.heard(now);
     }
 
-    /// Events that have come so far.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.shared.events.load(Ordering::Relaxed)
     }
 
-    /// The apiserver has answered.
+    /// Records that the apiserver has answered.
     pub(super) fn heard(&self, now: Instant) {
         self.shared.last_heard.set(now);
     }
 
-    /// When the apiserver said anything last.
+    /// When data from the apiserver last arrived.
     pub fn last_heard(&self) -> Option<Instant> {
         self.shared.last_heard.get()
     }

@@ -1,4 +1,5 @@
-//! The reflector's state machine: which step follows what has happened. It does no I/O and reads no clock.
+//! The reflector's state machine: it decides the next step from the outcome of the last one. It does no I/O and reads
+//! no clock.
 //!
 //! ```text
 //! Learn ─► WatchList ─► Follow ─► Check ─► Watch ─► Follow …
@@ -7,9 +8,10 @@
 //!          List ─► Watch          Confirm ─► Reset ─► WatchList
 //! ```
 //!
-//! Every step that fails waits and is tried again; a Gone of the apiserver (410) leads to Learn, a resource that is
-//! not found twice to the end. What does not fit into memory is given up and learnt anew later. The store is touched by WatchList and List only when they are complete, by Follow event
-//! by event, and by Reset alone it is given up.
+//! Every step that fails waits and is tried again. A Gone (410) from the apiserver leads to Learn, and a resource that
+//! is not found twice leads to the end. A state that does not fit into memory is given up and read again later.
+//! WatchList and List change the store only when they are complete, and Follow changes it event by event. Only Reset
+//! gives it up.
 
 use std::time::Duration;
 
@@ -19,19 +21,19 @@ use super::ReflectorEnd;
 use crate::lifecycle::backoff::{Backoff, BackoffConfig, jittered};
 use crate::meta::ResourceVersion;
 
-/// What the reflector is doing, or is to do next.
+/// What the reflector does now, or does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Asks a list of one object how objects of this type are written.
+    /// Reads a list of one object to learn how objects of this type are encoded.
     Learn,
     /// Collects the whole state from a watch that begins with it.
     WatchList,
-    /// Collects the whole state by pages, all of one moment.
+    /// Collects the whole state in pages that all show the same revision.
     List,
-    /// Collects the whole state at once, because the moment of the pages had passed.
+    /// Collects the whole state in one request, because the revision of the pages has expired.
     ListWhole,
-    /// Asks for the server's revision before a watch is resumed: a watch from a revision that is still to come is
-    /// silently accepted, and after a restore from a backup would lose what happens until then.
+    /// Asks for the server's revision before a watch is resumed. A watch from a future revision is silently accepted;
+    /// after a restore from a backup it would lose all events until that revision.
     Check,
     /// Opens a watch from the last revision.
     Watch,
@@ -39,35 +41,35 @@ pub(super) enum State {
     Follow,
     /// Asks a second time, because the revision seems to have gone back.
     Confirm,
-    /// Gives the store up: its revisions are those of a past that did not happen.
+    /// Gives the store up: its revisions belong to a history that was rolled back.
     Reset,
-    /// Waits before it does something again.
+    /// Waits before the next attempt.
     Wait {
         until: Instant,
-        /// What ends the wait sooner does not end it before this: the server has asked for it.
+        /// Nothing ends the wait before this time: the server has asked for it.
         not_before: Instant,
         haste: Haste,
         then: Then,
     },
-    /// The state does not fit into memory. It is given up, and tried again later.
+    /// The state does not fit into memory. It is given up, and read again later.
     Refused {
         until: Instant,
     },
     Ended(ReflectorEnd),
 }
 
-/// What may end a wait before its time, besides an apiserver that answers again after it did not.
+/// What may end a wait early, besides an apiserver that answers again after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haste {
-    /// Nothing: trying again costs more than a small request, or will not help soon.
+    /// Nothing: another attempt costs more than a small request, or will not help soon.
     None,
-    /// A turn among all who wait, because a stream broke.
+    /// A turn in the retry queue, because a stream broke.
     Turn,
-    /// A turn, or that another one is answered, because the server refused or gave no answer.
+    /// A turn in the retry queue, or an answer to another reflector, because the server refused or gave no answer.
     Answer,
 }
 
-/// What comes after a wait.
+/// What to do after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Learn,
@@ -77,7 +79,7 @@ pub(super) enum Then {
     Confirm,
 }
 
-/// What a step has come to.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Learn: the form is known.
@@ -88,46 +90,46 @@ pub(super) enum Outcome {
     Current(ResourceVersion),
     /// Watch: the server has accepted it.
     Opened,
-    /// Follow: the stream ended as it should, with or without having said anything.
+    /// Follow: the stream ended normally; `heard` tells whether anything had arrived.
     Ended {
         heard: bool,
     },
-    /// Follow: nothing came for so long that the stream counts as dead, or it broke, or it was garbage.
+    /// Follow: the stream was silent for so long that it counts as dead, or it broke, or it was malformed.
     Broken,
     /// WatchList: the stream broke after some objects, or fell silent; or it was refused without a reason.
     Unfinished,
-    /// What came is older than what the store has, or contradicts it.
+    /// What arrived is older than the store, or contradicts it.
     WentBack,
     /// Reset: the store is given up.
     WasReset,
-    /// The state does not fit into memory, or no longer, and is given up.
+    /// The state does not fit into memory, or no longer fits, and is given up.
     Full,
-    /// Wait: the time has come.
+    /// Wait: the time is over.
     Elapsed,
     Failed(Failure),
 }
 
-/// Why a request failed, as far as it matters what to do next.
+/// Why a request failed, as far as it matters for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The server does not know watches that begin with the state.
+    /// The server does not support watches that begin with the state.
     Refused,
-    /// 410: the revision is too old to go on from; or the continue token is.
+    /// 410: the revision, or the continue token, is too old to continue from.
     Expired,
     Unauthorized,
     Forbidden,
     NotFound,
-    /// 429 and 5xx, with what the server asks for.
+    /// 429 and 5xx, with the Retry-After of the server.
     Unavailable {
         retry_after: Option<Duration>,
     },
-    /// Everything else, from a broken connection to an answer that makes no sense.
-    /// The columns of tables are others than before.
+    /// The columns of the tables have changed.
     Changed,
-    /// A cell of a table cannot be printed anew.
+    /// A cell of a table cannot be printed again.
     Unprintable,
-    /// There are more objects than are to be read.
+    /// There are more objects than the reflector may read.
     Larger(usize),
+    /// Everything else, from a broken connection to an answer that makes no sense.
     Other,
 }
 
@@ -140,37 +142,38 @@ pub(super) struct Machine {
     rv: ResourceVersion,
     /// When the store last took a whole state.
     synced: Option<Instant>,
-    /// Use pages instead of watch-lists.
+    /// Read pages instead of watch-lists.
     paged: bool,
-    /// Watch-lists in a row that came to nothing.
+    /// Number of watch-lists in a row that failed.
     watch_list_failures: u32,
-    /// Answers in a row that the resource is forbidden.
+    /// Number of answers in a row that the resource is forbidden.
     forbidden: u32,
-    /// Answers in a row that the resource does not exist.
+    /// Number of answers in a row that the resource does not exist.
     not_found: u32,
-    /// Pauses after a state that did not fit into memory.
+    /// The pauses after a state that did not fit into memory.
     room: Backoff,
-    /// Whole states taken.
+    /// Number of whole states taken.
     pub(super) syncs: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
 }
 
-/// So often must a resource not be found: an apiserver that is just starting may not know a custom resource yet.
+/// The resource must be reported as not found this many times: an apiserver that is starting may not know a custom
+/// resource yet.
 const NOT_FOUND: u32 = 2;
 
-/// So many watch-lists may come to nothing before pages are tried. A server before KEP-3157 takes the parameter for
-/// nothing, and never says where the state ends.
+/// This many watch-lists may fail before pages are tried. A server from before KEP-3157 ignores the parameter, and
+/// never marks the end of the state.
 const WATCH_LISTS: u32 = 3;
 
-/// So often what was readable before may be forbidden before that is believed: an apiserver that is just starting may not
-/// know the roles yet.
+/// A resource that was readable before must be forbidden this many times before that is accepted: an apiserver that is
+/// starting may not know the roles yet.
 const REVOKED: u32 = 3;
 
-/// What is forbidden is asked for again so often; somebody may grant it.
+/// How often a forbidden resource is requested again; an administrator may grant access.
 const FORBIDDEN: Duration = Duration::from_secs(30);
 
-/// A stream that lived so long may be followed by the next at once, whether it said anything or not.
+/// After a stream that lived this long, the next one may begin at once, whether anything arrived or not.
 const LIVED: Duration = Duration::from_secs(5);
 
 // === impl Machine ===
@@ -202,7 +205,7 @@ impl Machine {
         self.since
     }
 
-    /// When it goes on, while it waits.
+    /// The end of the wait, while it waits.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
             State::Wait { until, .. } | State::Refused { until } => Some(until),
@@ -215,17 +218,17 @@ impl Machine {
         self.paged
     }
 
-    /// Tells how far the store is, before a step.
+    /// Sets the store's revision, before a step.
     pub(super) fn at(&mut self, rv: ResourceVersion) {
         self.rv = rv;
     }
 
-    /// Tells whether watch-lists are known to be refused.
+    /// Sets whether watch-lists are known to be refused.
     pub(super) fn set_paged(&mut self, paged: bool) {
         self.paged = paged;
     }
 
-    /// The one step: from a state, by what came of it, to the next.
+    /// The single transition function: moves from the present state to the next one, according to the outcome.
     pub(super) fn step(&mut self, outcome: Outcome, now: Instant) {
         let lived = now.saturating_duration_since(self.since);
         if self.state == State::Follow {
@@ -234,7 +237,7 @@ impl Machine {
         if !matches!(outcome, Outcome::Failed(Failure::NotFound) | Outcome::Elapsed) {
             self.not_found = 0;
         }
-        // A check may be allowed where the watch is not.
+        // A check may be allowed although the watch is not.
         if matches!(outcome, Outcome::Opened | Outcome::Synced) {
             self.forbidden = 0;
         }
@@ -270,12 +273,12 @@ impl Machine {
                 self.wait(self.relist_later(), None, now)
             }
 
-            // This says nothing about whether the server supports watch-lists.
+            // This does not tell whether the server supports watch-lists.
             (State::WatchList, Outcome::Broken | Outcome::Ended { heard: false }) => {
                 self.wait(self.relist_later(), None, now)
             }
 
-            // A list is of a moment that a watch can go on from.
+            // A watch can continue from the revision of a list.
             (State::List | State::ListWhole, Outcome::Synced) => {
                 self.syncs += 1;
                 self.synced = Some(now);
@@ -290,9 +293,9 @@ impl Machine {
 
             (State::Watch, Outcome::Opened) => State::Follow,
 
-            // Nothing older than the window is there any more: the store goes on being served meanwhile. What expires
-            // right after it was read must not be read in a circle.
-            // A definition may have changed, so the form is learned anew.
+            // Events from before the window are lost, so the state is read again; the store is still served meanwhile.
+            // If the revision expires right after the read, there must be no tight loop of reads. A definition may have
+            // changed, so the form is learned again.
             (State::Watch | State::Follow, Outcome::Failed(Failure::Expired)) => {
                 if self.synced.is_some_and(|at| now.saturating_duration_since(at) < LIVED) {
                     self.wait(Then::Learn, None, now)
@@ -311,9 +314,9 @@ impl Machine {
             }
             (State::Follow, Outcome::WentBack) => State::Confirm,
 
-            // Two consistent reads below ours: the store was restored from a backup.
+            // Two consistent reads are below our revision: the store was restored from a backup.
             (State::Confirm, Outcome::Current(current)) if current < self.rv => State::Reset,
-            // It was an apiserver that is behind. Whatever contradicted the store is settled by the whole state.
+            // That apiserver was only behind. Reading the whole state settles whatever contradicted the store.
             (State::Confirm, Outcome::Current(_)) => self.wait(self.relist_later(), None, now),
             (State::Reset, Outcome::WasReset) => {
                 self.rewinds += 1;
@@ -330,7 +333,7 @@ impl Machine {
 
             (_, Outcome::Failed(failure)) => self.failed(failure, now),
 
-            // What no step of that state comes to.
+            // Outcomes that no step of this state has.
             (state, outcome) => {
                 debug_assert!(false, "{outcome:?} in {state:?}");
                 self.wait(self.again(), None, now)
@@ -340,7 +343,7 @@ impl Machine {
         self.since = now;
     }
 
-    /// What fails is tried again, sooner or later.
+    /// Every failure leads to another attempt, sooner or later.
     fn failed(&mut self, failure: Failure, now: Instant) -> State {
         let then = self.again();
         match failure {
@@ -362,7 +365,7 @@ impl Machine {
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
             Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
-            // Whole lists are never retried early.
+            // Reads of the whole state are never retried early.
             Failure::Unavailable { retry_after } if self.reads_all() => self.wait(then, retry_after, now),
             Failure::Unavailable { retry_after } => self.wait_for(then, retry_after, Haste::Answer, now),
             Failure::Unauthorized => self.wait_for(then, None, Haste::Answer, now),
@@ -371,7 +374,7 @@ impl Machine {
         }
     }
 
-    /// What is to be done again after the present state has failed.
+    /// What to do again after the present step has failed.
     fn again(&self) -> Then {
         match self.state {
             State::Learn => Then::Learn,

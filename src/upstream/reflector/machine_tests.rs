@@ -13,7 +13,7 @@ impl Bench {
         Self { machine: Machine::new(false, BackoffConfig::default(), BackoffConfig::default(), now), now }
     }
 
-    /// Following a stream, with a store at revision 100.
+    /// A machine that follows a stream, with a store at revision 100.
     fn following() -> Self {
         let mut bench = Self::new();
         bench.after(0, Outcome::Learned);
@@ -29,14 +29,14 @@ impl Bench {
         self.machine.state()
     }
 
-    /// The wait the machine is in: how long and for what.
+    /// The present wait: how long, and what comes after it.
     #[track_caller]
     fn waits(&self) -> (Duration, Then) {
         let State::Wait { until, then, .. } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
         (until - self.now, then)
     }
 
-    /// What ends the wait before its time, and how soon at the earliest.
+    /// What may end the present wait early, and after which time at the earliest.
     #[track_caller]
     fn hastens(&self) -> (Haste, Duration) {
         let State::Wait { not_before, haste, .. } = self.machine.state() else { panic!("{:?}", self.machine.state()) };
@@ -96,7 +96,7 @@ async fn streams_that_end_at_once_are_not_spun_on() {
         bench.after(0, Outcome::Opened);
     }
     assert!(waited > Duration::from_secs(100), "{waited:?}");
-    // A quiet one that lived is followed by the next at once.
+    // A stream that was silent but lived long enough is followed by the next one at once.
     assert_eq!(bench.after(30, Outcome::Ended { heard: false }), State::Check);
 }
 
@@ -120,7 +120,7 @@ async fn only_two_answers_below_ours_are_a_rewind() {
     assert_eq!(bench.after(0, Outcome::WasReset), State::WatchList);
     assert_eq!(bench.machine.rewinds, 1);
 
-    // An apiserver that was behind: the store stays, and the whole state is asked for.
+    // An apiserver that was behind: the store is kept, and the whole state is read.
     let mut bench = Bench::following();
     assert_eq!(bench.after(9, Outcome::WentBack), State::Confirm);
     bench.after(0, Outcome::Current(ResourceVersion(100)));

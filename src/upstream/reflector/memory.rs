@@ -1,4 +1,4 @@
-//! States that do not fit into the memory of the caches: not read, or read no further, or given up.
+//! States that do not fit into the memory of the caches: they are not read, not read to the end, or given up.
 
 use std::sync::Arc;
 
@@ -10,30 +10,31 @@ use crate::cache::{Budget, Full, Writer};
 use crate::codec::json::ListMeta;
 use crate::meta::Object;
 
-/// A state under way.
+/// The size of a state that is being read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
-    /// What its objects cost that the cache does not have yet.
+    /// The cost of those of its objects that the cache does not have yet.
     bytes: usize,
     objects: usize,
 }
 
-/// What was seen of a state that did not fit, so that it is not read again and again to find that out.
+/// The part that was read of a state that did not fit. It avoids reading the state again and again just to find out
+/// that it does not fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     load: Load,
-    /// How often it may still be relied on: objects become smaller, too.
+    /// How often it may still be relied on: objects can become smaller, too.
     trusted: u8,
 }
 
-/// No object with its metadata is smaller, so a count of them says what they need at least.
+/// No object with its metadata is smaller than this, so the number of objects gives a lower bound of the memory.
 const LEAST: usize = 512;
 const TRUSTED: u8 = 4;
 
 // === impl Load ===
 
 impl Load {
-    /// Takes one more object.
+    /// Adds one object.
     pub(super) fn take(&mut self, writer: &Writer, object: Object) -> Result<Arc<Object>, Full> {
         let object = match writer.known(object) {
             Ok(known) => return Ok(known),
@@ -48,7 +49,7 @@ impl Load {
 // === impl Reflector ===
 
 impl Reflector {
-    /// Before a first state is read, from its number of objects: whether it can fit.
+    /// Before the first state is read: estimates from the number of objects whether it can fit.
     pub(super) fn expect(&mut self, meta: &ListMeta) -> Result<(), Outcome> {
         if !self.writer.resource_version().is_zero() {
             return Ok(());
@@ -59,7 +60,7 @@ impl Reflector {
             Some(sample) if sample.trusted > 0 => {
                 sample.trusted -= 1;
                 let Load { bytes, objects } = sample.load;
-                // With a selector no number is told: it is more than what was read.
+                // With a selector, the apiserver does not tell the number: it is more than what was read.
                 if more.is_some() { (bytes / objects.max(1)).saturating_mul(count) } else { bytes }
             }
             _ => count.saturating_mul(LEAST),
@@ -74,7 +75,7 @@ impl Reflector {
         self.refuse(full)
     }
 
-    /// All caches together have too much, and this one is to go.
+    /// All caches together use too much memory, and this one was chosen to give up its state.
     pub(super) fn recalled(&mut self) -> Outcome {
         let why = "memory is short, and this cache was given up for the others";
         self.give_up(why.to_owned())
@@ -104,12 +105,12 @@ impl Reflector {
         Outcome::Full
     }
 
-    /// Until it is tried again.
+    /// Waits until the next attempt.
     pub(super) async fn refused(&mut self, until: Instant) -> Outcome {
         loop {
             tokio::select! {
                 () = sleep_until(until) => return Outcome::Elapsed,
-                // The claim belongs to a state that is given up.
+                // The claim belongs to a state that was given up.
                 Some(_) = self.claims.recv() => {}
             }
         }

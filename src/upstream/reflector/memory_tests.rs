@@ -44,7 +44,7 @@ async fn a_state_that_does_not_fit_is_not_read_to_its_end_and_taken_once_there_i
         assert!(status.last_error.as_ref().unwrap().contains("does not fit"), "{status:?}");
         assert!(world.handle.is_too_large() && world.cache.snapshot().is_none());
         assert_eq!(budget.used(), 0);
-        // It is known by then how large the objects are, and how many: most tries end with the first of them.
+        // By then the reflector knows the number and size of the objects: most attempts end with the first object.
         let read = || {
             let counts = server.counts();
             counts.requests(Verb::Watch, "configmaps") + counts.requests(Verb::List, "configmaps")
@@ -88,7 +88,7 @@ async fn what_outgrows_the_budget_gives_up_its_window_first_and_then_its_state()
     let budget = Budget::new(MIB);
     let world = world(&server, &budget, true).await;
     world.follows().await;
-    // Each change leaves the object it replaced in the window.
+    // Each change leaves the previous object in the window.
     for i in 0..20 {
         server.update(config_map("m00", &format!("{i}{}", "y".repeat(200 << 10)))).unwrap();
     }
@@ -101,7 +101,7 @@ async fn what_outgrows_the_budget_gives_up_its_window_first_and_then_its_state()
         server.create(large(&format!("m{i:02}"))).unwrap();
     }
     world.until(|status| status.state == "refused").await;
-    // Ended without an error, as the apiserver ends a watch.
+    // The watch ends without an error, as when the apiserver ends a watch.
     let end = loop {
         match watcher.next().await {
             Some(WatcherEvent::Event { .. }) => {}

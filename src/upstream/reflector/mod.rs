@@ -1,4 +1,5 @@
-//! One resource of the apiserver, mirrored into a cache: the only list and watch of it, however many read the cache.
+//! Mirrors one resource of the apiserver into a cache, with a single list and watch, no matter how many readers the
+//! cache has.
 
 mod apply;
 mod bookmark;
@@ -44,20 +45,20 @@ use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Unprintable};
 use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
 
-/// Why a reflector is no more.
+/// Why a reflector has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReflectorEnd {
-    /// The resource does not exist (any more).
+    /// The resource does not exist, or no longer exists.
     Gone,
-    /// The columns of its tables have changed: it is to be started anew.
+    /// The columns of its tables have changed: the reflector must be started again.
     Changed,
-    /// Its tables hold what cannot be printed anew here.
+    /// Its tables contain cells that cannot be printed again here.
     Unprintable,
-    /// There are more objects, this many, than it was to read; see [`Handle::read_at_most`].
+    /// There are more objects (this number) than it may read; see [`Handle::read_at_most`].
     Larger(usize),
 }
 
-/// Feeds a cache. Its writer, and with it the cache's readiness, ends with it.
+/// Feeds a cache. When the reflector ends, so does its writer, and the cache is no longer ready.
 pub struct Reflector {
     upstream: Upstream,
     lister: ListerWatcher,
@@ -69,22 +70,22 @@ pub struct Reflector {
     stream: Option<EventStream>,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
-    /// The queue of all reflectors that wait for the same server.
+    /// The retry queue of all reflectors that wait for the same server.
     queue: Arc<Queue>,
-    /// It was refused, and has not followed since.
+    /// The apiserver has refused it, and it has not followed a stream since.
     refused: bool,
     claim_sender: mpsc::Sender<Progress>,
     /// A sample of the state that did not fit into memory.
     sample: Option<Sample>,
 }
 
-/// Claims on their way. Whoever has one to make waits for room.
+/// Capacity of the claims channel. Senders wait for a free place.
 const CLAIMS: usize = 8;
 
-/// How long after a deletion at one revision others of the same are waited for. They arrive in one go.
+/// How long after a deletion to wait for other deletions of the same revision. They arrive together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Deletions held back at most. A lease has 1000 objects (`--lease-max-object-count`).
+/// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
 const EXPIRED: usize = 4096;
 
 // === impl Reflector ===
@@ -123,7 +124,7 @@ impl Reflector {
         self.claim_sender.clone()
     }
 
-    /// Runs until the resource is gone. Dropping the future stops it, and with it the cache.
+    /// Runs until the resource is gone. Dropping the future stops the reflector and its cache.
     pub async fn run(mut self) -> ReflectorEnd {
         self.steps().await
     }
@@ -173,7 +174,7 @@ impl Reflector {
         });
     }
 
-    /// How objects of this type are written: an empty state by watch-list would not tell the kind of its list.
+    /// Learns how objects of this type are encoded: a watch-list of an empty state would not show the kind of the list.
     async fn learn(&mut self) -> Outcome {
         let options = self.lister.options(RequestVerb::Probe);
         let path = self.lister.list_path(1, "");
@@ -197,8 +198,8 @@ impl Reflector {
         }
     }
 
-    /// Before a first state is read: whether it has more objects than we are to read. Where the apiserver does not tell the
-    /// number, it is read.
+    /// Before the first state is read: checks whether it has more objects than this reflector may read. If the
+    /// apiserver does not tell the number, the state is read.
     fn is_larger(&self, meta: &ListMeta) -> Option<Outcome> {
         let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
         let objects = more.saturating_add(1);
@@ -206,7 +207,7 @@ impl Reflector {
         (is_first && objects > self.handle.most()).then_some(Outcome::Failed(Failure::Larger(objects)))
     }
 
-    /// The columns of tables stay what they are as long as this runs.
+    /// The columns of tables must not change while this reflector runs.
     fn learn_columns(&mut self, meta: &ListMeta) -> Result<(), Unprintable> {
         if self.lister.encoding != Encoding::Table {
             return Ok(());
@@ -220,12 +221,12 @@ impl Reflector {
     fn learned(&mut self, meta: &ListMeta) {
         let kind = &self.lister.resource.kind;
         let form = match self.lister.columns.get() {
-            // A table says nothing of its objects but in its rows.
+            // A table shows the TypeMeta of its objects only in its rows.
             Some(columns) => {
                 let custom = matches!(self.lister.resource.origin, Origin::Custom { .. });
                 let style = if custom { Style::Inline } else { Style::Stripped };
                 let api_version = self.lister.resource.gvr.api_version();
-                // As of every built-in type; the objects of others are not served without their rows.
+                // All built-in types follow this form; objects of other types are not served without their rows.
                 let list_kind = format!("{kind}List");
                 Form::new(Encoding::Table, style, &api_version, kind, &list_kind).with_columns(Arc::clone(columns))
             }
@@ -237,7 +238,8 @@ impl Reflector {
         }
     }
 
-    /// Items are kept in the style they came in; a list without items can only guess it.
+    /// Items are kept in the style in which they arrived. A list without items does not show the style, so it is
+    /// guessed.
     fn seen(&mut self, type_meta: &TypeMeta) {
         if let Some(form) = &self.form
             && form.style() != type_meta.style
@@ -259,10 +261,10 @@ impl Reflector {
                 Ok(stream) => stream,
                 Err(error) => {
                     let failure = self.failed(&error);
-                    // A server that does not know the parameters says that the request is wrong.
+                    // A server that does not know the parameters rejects the request as invalid.
                     return match error.code() {
                         Some(400 | 405 | 422 | 501) if error.is_refusal() => Outcome::Failed(Failure::Refused),
-                        // Without a reason, it may come from something before the server.
+                        // An answer without a reason may come from a proxy before the server.
                         Some(400 | 405 | 422 | 501) => Outcome::Unfinished,
                         _ => failure,
                     };
@@ -282,7 +284,7 @@ impl Reflector {
                         EventType::Added | EventType::Modified => match load.take(&self.writer, object) {
                             Ok(object) => objects.insert(object.key.clone(), object),
                             Err(full) => {
-                                // Before anything else: it is in the way.
+                                // Free the memory before anything else.
                                 drop(std::mem::take(&mut objects));
                                 return self.full(full, &load);
                             }
@@ -317,7 +319,7 @@ impl Reflector {
         }
     }
 
-    /// All pages are of the moment of the first: the continue token pins it.
+    /// All pages show the revision of the first one: the continue token pins it.
     async fn list(&mut self, page_size: u32) -> Outcome {
         let options = self.lister.options(RequestVerb::List);
         let (mut objects, mut load, mut full) = (Vec::new(), Load::default(), None);
@@ -377,7 +379,7 @@ impl Reflector {
         }
     }
 
-    /// The revision of the store behind the apiserver, now: a list without a resourceVersion is consistent.
+    /// Reads the present revision of the store behind the apiserver: a list without a resourceVersion is consistent.
     async fn current(&mut self) -> Outcome {
         match questions::revision(&self.upstream, &self.lister).await {
             Ok((rv, _connection)) => {
@@ -409,7 +411,8 @@ impl Reflector {
     async fn follow(&mut self) -> Outcome {
         let Some(mut stream) = self.stream.take() else { return Outcome::Broken };
         let mut heard = false;
-        // Deletions of one revision, of which there may be more. Those that the end of the stream finds here come again.
+        // Deletions of one revision, of which more may follow. If the stream ends before they are applied, they arrive
+        // again.
         let mut expired: Vec<Object> = Vec::new();
         let mut recalled = std::pin::pin!(self.writer.recalled());
         let handle = self.handle.clone();
@@ -474,12 +477,12 @@ impl Reflector {
     }
 }
 
-/// Whether whole states are read by lists instead of watches that begin with them.
+/// Whether whole states are read by lists instead of by watch-lists.
 fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
     lister.encoding == Encoding::Table || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
 }
 
-/// An answer that is none, with what was wrong about it.
+/// The error for an answer that cannot be decoded.
 fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
     UpstreamError::Decode(Cause::new(error))
 }

@@ -1,4 +1,4 @@
-//! Against servers that answer by a script.
+//! Tests with scripted servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ fn list(rv: u64, token: &str, names: &[&str]) -> String {
     )
 }
 
-/// What a server says that does not know watches which begin with the state.
+/// The answer of a server that does not support watch-lists.
 fn no_watch_lists() -> http::Response<crate::upstream::testing::Body> {
     answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
 }
@@ -36,7 +36,7 @@ fn names(cache: &WatchCache) -> Vec<String> {
     snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
 }
 
-/// A server whose lists and watches answer by a script, and which refuses watch-lists. Watches stay open.
+/// A server with scripted lists that refuses watch-lists. Watches stay open.
 async fn scripted<F>(lists: F) -> FakeServer
 where
     F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
@@ -102,7 +102,8 @@ async fn lists_are_asked_compressed_and_watches_plain() {
 
 #[tokio::test]
 async fn a_list_that_is_behind_is_not_taken() {
-    // The first whole list is at 100. After a 410, one apiserver is behind and lists at 90, and says 100 when asked again.
+    // The first whole list is at 100. After a 410, one apiserver is behind: it lists at 90, and returns 100 when asked
+    // again.
     let lists = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lists);
     let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -132,7 +133,7 @@ async fn a_list_that_is_behind_is_not_taken() {
     world.follows().await;
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
     let sender = open.lock().pop().unwrap();
-    // Not right after the list it expires.
+    // Some time after the list that this event expires.
     sleep(Duration::from_millis(20)).await;
     sender.send(format!("{expired}\n").into()).await.unwrap();
     world.until(|status| status.relists == 1).await;
@@ -216,7 +217,7 @@ async fn events_that_expire_together_are_deleted_together() {
         let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
         format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
     };
-    // In pieces, and one of them twice.
+    // In chunks, and one event twice.
     let text =
         [gone("a", 110), gone("b", 110), gone("b", 110), gone("c", 110), gone("d", 120), gone("e", 120)].concat();
     for piece in text.as_bytes().chunks(50) {
@@ -224,10 +225,10 @@ async fn events_that_expire_together_are_deleted_together() {
     }
     world.cache.wait_for(ResourceVersion(110), Instant::now() + SOON).await.unwrap();
     assert!(!names(&world.cache).iter().any(|name| ["a", "b", "c"].contains(&&**name)), "{:?}", names(&world.cache));
-    // The last ones do not wait for others for ever.
+    // The last deletions do not wait forever for others.
     world.cache.wait_for(ResourceVersion(120), Instant::now() + SOON).await.unwrap();
     assert_eq!(names(&world.cache), ["f"]);
-    // What an end finds undecided comes again.
+    // Deletions that are held back when the stream ends arrive again.
     sender.send(gone("f", 130).into()).await.unwrap();
     drop(sender);
     world.until(|status| status.restarts == 1 && status.state == "follow").await;
@@ -235,7 +236,7 @@ async fn events_that_expire_together_are_deleted_together() {
     assert_eq!((world.cache.resource_version(), world.handle.status().relists), (ResourceVersion(120), 0));
 }
 
-/// A reflector of protobuf before a server that answers everything so, after some moments.
+/// A protobuf reflector, some moments after its start, with a server that gives this answer to everything.
 async fn of_protobuf(
     answers: impl Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
 ) -> Handle {
@@ -277,7 +278,7 @@ async fn what_a_server_speaks_is_learnt_from_answers_that_make_sense() {
     }
 }
 
-/// Whoever says so, the state has to come from somewhere.
+/// Whichever server refuses, the state has to come from somewhere.
 #[tokio::test]
 async fn watch_lists_that_are_refused_without_a_reason_become_lists() {
     let open = parking_lot::Mutex::new(Vec::new());
@@ -302,7 +303,7 @@ async fn watch_lists_that_are_refused_without_a_reason_become_lists() {
     assert_eq!(server.uris().iter().filter(|uri| uri.contains("sendInitialEvents")).count(), 3);
 }
 
-/// What something before the apiserver says of rights is not believed either.
+/// A refusal by a proxy before the apiserver says nothing about permissions either.
 #[tokio::test]
 async fn a_refusal_without_a_reason_is_not_the_apiservers() {
     let handle = of_protobuf(|| answer(403, "blocked by the firewall")).await;

@@ -1,4 +1,4 @@
-//! The reflector's cycle: a step of its machine at a time, each with a span of its own.
+//! The reflector's main loop: one step of its machine at a time, each with its own span.
 
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -29,7 +29,7 @@ impl Reflector {
 
     async fn step(&mut self, state: State) -> Outcome {
         match state {
-            // Nothing is left to be done.
+            // Nothing is left to do.
             State::Ended(_) => std::future::pending().await,
             _ if self.writer.is_recalled() => self.recalled(),
             State::Learn => self.learn().await,
@@ -45,7 +45,7 @@ impl Reflector {
         }
     }
 
-    /// The span of a step that asks the apiserver or follows it. A wait has no span.
+    /// The span of a step that sends requests to the apiserver or follows it. A wait has no span.
     fn span(&self, state: State) -> Span {
         if matches!(state, State::Wait { .. } | State::Refused { .. } | State::Reset) {
             return Span::none();

@@ -1,4 +1,4 @@
-//! The two ways objects come: frames of a watch, and items of a list.
+//! The two ways in which objects arrive: frames of a watch, and items of a list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::upstream::error::Cause;
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
 
-/// Seconds that an event may have taken to us.
+/// Maximum delay of an event on its way to the daemon, in seconds.
 const LATE: i64 = 30;
 
 /// An open watch.
@@ -25,9 +25,9 @@ pub(in crate::upstream) struct EventStream {
     chunks: Chunks,
     decoder: WatchDecoder,
     metrics: Arc<UpstreamMetrics>,
-    /// When it must have ended by itself.
+    /// When the server must have ended it.
     pub(in crate::upstream) deadline: Instant,
-    /// The revision it has come to.
+    /// The revision up to which it has been read.
     pub(super) last: ResourceVersion,
     /// The object of its last event.
     pub(super) last_key: Option<ObjectKey>,
@@ -51,7 +51,7 @@ impl EventStream {
         let (accept, asked) = (lister.accept(), Moment::now());
         let (head, chunks) = get(upstream, path, accept, Compression::Identity, &options).await?;
         if !is_as_asked(lister.encoding, head.headers()) {
-            // Learnt from a list alone, which can be read to see whether it is one.
+            // Only a list shows whether the server lacks the encoding: its body can be read to check that it is a list.
             return Err(UpstreamError::Decode(Cause::new("a watch in another encoding than was asked for")));
         }
         upstream.warnings().learn(&lister.resource.gvr, head.headers());
@@ -67,10 +67,10 @@ impl EventStream {
         })
     }
 
-    /// The next frame; `None` at a proper end. Cancelling the wait loses nothing.
+    /// Returns the next frame, or `None` at a clean end of the stream. This is cancel safe.
     ///
     /// # Errors
-    /// When the stream breaks, is garbage, or says nothing until `until`.
+    /// The stream breaks, is malformed, or sends nothing until `until`.
     pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
         loop {
             if let Some(mut frame) = self.decoder.next().map_err(decode_error)? {
@@ -101,14 +101,14 @@ impl EventStream {
             return Err(Unprintable::Changed);
         }
         let WatchFrame::Event { object, .. } = frame else { return Ok(()) };
-        // An event is printed when it is sent, and the state that a watch begins with while it is. What waits longer than
-        // this in between waits for us.
+        // An event is printed when it is sent. The state at the start of a watch is printed while it is sent. If a
+        // frame waits longer than this in between, it waits for the daemon to read it.
         let lately = Moment::now().plus(-LATE);
         columns.resolve(object, Printed::after(self.asked.max(lately)))
     }
 }
 
-/// A server that does not know protobuf may answer in JSON instead of refusing.
+/// A server that does not support protobuf may answer in JSON instead of refusing.
 fn is_as_asked(asked: Encoding, headers: &HeaderMap) -> bool {
     asked != Encoding::Protobuf || is_of_type(headers, Encoding::Protobuf)
 }
@@ -118,8 +118,8 @@ fn is_of_type(headers: &HeaderMap, encoding: Encoding) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(prefix))
 }
 
-/// What an answer in another encoding says: that the server does not speak the one that was asked for, if it is a whole
-/// list. Anything else is not the apiserver's.
+/// The error for an answer in another encoding. If the answer is a whole list, the server does not support the
+/// requested encoding. Anything else is not from the apiserver.
 async fn other_encoding(headers: &HeaderMap, mut chunks: Chunks, config: &ReflectorConfig) -> UpstreamError {
     let read = async {
         let mut decoder = ListDecoder::new(Encoding::Json, config.max_object, FieldTable::default());
@@ -138,7 +138,7 @@ async fn other_encoding(headers: &HeaderMap, mut chunks: Chunks, config: &Reflec
     UpstreamError::Decode(Cause::new("neither protobuf nor a list in another encoding"))
 }
 
-/// Reads one page of a list; each item goes to `take` as it arrives. `None` once `take` wants no more.
+/// Reads one page of a list and passes each item to `take` as it arrives. Returns `None` once `take` wants no more.
 pub(in crate::upstream) async fn read_page(
     upstream: &Upstream,
     lister: &ListerWatcher,
@@ -165,7 +165,7 @@ pub(in crate::upstream) async fn read_page(
                 return Ok(None);
             }
         }
-        // A whole list decodes for seconds; others want this thread too.
+        // Decoding a whole list takes seconds; other tasks need this thread too.
         tokio::task::consume_budget().await;
     }
     let meta = decoder.finish().map_err(decode_error)?;

@@ -12,7 +12,7 @@ use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 
-/// A reflector at work, with its cache.
+/// A running reflector with its cache.
 pub(super) struct World {
     pub(super) cache: WatchCache,
     pub(super) handle: Handle,
@@ -195,7 +195,7 @@ async fn refused_watch_lists_become_pages_of_one_moment() {
     assert!(world.handle.status().paged);
     server.create(config_map("new", "1")).unwrap();
     world.converge(&server).await;
-    // Another reflector of the group does not ask first.
+    // Another reflector of the group does not try a watch-list first.
     let before = world.upstream.metrics().total(RequestVerb::WatchList, None);
     let other = reflect(world.upstream.clone(), resource("", "pods", "Pod"), config());
     other.follows().await;
@@ -250,7 +250,7 @@ async fn an_expired_revision_relists_while_readers_are_served() {
     let world = start(&server, config()).await;
     world.follows().await;
     let mut watcher = world.watcher();
-    // While the reflector is kept away, its revision leaves the window.
+    // While the reflector cannot connect, its revision leaves the window.
     let away = server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }));
     server.faults().reset_connections();
     world.until(|status| status.failing == Some(503)).await;
@@ -261,7 +261,7 @@ async fn an_expired_revision_relists_while_readers_are_served() {
     server.faults().remove(away);
     world.converge(&server).await;
     assert_eq!(world.handle.status().relists, 1);
-    // What can be told exactly is told as events.
+    // Changes that are known exactly are delivered as events.
     assert_eq!(next_event(&mut watcher).await, (EventType::Modified, "a".to_owned(), rv));
     assert_eq!(next_event(&mut watcher).await, (EventType::Added, "b".to_owned(), added));
 }
@@ -308,7 +308,7 @@ async fn a_rewound_store_is_given_up_and_read_anew() {
     world.converge(&server).await;
     assert_eq!(world.cache.resource_version().0, server.revision());
     let mut watcher = watcher;
-    // Whoever saw the past that did not happen is sent away.
+    // A watcher that saw the history that was rolled back is ended.
     while let Some(event) = timeout(SOON, watcher.next()).await.unwrap() {
         assert!(!matches!(event, WatcherEvent::Event { kind: EventType::Deleted, .. }), "{event:?}");
     }
@@ -401,7 +401,7 @@ async fn claims_move_the_cache_and_wrong_ones_do_not() {
     world.follows().await;
     let at = world.cache.resource_version().0;
     let claim = |from, to| Progress { from: ResourceVersion(from), to: ResourceVersion(to) };
-    // From beyond what the cache has: something may be missing in between.
+    // A claim from a revision beyond the cache: events may be missing in between.
     world.claims.send(claim(at + 5, at + 50)).await.unwrap();
     world.claims.send(claim(at, at + 10)).await.unwrap();
     let reached = world.cache.wait_for(ResourceVersion(at + 10), Instant::now() + SOON).await.unwrap();
@@ -421,7 +421,7 @@ async fn an_apiserver_that_answers_somebody_else_is_tried_again_at_once() {
     server.faults().add(Fault::always(Effect::Reset));
     server.faults().reset_connections();
     world.until(|status| status.state == "wait").await;
-    // Requests of some client: one fails, the next goes through.
+    // Client requests: the first fails, the next succeeds.
     let request = || http::Request::get("/version").body(crate::upstream::client::empty()).unwrap();
     world.upstream.send(crate::upstream::Identity::Own, request()).await.err().unwrap();
     server.faults().clear();

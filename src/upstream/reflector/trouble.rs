@@ -1,4 +1,4 @@
-//! What a reflector does when it cannot go on as it was.
+//! What a reflector does when it cannot go on as before.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::codec::table::Unprintable;
 use crate::upstream::client::UpstreamError;
 use crate::upstream::progress::Progress;
 
-/// Reflectors that are called together begin within this time, and not at once.
+/// Reflectors that are woken together start spread over this time.
 const STAGGER: Duration = Duration::from_millis(500);
 
 // === impl Reflector ===
@@ -23,17 +23,17 @@ impl Reflector {
         let why = "the resource version of the apiserver went back: its store was restored from a backup";
         tracing::warn!(resource = %self.lister.resource.gvr, "{why}");
         self.writer.not_ready(why);
-        // They are of the past that did not happen.
+        // The claims belong to the history that was rolled back.
         while self.claims.try_recv().is_ok() {}
         Outcome::WasReset
     }
 
-    /// Until the time has come, or is not to be waited for any more: the apiserver answers again, or others of ours, or it
-    /// is our turn to try.
+    /// Waits until the time is over, or until the wait ends early: the apiserver answers again, it answers another
+    /// reflector, or it is this reflector's turn to try.
     pub(super) async fn wait(&mut self, until: Instant, not_before: Instant, haste: Haste) -> Outcome {
         let (mut recoveries, mut answers) = (self.recoveries.clone(), self.queue.answers());
         let called = async {
-            // The senders live in the client.
+            // The senders are owned by the client.
             tokio::select! {
                 _ = recoveries.changed() => {}
                 _ = answers.changed(), if haste == Haste::Answer => {}
@@ -41,7 +41,7 @@ impl Reflector {
             sleep(STAGGER.mul_f64(rand::random())).await;
             sleep_until(not_before).await;
         };
-        // While the apiserver does not answer at all, the client looks for it, for everybody.
+        // While the apiserver does not answer at all, the client looks for it on behalf of all reflectors.
         let has_turns = haste != Haste::None && self.upstream.is_reachable();
         let (upstream, queue) = (self.upstream.clone(), Arc::clone(&self.queue));
         let turn = async {
@@ -55,7 +55,7 @@ impl Reflector {
                 () = sleep_until(until) => break Outcome::Elapsed,
                 () = &mut called => break Outcome::Elapsed,
                 () = &mut turn, if has_turns => break Outcome::Elapsed,
-                // What is proven stays true while the stream is away.
+                // What was proved stays true while the stream is away.
                 Some(claim) = self.claims.recv() => self.consider(claim),
                 () = self.writer.recalled() => break self.recalled(),
             }
@@ -64,8 +64,8 @@ impl Reflector {
         outcome
     }
 
-    /// Takes for a bookmark what a probe has proved. A claim is made once the cache has what it starts from; one that
-    /// finds the cache before that is of a time before a reset.
+    /// Treats a proved claim like a bookmark. A claim is made only after the cache has reached its start. If the cache
+    /// is below that, the claim is from before a reset.
     pub(super) fn consider(&mut self, claim: Progress) {
         let at = self.writer.resource_version();
         if !at.is_zero() && at >= claim.from && at < claim.to {
@@ -78,7 +78,7 @@ impl Reflector {
         self.config.watch_timeout.mul_f64(rand::rng().random_range(1.0..2.0))
     }
 
-    /// The store contradicts the cache. The reflector lists again to find out.
+    /// The store contradicts the cache. The reflector lists again to find out why.
     pub(super) fn contradicted(&mut self, why: &str) -> Outcome {
         self.upstream.metrics().contradictions.inc();
         let resource = &self.lister.resource.gvr;
@@ -87,7 +87,7 @@ impl Reflector {
         Outcome::WentBack
     }
 
-    /// The stream broke, or what came by it was no event.
+    /// The stream broke, or it contained something that is not an event.
     pub(super) fn broken(&mut self, error: &UpstreamError) -> Outcome {
         if let UpstreamError::Table(_) = error {
             return self.failed(error);
@@ -100,7 +100,8 @@ impl Reflector {
     }
 
     pub(super) fn failed(&mut self, error: &UpstreamError) -> Outcome {
-        // Without a reason it is not the apiserver that answered, and what it says of rights and encodings is not believed.
+        // An answer without a reason is not from the apiserver, so its status about permissions and encodings is
+        // ignored.
         let believed = !matches!(error.code(), Some(403 | 406)) || error.is_refusal();
         let code = error.code().filter(|_| believed).unwrap_or(0);
         self.note(&error.to_string(), code);
@@ -111,7 +112,7 @@ impl Reflector {
         }
         let failure = match code {
             401 => Failure::Unauthorized,
-            // Neither ends soon.
+            // Neither of the two ends soon.
             403 | 406 => Failure::Forbidden,
             404 => Failure::NotFound,
             410 => Failure::Expired,
@@ -126,7 +127,7 @@ impl Reflector {
         if self.upstream.is_reachable() {
             tracing::info!(%resource, state, error = text, "reflector is in trouble");
         } else {
-            // That is said once, by the client, and not for every resource.
+            // The client logs this once, instead of every resource.
             tracing::debug!(%resource, state, error = text, "reflector is in trouble");
         }
         self.recoveries.mark_unchanged();
