@@ -118,8 +118,11 @@ async fn run(args: &Args) -> ExitCode {
 async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     // In one of the modes shard selectors are evaluated, in the other they are ignored, as they are by default.
     let mut gates = GATES.to_owned();
-    if process::minor_version().await >= 36 {
-        gates.push_str(&format!(",ShardedListAndWatch={}", mode == Mode::Probe));
+    match process::minor_version().await {
+        36.. => gates.push_str(&format!(",ShardedListAndWatch={}", mode == Mode::Probe)),
+        31.. => {}
+        // Without it the cache of a resource that does not change reaches no newer revision, and the world never settles.
+        ..31 => gates.push_str(",ConsistentListFromCache=true"),
     }
     let cluster = Cluster::start_with(&[STILL, &[gates.as_str()]].concat()).await;
     // Nothing the server starts from is the beginning of all things: there is a past that is too old.
