@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for events in flight before a watch is opened.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
-/// After this many watches in a row without a bookmark, none is expected for [`BARREN_FOR`].
+/// After this many watches in a row without a bookmark, none is expected for `BARREN_FOR`.
 const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Minimum time between two watches that prove nothing.
