@@ -1,7 +1,7 @@
 //! The sliding window of events. A watch may start from it, and an Exact list may be rebuilt from it.
 //!
-//! A snapshot per event would cost several KiB of copied tree nodes each. Instead there is a checkpoint every few
-//! hundred events. The state at any revision between two checkpoints is rebuilt by undoing events from the later one.
+//! A snapshot per event would cost several KiB of copied tree nodes each. Instead there is a checkpoint every 256 to
+//! 4096 events. The state at any revision between two checkpoints is rebuilt by undoing events from the later one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -41,7 +41,7 @@ pub struct Need<'a> {
     pub limit: Option<usize>,
     /// Whether the read may be forwarded if that is cheaper or faster than a proof.
     pub may_forward: bool,
-    /// Maximum age of the store's word about the newest revision. Zero: it must be asked for after the read arrived.
+    /// Maximum age of the answer that tells the store's revision. Zero: it must be asked for after the read arrived.
     pub max_age: Duration,
     pub deadline: Instant,
 }
@@ -209,8 +209,8 @@ impl Informer {
         self.probe.proved(&self.cache, part.as_ref())
     }
 
-    /// Returns the store's word, asked for at or after `since`. At the time `arrived`, the store had already reached
-    /// the revision `seen`.
+    /// Returns the apiserver's answer about the store's revision, asked for at or after `since`. At the time `arrived`,
+    /// the store had already reached the revision `seen`.
     async fn word(
         &self,
         need: &Need<'_>,
@@ -337,8 +337,8 @@ impl Informer {
         self.cache.wait_for(want, soon).await.ok()
     }
 
-    /// While reads arrive that accept a word of some age, asks for the next one just before the last one becomes too
-    /// old.
+    /// While reads arrive that accept an answer of some age, asks for the store's revision again just before the last
+    /// answer becomes too old.
     fn keep_warm(self: &Arc<Self>, need: &Need<'_>, word: &Word) {
         let lead = self.waits.lead().min(need.max_age / 4);
         let due = word.asked + need.max_age - lead;

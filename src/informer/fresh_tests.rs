@@ -214,7 +214,7 @@ async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
     let asked = world.script.asked().len();
     assert!((9..=13).contains(&asked), "asked {asked} times in a second");
     assert_eq!(slowest, 4, "only the first one waits");
-    // An old word does not cover a later write.
+    // An old answer about the store's revision does not cover a later write.
     world.script.store(30, &OBJECTS);
     let everything = everything();
     let need = Need { max_age: MAX_AGE, shown: rv(30), ..list(&everything) };

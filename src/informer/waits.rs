@@ -13,9 +13,9 @@ use crate::telemetry::histogram::Histogram;
 pub(super) struct Waits {
     now: AtomicUsize,
     arrivals: Mutex<Arrivals>,
-    /// How many microseconds the store's word took, as a moving average.
+    /// How many microseconds a question for the store's revision took, as a moving average.
     took: AtomicU64,
-    /// Whether the next word is already being asked for in advance.
+    /// Whether the store's revision is already being asked for in advance.
     ahead: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl Waits {
         if time.is_zero() { 0 } else { self.arrivals.lock().within(time, Instant::now()) }
     }
 
-    /// Returns false if the next word is already being asked for in advance.
+    /// Returns false if the store's revision is already being asked for in advance.
     pub(super) fn begin_ahead(&self) -> bool {
         !self.ahead.swap(true, Ordering::AcqRel)
     }
@@ -70,7 +70,7 @@ impl Waits {
         self.took.store(if before == 0 { now } else { (before * 3 + now) / 4 }, Ordering::Relaxed);
     }
 
-    /// How long before it is needed a word must be asked for.
+    /// How long before it is needed the store's revision must be asked for.
     pub(super) fn lead(&self) -> Duration {
         Duration::from_micros(self.took.load(Ordering::Relaxed)) * 2 + Duration::from_millis(1)
     }

@@ -87,7 +87,7 @@ pub struct ReadsConfig {
 const OLD_WATCHES: u32 = 100;
 const OLD_WATCH_EVERY: Duration = Duration::from_secs(6);
 
-/// Each entry has some hundred bytes.
+/// Each entry takes a few hundred bytes.
 const COUNTED_PAGES: u64 = 1024;
 
 /// The read path over the shared informers. Clones share it.
