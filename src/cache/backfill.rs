@@ -1,8 +1,8 @@
-//! The window filled backwards: events from before the first list, which the apiserver still knows.
+//! Extends the window into the past, with events from before the first list that the apiserver still has.
 //!
-//! A cache that was just filled begins its window with its list, so a watch from before it could not go on. What is read
-//! here is the way from an older revision to that list: the events, and of each object that changed its state at the
-//! older revision. It is taken only if it leads to exactly the state that was listed.
+//! The window of a cache that was just filled begins with its list, so a watch from an older revision could not
+//! continue. A backfill consists of the events between an older revision and the list, and the state of each changed
+//! object at the older revision. It is used only if it leads to exactly the listed state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::store::Snapshot;
 use super::watch_cache::WatchCache;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
-/// The way to the beginning of a window while it is read. The cache is as it was until it is complete; one that is dropped
-/// before counts as failed.
+/// A backfill while it is read. The cache does not change until it is complete. A backfill that is dropped earlier
+/// counts as failed.
 #[derive(Debug)]
 pub struct Backfill {
     shared: Arc<Shared>,
-    /// The state that it must lead to, at the revision after which the window begins.
+    /// The state that the events must lead to, at the revision after which the window begins.
     end: Snapshot,
     generation: u64,
     from: ResourceVersion,
@@ -29,21 +29,21 @@ pub struct Backfill {
     events: Vec<WatchCacheEvent>,
     /// The state of each object after its last event; `None` if it was deleted.
     held: HashMap<ObjectKey, Option<Arc<Object>>>,
-    /// The events whose object was there before, in a state that is not known yet.
+    /// The first event of each object that existed before, in a state that is not known yet: the index into `events`.
     unknown: HashMap<ObjectKey, usize>,
     bytes: usize,
     account: Option<Account>,
     complete: bool,
 }
 
-/// Why a window is not filled backwards. Nothing has changed.
+/// Why a window was not extended. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackfillError {
     #[error("the events are more than the window may hold")]
     Window,
     #[error(transparent)]
     Memory(#[from] Full),
-    /// What was read contradicts itself, or the state that was listed.
+    /// The events contradict each other or the listed state.
     #[error("the events do not lead to the present window: {0}")]
     Doubtful(&'static str),
     #[error("the window is another one by now")]
@@ -55,20 +55,20 @@ use BackfillError::Doubtful;
 // === impl WatchCache ===
 
 impl WatchCache {
-    /// The least revision that a watch may start after; `None` unless ready.
+    /// The oldest revision that a watch may start after; `None` unless ready.
     pub fn window_floor(&self) -> Option<ResourceVersion> {
         let shared = self.shared();
         let state = shared.state.lock();
         state.current.as_ref().map(|_| state.history.floor())
     }
 
-    /// Whether the window holds everything that has happened since its first list.
+    /// Whether the window holds all events since its first list.
     pub fn is_whole(&self) -> bool {
         self.shared().state.lock().history.beginning().is_some()
     }
 
-    /// Begins to fill the window backwards, from a revision before it. `None` where nothing is to be filled, and where a
-    /// watch could not go on to the present: the window has dropped events, or there is a gap in it.
+    /// Begins to extend the window back to a revision before it. Returns `None` if there is nothing to add, or if a
+    /// watch could not continue to the present: the window has dropped events, or it contains a gap.
     pub fn backfill(&self, from: ResourceVersion) -> Option<Backfill> {
         let shared = self.shared();
         let (generation, floor) = {
@@ -101,27 +101,27 @@ impl WatchCache {
 // === impl Backfill ===
 
 impl Backfill {
-    /// The revision that the events are to follow.
+    /// The revision that the events follow.
     pub fn from(&self) -> ResourceVersion {
         self.from
     }
 
-    /// The revision up to which they are wanted, whole.
+    /// The revision up to which the events are needed, inclusive.
     pub fn until(&self) -> ResourceVersion {
         self.end.rv()
     }
 
-    /// The next event, as the apiserver says it.
+    /// Adds the next event, as sent by the apiserver.
     ///
     /// # Errors
-    /// There is no room for it, or it does not follow those before.
+    /// There is not enough memory for it, or it does not follow the earlier events.
     pub fn push(&mut self, kind: EventType, object: Object) -> Result<(), BackfillError> {
         if object.rv <= self.last || object.rv > self.until() {
             return Err(Doubtful("they are out of order"));
         }
         self.last = object.rv;
         let object = match self.end.get(&object.key) {
-            // The store has it already.
+            // The store already has this object.
             Some(held) if held.rv == object.rv && kind != EventType::Deleted => held.clone(),
             _ => Arc::new(object),
         };
@@ -144,15 +144,15 @@ impl Backfill {
         self.grow(bytes)
     }
 
-    /// The objects whose state at [`Self::from`] is to be told.
+    /// The objects whose state at [`Self::from`] is needed.
     pub fn unknown(&self) -> Vec<ObjectKey> {
         self.unknown.keys().cloned().collect()
     }
 
-    /// The state of an object at [`Self::from`]. Those that nobody asks for may be told, too.
+    /// Adds the state of an object at [`Self::from`]. Objects that are not needed are ignored.
     ///
     /// # Errors
-    /// There is no room for it, or it is of a later time.
+    /// There is not enough memory for it, or its revision is too new.
     pub fn was(&mut self, object: Object) -> Result<(), BackfillError> {
         let Some(event) = self.unknown.remove(&object.key) else { return Ok(()) };
         if object.rv > self.from {
@@ -174,11 +174,11 @@ impl Backfill {
         self.account.as_ref().map_or(Ok(()), |account| account.load(self.bytes).map_err(BackfillError::from))
     }
 
-    /// All events up to and with [`Self::until`] have been told: the window begins after [`Self::from`] now. Returns how
-    /// many events it was filled with.
+    /// Completes the backfill after all events up to and including [`Self::until`] were added. The window now begins
+    /// after [`Self::from`]. Returns the number of added events.
     ///
     /// # Errors
-    /// They do not lead to where the window begins, or that has changed meanwhile.
+    /// The events do not lead to the state at the beginning of the window, or the window has changed in the meantime.
     pub fn finish(mut self) -> Result<usize, BackfillError> {
         if !self.unknown.is_empty() {
             return Err(Doubtful("an object changed that was not there"));
@@ -202,7 +202,7 @@ impl Backfill {
             return Err(BackfillError::Window);
         }
         state.history.prepend(events, self.from, Instant::now());
-        // Counted apart until the writer counts the window anew.
+        // Counted separately until the writer counts the window again.
         state.backfilled.extend(self.account.take());
         drop(state);
         shared.counters.backfilled_events.add(count as u64);

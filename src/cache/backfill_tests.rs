@@ -5,7 +5,7 @@ use crate::cache::testing::{cache, dispatch, object, plain, predicate, spec, tak
 use crate::cache::{ApplyError, WatchError, WatchStart, Writer};
 use crate::meta::Scope;
 
-/// What an apiserver does: states and events by revision, from which a cache may be fed at any time.
+/// A simulated apiserver: states and events by revision. A cache can be fed from it at any time.
 #[derive(Debug, Default)]
 struct Cluster {
     rv: u64,
@@ -13,7 +13,7 @@ struct Cluster {
     events: Vec<(EventType, u64, String, bool)>,
 }
 
-/// Whether an object is selected; its bytes say so by a label.
+/// An object that is selected or not; a label in its bytes tells which.
 fn made(name: &str, rv: u64, chosen: bool) -> Object {
     object("ns", name, rv, &[("chosen", if chosen { "yes" } else { "no" })], "")
 }
@@ -54,13 +54,13 @@ impl Cluster {
     }
 }
 
-/// The events of a cluster between two revisions and the objects at the first.
+/// Backfills the events of a cluster between two revisions, and the objects at the first one.
 fn fill(mut backfill: Backfill, from: &Cluster, to: &Cluster) -> Result<usize, BackfillError> {
     for (kind, rv, name, chosen) in &to.events[from.events.len()..] {
         backfill.push(*kind, made(name, *rv, *chosen))?;
     }
     let unknown = backfill.unknown();
-    // The list names all objects, not only the unknown ones.
+    // The list contains all objects, not only the unknown ones.
     from.objects().try_for_each(|object| backfill.was(object))?;
     assert!(unknown.iter().all(|key| from.objects.contains_key(key.name())), "{unknown:?}");
     backfill.finish()
@@ -85,8 +85,8 @@ fn watches(cache: &WatchCache, after: u64) -> Result<Vec<String>, WatchError> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// A watcher that returns to a restarted cache receives the events that a cache without a restart would have sent. Lists
-    /// at old revisions are the same, too.
+    /// A watcher that returns to a restarted cache receives the same events as from a cache without a restart. Lists at
+    /// old revisions are the same, too.
     #[test]
     fn a_filled_window_is_that_of_a_cache_that_never_stopped(
         ops in prop::collection::vec((1..4_u64, 0..12_usize, 0..7_u8), 4..120),
@@ -96,7 +96,7 @@ proptest! {
         runtime.block_on(async {
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(ops.len())).collect();
             at.sort_unstable();
-            // What the cluster was when the first and the second client left, and when the daemon came back.
+            // The cluster when the first and the second client left, and when the daemon came back.
             let mut clusters = Vec::new();
             let mut cluster = Cluster { rv: 10, ..Default::default() };
             cluster.write(1, 0, 0);
@@ -110,7 +110,7 @@ proptest! {
             cluster.replay(&mut old, first.rv).await.unwrap();
             let (mut new, new_cache, mut new_dispatcher) = cache(|_| {});
             new.replace(back.state(), ResourceVersion(back.rv)).await.unwrap();
-            // Events may come while the past is read.
+            // New events may arrive while the backfill is read.
             let late = new_cache.backfill(ResourceVersion(second.rv));
             cluster.replay(&mut new, back.rv).await.unwrap();
             if let Some(backfill) = late {
@@ -155,23 +155,23 @@ async fn what_does_not_lead_to_the_window_is_not_taken() {
     let (before, now, _writer, cache) = restarted().await;
     let begin = || cache.backfill(ResourceVersion(before.rv)).unwrap();
     let doubtful = |result| assert!(matches!(result, Err(Doubtful(_))), "{result:?}");
-    // The change of an object is missing, or its creation. (A deletion that were missing could not be seen.)
+    // The change or the creation of an object is missing. (A missing deletion could not be detected.)
     for missing in [before.events.len(), now.events.len() - 1] {
         let mut other = now.clone();
         other.events.remove(missing);
         doubtful(fill(begin(), &before, &other));
     }
-    // One too many.
+    // One event too many.
     let mut more = now.clone();
     more.write(1, 3, 0);
     doubtful(fill(begin(), &before, &more));
-    // Out of order, and of a later time.
+    // Events out of order, and a state with a too new revision.
     let mut backfill = begin();
     backfill.push(EventType::Modified, made("n0", 14, true)).unwrap();
     doubtful(backfill.push(EventType::Modified, made("n1", 14, true)).map(|()| 0));
     doubtful(backfill.was(made("n0", 13, true)).map(|()| 0));
     drop(backfill);
-    // What an object was is not known.
+    // The old state of an object is missing.
     let mut backfill = begin();
     for (kind, rv, name, chosen) in &now.events[before.events.len()..] {
         backfill.push(*kind, made(name, *rv, *chosen)).unwrap();
@@ -194,13 +194,13 @@ async fn a_window_that_has_moved_is_left_alone() {
     state.push(relisted);
     writer.replace(state.clone(), ResourceVersion(20)).await.unwrap();
     assert_eq!(fill(begun, &before, &now), Err(BackfillError::Moved));
-    // There is a gap before the list, in which nobody knows what happened.
+    // There is a gap before the list, and the changes in it are unknown.
     assert!(cache.backfill(from).is_none());
     writer.not_ready("for a test");
     assert!(cache.backfill(from).is_none());
     writer.replace(state, ResourceVersion(20)).await.unwrap();
     assert!(cache.backfill(from).is_some());
-    // Nor where events have been dropped.
+    // A window that has dropped events cannot be extended either.
     for rv in 21..200 {
         writer.apply(EventType::Modified, plain("ns", "n9", rv)).await.unwrap();
     }
@@ -224,7 +224,7 @@ async fn the_windows_bounds_hold() {
         let filled = fill(cache.backfill(ResourceVersion(before.rv)).unwrap(), &before, &now);
         assert_eq!(filled, if room { Ok(101) } else { Err(BackfillError::Window) });
     }
-    // All caches together.
+    // The limit of all caches together.
     let budget = crate::cache::Budget::new(10_000);
     let (mut writer, cache, _) = cache(|config| config.budget = budget.clone());
     writer.replace(now.state(), ResourceVersion(now.rv)).await.unwrap();

@@ -1,8 +1,8 @@
-//! The memory that the caches of the process may use together, objects and windows.
+//! The memory that all caches of the process may use together, for objects and windows.
 //!
-//! Each cache says what it holds; nothing is measured. What does not fit when a state is read is not taken: the reader
-//! hears of it while the objects still come. What outgrows the budget later has to go: the largest cache that is not
-//! pinned is told to give up its state, and its reads are then forwarded.
+//! Each cache reports what it holds; nothing is measured. A new state that does not fit is not taken: its reader learns
+//! this while the objects still arrive. If the caches outgrow the budget later, one has to go: the largest cache that
+//! is not pinned is told to give up its state, and its reads are then forwarded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use tokio::sync::watch;
 
 use crate::memory::{Level, Pressure};
 
-/// Shared by all caches of the process. Cloning shares it.
+/// The budget, shared by all caches of the process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget {
     inner: Arc<Inner>,
 }
 
-/// What one cache has of the budget; given back when dropped.
+/// The share of one cache; returned to the budget when dropped.
 #[derive(Debug)]
 pub struct Account {
     budget: Budget,
     id: u64,
-    /// True once the cache is to give up its state.
+    /// True once the cache must give up its state.
     recalled: watch::Receiver<bool>,
 }
 
-/// Bytes that are no cache's any more, or never were: a state that was given up and lives until the last of its readers has
-/// sent it, or keys that a state is compared with. Given back when dropped.
+/// Bytes that do not belong to a cache: a state that was given up but lives until its last reader has sent it, or keys
+/// that a state is compared with. Returned to the budget when dropped.
 #[derive(Debug)]
 pub struct Lent {
     budget: Budget,
@@ -40,7 +40,7 @@ pub struct Lent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{need} bytes are too many for the caches' memory, of whose {limit} bytes {room} are free")]
 pub struct Full {
-    /// What was asked for. What is needed may be more.
+    /// The requested bytes. The state may need more.
     pub need: usize,
     pub room: usize,
     pub limit: usize,
@@ -50,7 +50,7 @@ pub struct Full {
 struct Inner {
     limit: usize,
     accounts: Mutex<Accounts>,
-    /// Where the process itself is short of memory, whatever the caches have, nothing new is read.
+    /// If the process itself is short of memory, no new state is read, however little the caches hold.
     pressure: Pressure,
     recalls: AtomicU64,
 }
@@ -58,7 +58,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Accounts {
     next: u64,
-    /// Sum of all that are not recalled.
+    /// Sum of all accounts that are not recalled.
     used: usize,
     /// Bytes of all [`Lent`].
     lent: usize,
@@ -68,38 +68,38 @@ struct Accounts {
 #[derive(Debug)]
 struct Entry {
     pinned: bool,
-    /// Bytes of the state that is served.
+    /// Bytes of the served state.
     held: usize,
     /// Bytes of a state that is being read.
     loading: usize,
     recall: watch::Sender<bool>,
 }
 
-/// Allocator, tree and counters of one object, beyond [`crate::meta::Object::size`].
+/// Overhead of the allocator, the tree and the counters for one object, in addition to [`crate::meta::Object::size`].
 const OBJECT: usize = 160;
 
 // === impl Budget ===
 
 impl Default for Budget {
-    /// Without a bound.
+    /// Without a limit.
     fn default() -> Self {
         Self::new(usize::MAX)
     }
 }
 
 impl Budget {
-    /// In bytes.
+    /// Creates a budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self::under(limit, Pressure::default())
     }
 
-    /// In bytes, of a process whose memory is looked at.
+    /// Creates a budget of `limit` bytes that also considers the memory pressure of the process.
     pub fn under(limit: usize, pressure: Pressure) -> Self {
         let inner = Inner { limit, accounts: Mutex::default(), pressure, recalls: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
     }
 
-    /// An account of a cache; pinned ones are the last to be recalled.
+    /// Creates the account of a cache; pinned caches are recalled last.
     pub fn account(&self, pinned: bool) -> Account {
         let (recall, recalled) = watch::channel(false);
         let mut accounts = self.inner.accounts.lock();
@@ -113,16 +113,17 @@ impl Budget {
         self.inner.limit
     }
 
-    /// What all caches hold and are reading, and what readers still have of states that were given up.
+    /// The bytes that all caches hold or are reading, and those of given-up states that still have readers.
     pub fn used(&self) -> usize {
         let accounts = self.inner.accounts.lock();
         accounts.used + accounts.lent
     }
 
-    /// Bytes for what is no state. They are asked for before they are read, and nobody is recalled for them.
+    /// Reserves bytes for something other than a state. Call this before reading; no cache is recalled for it.
     ///
     /// # Errors
-    /// They do not fit beside what the caches hold, less a tenth for that to grow, or memory is not plenty.
+    /// The bytes do not fit in addition to what the caches hold and a tenth for their growth, or the process does not
+    /// have plenty of memory.
     pub fn lend(&self, bytes: usize) -> Result<Lent, Full> {
         let Inner { limit, pressure, .. } = &*self.inner;
         let mut accounts = self.inner.accounts.lock();
@@ -142,19 +143,19 @@ impl Budget {
         self.inner.recalls.load(Ordering::Relaxed)
     }
 
-    /// Tells the largest cache to give up its state, pinned ones last. False if there is none that has one.
+    /// Tells the largest cache to give up its state, pinned caches last. Returns false if no cache has a state.
     pub fn recall(&self) -> bool {
         let mut accounts = self.inner.accounts.lock();
         let victim = accounts.largest(false).or_else(|| accounts.largest(true));
         victim.is_some_and(|id| self.inner.take_from(&mut accounts, id))
     }
 
-    /// What an object of this size costs.
+    /// The cost of an object of this size.
     pub fn cost(size: usize) -> usize {
         size + OBJECT
     }
 
-    /// What a store with so many objects of so many bytes costs.
+    /// The cost of a store with this many objects and bytes.
     pub(super) fn cost_of(objects: usize, bytes: usize) -> usize {
         bytes + objects * OBJECT
     }
@@ -175,7 +176,7 @@ impl Inner {
 // === impl Accounts ===
 
 impl Accounts {
-    /// The one that holds most, of those that are not recalled.
+    /// The account that holds the most, among those that are not recalled.
     fn largest(&self, pinned: bool) -> Option<u64> {
         let of_kind = self.by_id.iter().filter(|(_, entry)| entry.pinned == pinned && !entry.is_recalled());
         let (id, entry) = of_kind.max_by_key(|(_, entry)| entry.held + entry.loading)?;
@@ -192,7 +193,7 @@ impl Accounts {
         }
     }
 
-    /// Bytes of caches that were told to give up their state and have not done so yet.
+    /// Bytes of caches that were told to give up their state but have not done so yet.
     fn leaving(&self) -> usize {
         let leaving = self.by_id.values().filter(|entry| entry.is_recalled());
         leaving.map(|entry| entry.held + entry.loading).sum()
@@ -210,7 +211,8 @@ impl Entry {
 // === impl Account ===
 
 impl Account {
-    /// Says what is held now. Where that is too much for all together, somebody is recalled, perhaps this one.
+    /// Reports the bytes that are held now. If all accounts together exceed the limit, a cache is recalled, perhaps
+    /// this one.
     pub(super) fn hold(&self, bytes: usize) {
         let inner = &self.budget.inner;
         let mut accounts = inner.accounts.lock();
@@ -226,7 +228,7 @@ impl Account {
         inner.pressure.grow(bytes.saturating_sub(before));
     }
 
-    /// By how many bytes all together are beyond the limit when this one holds `bytes`.
+    /// By how many bytes all accounts together would exceed the limit if this one held `bytes`.
     pub(super) fn excess(&self, bytes: usize) -> usize {
         let inner = &self.budget.inner;
         let accounts = inner.accounts.lock();
@@ -234,11 +236,11 @@ impl Account {
         (accounts.used - held).saturating_add(bytes).saturating_sub(inner.limit)
     }
 
-    /// Says what has been read so far of a new state, beside what is held. A tenth of the budget is left for what is
-    /// held to grow. For a pinned cache those that are not have to go.
+    /// Reports the bytes of a new state that were read so far, in addition to those that are held. A tenth of the
+    /// budget is reserved for the growth of what is held. For a pinned cache, caches that are not pinned are recalled.
     ///
     /// # Errors
-    /// It does not fit. What was said before stands.
+    /// The state does not fit. The last successful report stays valid.
     pub(super) fn load(&self, bytes: usize) -> Result<(), Full> {
         let inner = &self.budget.inner;
         let mut accounts = inner.accounts.lock();
@@ -247,11 +249,11 @@ impl Account {
             let (pinned, loading, recalled) = (entry.pinned, entry.loading, entry.is_recalled());
             let mut others = if recalled { accounts.used } else { accounts.used - loading } + accounts.lent;
             if !pinned {
-                // A pinned cache need not wait for them.
+                // A pinned cache need not wait for these.
                 others += accounts.leaving();
             }
             let room = (inner.limit - inner.limit / 10).saturating_sub(others);
-            // Before memory is short, a state that is held and only read anew does not have to go.
+            // While memory is not short yet, a state that is held may be read again; only new states are refused.
             let most = if entry.held == 0 { Level::Calm } else { Level::Tight };
             let hinder = recalled || inner.pressure.level() > most && bytes > loading;
             if bytes <= room && !hinder {
@@ -268,13 +270,13 @@ impl Account {
         }
     }
 
-    /// A state was taken, or given up: nothing is being read any more, and this much is held.
+    /// A state was taken or given up: nothing is being read any more, and this many bytes are held.
     pub(super) fn settle(&self, bytes: usize) {
         self.budget.inner.accounts.lock().set(self.id, None, Some(0));
         self.hold(bytes);
     }
 
-    /// Nothing is held, and nothing is asked for.
+    /// Nothing is held or being read, and the recall is cleared.
     pub(super) fn clear(&self) {
         let mut accounts = self.budget.inner.accounts.lock();
         accounts.set(self.id, Some(0), Some(0));
@@ -283,7 +285,7 @@ impl Account {
         }
     }
 
-    /// What was held, apart from this cache, until that is dropped; then [`Self::clear`].
+    /// Moves the held bytes out of this account until the returned value is dropped. Call [`Self::clear`] afterwards.
     pub(super) fn lend(&self) -> Lent {
         let mut accounts = self.budget.inner.accounts.lock();
         let bytes = accounts.by_id.get(&self.id).map_or(0, |entry| entry.held);
@@ -292,7 +294,7 @@ impl Account {
         Lent { budget: self.budget.clone(), bytes }
     }
 
-    /// Resolves once the cache is to give up its state; never before.
+    /// Resolves once the cache must give up its state.
     pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut recalled = self.recalled.clone();
         async move {

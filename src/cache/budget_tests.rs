@@ -11,7 +11,7 @@ fn what_does_not_fit_is_refused_and_a_tenth_is_left_to_grow() {
     assert_eq!(nodes.load(301), Err(Full { need: 301, room: 300, limit: 1000 }));
     nodes.load(300).unwrap();
     nodes.settle(300);
-    // What is held may use the rest.
+    // State that is held may use the rest.
     pods.hold(700);
     assert!(!pods.is_recalled() && !nodes.is_recalled());
     assert_eq!((budget.used(), budget.recalls()), (1000, 0));
@@ -26,7 +26,7 @@ fn the_largest_goes_and_pinned_ones_last() {
     small.settle(100);
     small.hold(201);
     assert!(large.is_recalled() && !small.is_recalled() && !pinned.is_recalled());
-    // It has not gone yet, and is not counted any more.
+    // It has not been cleared yet, but is no longer counted.
     assert_eq!(budget.used(), 701);
     large.clear();
     assert!(!large.is_recalled());
@@ -157,7 +157,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is said: those who are not recalled are never together beyond the limit, and the sum is theirs.
+    /// For any sequence of steps: the accounts that are not recalled never exceed the limit together, and the sum is
+    /// theirs.
     #[test]
     fn never_beyond_the_limit(steps in prop::collection::vec(step(), 1..60)) {
         let budget = Budget::new(1000);

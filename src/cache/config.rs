@@ -1,4 +1,4 @@
-//! What a cache may use, with the apiserver's own numbers as defaults.
+//! The limits of a cache. The defaults are the apiserver's own numbers.
 
 use std::time::Duration;
 
@@ -11,23 +11,24 @@ use crate::meta::Gvr;
 pub struct CacheConfig {
     /// Names the cache in logs and metrics.
     pub resource: Gvr,
-    /// The field of the resource's field table by whose value watchers are found ([`crate::meta::FieldTable`]).
+    /// The field of the resource's field table whose value is used to index watchers ([`crate::meta::FieldTable`]).
     pub trigger: Option<usize>,
-    /// Events younger than this stay in the window while the two maxima allow. The apiserver's is 75 s.
+    /// Events younger than this stay in the window unless one of the two maxima is exceeded. The apiserver's value is
+    /// 75 s.
     pub window_min_age: Duration,
-    /// So many events stay whatever their age. The apiserver's smallest window is 100.
+    /// This number of events stays in the window whatever their age. The apiserver's smallest window is 100.
     pub window_min_events: usize,
     /// The apiserver's largest window is 102400.
     pub window_max_events: usize,
-    /// Memory the window may hold beyond the store: replaced and deleted objects, and its own bookkeeping.
+    /// Memory that the window may use in addition to the store: replaced and deleted objects, and its own bookkeeping.
     pub window_max_bytes: usize,
-    /// Events the dispatcher may be behind before the writer waits for it.
+    /// How many events the dispatcher may be behind before the writer waits for it.
     pub max_lag: u64,
-    /// Time between the bookmarks of one watcher, less up to 5 % of jitter. The apiserver's is 60 s.
+    /// Time between the bookmarks of one watcher, less up to 5 % of jitter. The apiserver's value is 60 s.
     pub bookmark_period: Duration,
-    /// What all caches may use together.
+    /// The memory limit of all caches together.
     pub budget: Budget,
-    /// Gives its state up only when no cache is left that is not pinned.
+    /// A pinned cache gives its state up only after all caches that are not pinned.
     pub pinned: bool,
 }
 

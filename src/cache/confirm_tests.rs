@@ -1,4 +1,4 @@
-//! A state that is known to be the store's at a revision that the events have not come to.
+//! Tests of a state that is confirmed at a revision that the events have not reached.
 
 use super::dispatcher::Dispatcher;
 use super::testing::*;
@@ -9,7 +9,7 @@ fn rv(n: u64) -> ResourceVersion {
     ResourceVersion(n)
 }
 
-/// `a/x@10` listed at 100, and seen to be all there is at 110.
+/// A cache with `a/x@10` listed at 100, and confirmed to be complete at 110.
 async fn confirmed() -> (Writer, WatchCache, Dispatcher) {
     let (mut writer, cache, dispatcher) = cache(|_| {});
     writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(100)).await.unwrap();
@@ -71,13 +71,13 @@ async fn readers_never_see_an_object_that_was_made_and_deleted_before_it() {
     writer.apply(EventType::Modified, plain("a", "x", 112)).await.unwrap();
     assert_eq!(listed(&cache), (112, vec!["a/x@112".to_owned()]));
     dispatch(&mut dispatcher);
-    // A watch that was open before has not been told of the state: it gets every event.
+    // A watch that was already open does not use the confirmed state: it gets every event.
     assert_eq!(take(&mut running), ["ADDED a/passing@105", "DELETED a/passing@108", "MODIFIED a/x@112"]);
     assert_eq!(take(&mut from_state), ["ADDED a/x@10", "BOOKMARK 110 initial", "MODIFIED a/x@112"]);
     for watcher in [&mut from_revision, &mut from_now] {
         assert_eq!(take(watcher), ["MODIFIED a/x@112"]);
     }
-    // The same state by history, now that it knows.
+    // The same state from the history, now that it has the events.
     assert_eq!(names(cache.snapshot_at(rv(110)).unwrap().range(&Scope::default(), None)), ["a/x@10"]);
     assert_eq!(names(cache.snapshot_at(rv(106)).unwrap().range(&Scope::default(), None)).len(), 2);
 }
@@ -104,7 +104,7 @@ async fn no_bookmark_of_a_running_watch_names_it() {
 async fn it_ends_with_the_past_it_is_of() {
     let (mut writer, cache, _) = confirmed().await;
     let (old, asked) = (cache.snapshot().unwrap(), Order::now());
-    // A list is of the newest revision there is: one below what was confirmed comes from a store that was restored.
+    // A list returns the newest revision. One below the confirmed revision comes from a store that was restored.
     let error = writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(105)).await.unwrap_err();
     assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(110) });
     writer.not_ready("restored");

@@ -1,4 +1,4 @@
-//! What a list says other than the store it replaces.
+//! The difference between a list and the store that it replaces.
 
 use std::sync::Arc;
 
@@ -9,27 +9,28 @@ use crate::meta::{EventType, Object, ResourceVersion, WatchCacheEvent};
 
 #[derive(Debug)]
 pub(super) struct Difference {
-    /// The listed state. Objects that are the same are the old ones, so that their bytes are held once.
+    /// The listed state. Unchanged objects are the old instances, so that their bytes are held only once.
     pub(super) store: Store,
-    /// In order of the objects' revisions.
+    /// Sorted by the objects' revisions.
     pub(super) changed: Vec<WatchCacheEvent>,
-    /// What the old store held and the list does not; also the old one of two objects with the same name.
+    /// Objects of the old store that are not in the list; also the old one of two objects with the same name.
     pub(super) deleted: Vec<Arc<Object>>,
-    /// An object reads otherwise at the same revision: the apiserver writes it in another way now, as after a change of
-    /// a custom resource's schema, and nobody has been told.
+    /// An object has different contents at the same revision. The apiserver now encodes it in another way, for example
+    /// after a change of a custom resource's schema, and no event has reported this.
     rewritten: bool,
     /// When the list was complete.
     received: Instant,
 }
 
-/// Objects looked at before other tasks may run: about a millisecond.
+/// Number of objects examined before other tasks may run: about a millisecond.
 const STRIDE: usize = 1024;
 
 // === impl Difference ===
 
 impl Difference {
     pub(super) async fn between(old: &Store, mut objects: Vec<Arc<Object>>) -> Self {
-        // Lists arrive sorted, which costs one comparison an object. Of a key listed twice the newer counts.
+        // Lists arrive sorted, so this costs one comparison per object. If a key is listed twice, the newer object
+        // counts.
         objects.sort_by(|a, b| a.key.cmp(&b.key).then(b.rv.cmp(&a.rv)));
         objects.dedup_by(|b, a| a.key == b.key);
         let mut difference = Self {
@@ -64,12 +65,12 @@ impl Difference {
         difference
     }
 
-    /// Whether there is none.
+    /// Whether there is no difference.
     pub(super) fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.deleted.is_empty() && !self.rewritten
     }
 
-    /// Whether all of it can have happened after `rv`, one change at a time. If not, events are missing from before.
+    /// Whether all changes can have happened after `rv`, one at a time. If not, earlier events are missing.
     pub(super) fn follows(&self, rv: ResourceVersion) -> bool {
         !self.rewritten
             && self.changed.first().is_none_or(|event| event.rv > rv)

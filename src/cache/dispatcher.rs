@@ -1,4 +1,4 @@
-//! Carries events from the history to the groups that select them, once per event and group.
+//! Passes events from the history to the groups that select them, once per event and group.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,31 +12,31 @@ use super::history::{Left, memory};
 use super::shared::Shared;
 use crate::meta::{ResourceVersion, WatchCacheEvent};
 
-/// The one consumer of a cache's history. Its place in it is shared, so that the writer sees how far it is.
+/// The only consumer of a cache's history. Its position is shared, so that the writer sees its progress.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     shared: Arc<Shared>,
     events: Vec<Arc<WatchCacheEvent>>,
     touched: Vec<Arc<WatchGroup>>,
     wakers: Vec<Waker>,
-    /// What had left the window when the rings were swept last, and what has by now.
+    /// What had left the window at the last sweep of the rings, and what has left it by now.
     swept: Left,
     left: Left,
 }
 
-/// A sweep under way: the groups whose rings are still to let go of what is older than the window.
+/// A running sweep: the groups whose rings may still hold events that are older than the window.
 pub(super) struct Sweep {
     oldest: ResourceVersion,
     groups: Vec<Arc<WatchGroup>>,
 }
 
-/// Events dispatched before their watchers are woken.
+/// Maximum number of events dispatched before their watchers are woken.
 const BATCH: usize = 256;
-/// Evaluations after which a batch ends early: about a millisecond of work.
+/// Number of evaluations after which a batch ends early: about a millisecond of work.
 const EVALUATIONS: u64 = 10_000;
-/// Rings swept in one step.
+/// Number of rings swept in one step.
 const RINGS: usize = 256;
-/// How often old events are dropped when none come.
+/// How often old events are dropped while no new ones arrive.
 const TICK: Duration = Duration::from_secs(2);
 
 // === impl Dispatcher ===
@@ -73,15 +73,15 @@ impl Dispatcher {
         }
     }
 
-    /// Dispatches up to `max` events, of which no more than a quarter of the window's bytes. False when there were none
-    /// left.
+    /// Dispatches up to `max` events, and stops early after a quarter of the window's bytes. Returns false if there
+    /// were no events left.
     pub(super) fn step(&mut self, max: usize) -> bool {
         let shared = Arc::clone(&self.shared);
         let max_bytes = shared.config.window_max_bytes / 4;
         let (generation, start) = {
             let state = shared.state.lock();
             let start = shared.dispatched.load(Ordering::Acquire);
-            // Not evicted before it is dispatched.
+            // Events are not evicted before they are dispatched.
             state.history.read(start, u64::MAX, max, &mut self.events).ok();
             (state.generation, start)
         };
@@ -89,7 +89,7 @@ impl Dispatcher {
         let mut evaluated = 0;
         let mut bytes = 0;
         for event in &self.events {
-            // Per event, so that a registration never waits for a whole batch.
+            // Locked for each event, so that a registration never waits for a whole batch.
             let groups = shared.groups.read();
             if groups.generation() != generation {
                 break;
@@ -110,7 +110,7 @@ impl Dispatcher {
         done > 0
     }
 
-    /// All events before `end` are in the rings.
+    /// Records that all events before `end` are in the rings.
     fn advance(&mut self, generation: u64, end: u64) {
         let mut state = self.shared.state.lock();
         let (true, Some(current)) = (state.generation == generation, &state.current) else { return };
@@ -119,7 +119,8 @@ impl Dispatcher {
         } else if end < state.gap_end {
             None
         } else {
-            // Between two events every revision is one state; the least of them is the one before's.
+            // All revisions between two events have the same state; the lowest of them is the revision of the earlier
+            // event.
             state.history.before(end)
         };
         self.shared.dispatched.store(end, Ordering::Release);
@@ -132,7 +133,7 @@ impl Dispatcher {
         self.shared.moved.notify_one();
     }
 
-    /// After the revision has advanced, so that a woken watcher may send it as a bookmark.
+    /// Called after the revision has advanced, so that a woken watcher may send it as a bookmark.
     fn wake(&mut self) {
         for group in self.touched.drain(..) {
             group.ring.lock().take_wakers(&mut self.wakers);
@@ -140,9 +141,8 @@ impl Dispatcher {
         self.wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether so much has left the window that the rings must not go on holding it: a watcher that is not polled drops
-    /// nothing by itself. So all rings
-    /// together hold at most half a window more than the window's bound, and what one step dispatches.
+    /// Whether so much has left the window that the rings must drop it too: a watcher that is not polled drops nothing
+    /// by itself. So all rings together hold at most the window's bound plus half a window, and the events of one step.
     pub(super) fn is_due(&self) -> bool {
         let config = &self.shared.config;
         let events = self.left.events - self.swept.events;
@@ -157,7 +157,7 @@ impl Dispatcher {
         }
     }
 
-    /// Lets old events go, from the window at once and from the rings with the sweep's steps.
+    /// Drops old events: from the window at once, and from the rings in the steps of the sweep.
     pub(super) fn begin_sweep(&mut self) -> Sweep {
         let (oldest, generation) = {
             let mut state = self.shared.state.lock();
@@ -167,8 +167,8 @@ impl Dispatcher {
         };
         self.swept = self.left;
         let groups = self.shared.groups.read();
-        // Revisions of different generations cannot be compared. The groups of a generation that ends meanwhile are closed
-        // and hold nothing.
+        // Revisions of different generations cannot be compared. If the generation ends during the sweep, its groups
+        // are closed and hold nothing.
         let groups = if groups.generation() == generation { groups.iter().cloned().collect() } else { Vec::new() };
         Sweep { oldest: oldest.unwrap_or(ResourceVersion(u64::MAX)), groups }
     }
@@ -177,7 +177,7 @@ impl Dispatcher {
 // === impl Sweep ===
 
 impl Sweep {
-    /// False once all rings are swept.
+    /// Returns false once all rings are swept.
     pub(super) fn step(&mut self) -> bool {
         let rest = self.groups.len().saturating_sub(RINGS);
         for group in self.groups.drain(rest..) {

@@ -1,4 +1,4 @@
-//! Watchers with an equal predicate share one group, and an event finds the groups it may concern by index.
+//! Watchers with an equal predicate share one group. An index finds the groups that an event may concern.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 use crate::selector::Predicate;
 
 /// The groups of one cache. As in the apiserver, an event is offered to the scopes {namespace, name}, {namespace},
-/// {name} and {}, and in each to the groups without a trigger value and to those of the object's and the previous
-/// object's value.
+/// {name} and {}. In each scope it is offered to the groups without a trigger value, and to those with the trigger
+/// value of the object or the previous object.
 #[derive(Debug)]
 pub(super) struct WatchGroups {
     /// Index of the trigger field in the resource's field table.
@@ -40,10 +40,11 @@ struct Bucket {
     by_trigger: HashMap<Box<str>, Vec<Arc<WatchGroup>>>,
 }
 
-/// Above this many evaluations a relist does not look for the groups that its deletions concern, and ends all.
+/// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
+/// them.
 const MAX_RELIST_EVALUATIONS: usize = 200_000;
 
-/// What an event is to a predicate; `None` if it does not concern it.
+/// The event type for a predicate; `None` if the event does not concern it.
 pub(super) fn view(predicate: &Predicate, event: &WatchCacheEvent) -> Option<EventType> {
     let now = event.kind != EventType::Deleted && predicate.matches(&event.object);
     let before = event.prev.as_deref().is_some_and(|prev| predicate.matches(prev));
@@ -87,7 +88,7 @@ impl WatchGroups {
         self.by_predicate.values()
     }
 
-    /// Adds a watcher behind the entries there are; returns its group and its slot there.
+    /// Adds a watcher after the present entries; returns its group and its slot there.
     pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, u32) {
         self.watchers += 1;
         if let Some(group) = self.by_predicate.get(predicate) {
@@ -104,11 +105,11 @@ impl WatchGroups {
         (group, slot)
     }
 
-    /// Removes a watcher, and its group with the last one.
+    /// Removes a watcher, and also its group if it was the last one.
     pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: u32) {
         let mut ring = group.ring.lock();
         ring.leave(slot);
-        // A closed group is in no index, and its watchers are not counted.
+        // A closed group is not in the index, and its watchers are not counted.
         if ring.closed().is_some() {
             return;
         }
@@ -119,7 +120,7 @@ impl WatchGroups {
         }
     }
 
-    /// Offers an event to the groups it may concern; those that take it are added to `touched` once until their
+    /// Offers an event to the groups that it may concern. Groups that take it are added to `touched`, once until their
     /// watchers are woken. Returns the number of evaluations.
     pub(super) fn dispatch(&self, event: &Arc<WatchCacheEvent>, touched: &mut Vec<Arc<WatchGroup>>) -> u64 {
         let mut evaluated = 0;
@@ -134,7 +135,7 @@ impl WatchGroups {
         evaluated
     }
 
-    /// Ends the watchers that hold one of these objects. Returns how many.
+    /// Ends the watchers that hold one of these objects. Returns their number.
     pub(super) fn close_holders(&mut self, deleted: &[Arc<Object>], reason: EndReason) -> usize {
         if deleted.len().saturating_mul(self.len()) > MAX_RELIST_EVALUATIONS {
             return self.close_all(reason, self.generation);
@@ -153,12 +154,12 @@ impl WatchGroups {
             ended += group.ring.lock().close(reason, &mut wakers);
         }
         self.watchers -= ended;
-        // Waking only schedules.
+        // Waking only schedules a task.
         wakers.into_iter().for_each(Waker::wake);
         ended
     }
 
-    /// Ends all watchers. Returns how many.
+    /// Ends all watchers. Returns their number.
     pub(super) fn close_all(&mut self, reason: EndReason, generation: u64) -> usize {
         let (mut wakers, mut ended) = (Vec::new(), 0);
         for group in self.by_predicate.values() {

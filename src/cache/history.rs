@@ -1,7 +1,7 @@
-//! The sliding window of events: what a watch may start from, and what an Exact list may be rebuilt from.
+//! The sliding window of events. A watch may start from it, and an Exact list may be rebuilt from it.
 //!
-//! A snapshot per event would cost several KiB of copied tree nodes each. Kept are checkpoints some hundred events
-//! apart; the state at any revision between two of them is rebuilt by undoing events from the later one.
+//! A snapshot per event would cost several KiB of copied tree nodes each. Instead there is a checkpoint every 256 to
+//! 4096 events. The state at any revision between two checkpoints is rebuilt by undoing events from the later one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::store::Store;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
-/// What the window may hold.
+/// The limits of the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) min_age: Duration,
@@ -25,22 +25,22 @@ pub(super) struct Limits {
 pub(super) struct History {
     limits: Limits,
     events: VecDeque<Entry>,
-    /// Position of the front of `events`. Positions count all events of the cache's life and are never reused.
+    /// Position of the front of `events`. Positions count all events in the life of the cache and are never reused.
     first: u64,
-    /// What the window keeps in memory beyond the store.
+    /// Memory that the window uses in addition to the store.
     bytes: usize,
-    /// What it has let go of so far.
+    /// Everything that has left the window so far.
     left: Left,
-    /// Revision of the last list: events up to it are held only for those who already watched.
+    /// Revision of the last list: events up to it are kept only for watchers that were already open.
     list_rv: ResourceVersion,
     /// The oldest deliverable revision minus one.
     floor: ResourceVersion,
     checkpoints: VecDeque<Mark>,
-    /// States rebuilt lately: the pages of one list ask for the same revision again and again.
+    /// Recently rebuilt states: the pages of one list ask for the same revision repeatedly.
     rebuilt: VecDeque<Mark>,
-    /// Counts lists; a state rebuilt before the last one is worth nothing after it.
+    /// Counts lists. A state that was rebuilt before the last list is invalid after it.
     epoch: u64,
-    /// Where the last checkpoint, or the last list, stands.
+    /// The position of the last checkpoint or list.
     last_mark: u64,
 }
 
@@ -58,7 +58,7 @@ struct Mark {
     store: Store,
 }
 
-/// How to come from a known state to an older one; carried out without any lock.
+/// The steps from a known state to an older one; executed without any lock.
 #[derive(Debug)]
 pub(super) struct Rebuild {
     epoch: u64,
@@ -68,24 +68,24 @@ pub(super) struct Rebuild {
     undo: Vec<Arc<WatchCacheEvent>>,
 }
 
-/// Everything that has left the window, counted.
+/// The total of everything that has left the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Left {
     pub(super) events: u64,
     pub(super) bytes: u64,
 }
 
-/// The window has passed the position asked for.
+/// The requested position has left the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed;
 
-/// Where positions begin, with room before it for events that are filled in later.
+/// The first position. There is room before it for events that are added later by a backfill.
 pub(super) const FIRST: u64 = 1 << 62;
 
-/// Events looked at under the lock for the sake of one read: some ten microseconds.
+/// Maximum number of events examined under the lock for one read: about ten microseconds.
 const LOOKS: usize = 256;
 
-/// Rebuilt states kept; each pins the tree nodes in which it differs.
+/// Number of rebuilt states that are kept; each one keeps its own tree nodes in memory.
 const REBUILT: usize = 8;
 
 // === impl History ===
@@ -107,8 +107,8 @@ impl History {
         }
     }
 
-    /// Appends an event; `after` is the state it leaves. Its revision must be greater than every one before, or the
-    /// same where objects were deleted together.
+    /// Appends an event; `after` is the state after it. Its revision must be greater than all before, or the same if
+    /// objects were deleted together.
     pub(super) fn push(&mut self, event: Arc<WatchCacheEvent>, after: &Store, now: Instant) {
         let bytes = memory(&event);
         self.bytes += bytes;
@@ -119,13 +119,13 @@ impl History {
         }
     }
 
-    /// Drops what is too old or too much, but nothing at or after `keep`, the first event not yet dispatched.
-    /// True if anything went.
+    /// Drops events that are too old or too many, but never `keep`, the first event that is not yet dispatched, or
+    /// later ones. Returns true if any event was dropped.
     pub(super) fn evict(&mut self, now: Instant, keep: u64) -> bool {
         self.evict_to(self.limits.max_bytes, now, keep)
     }
 
-    /// The same, and more until so many bytes are free.
+    /// Like [`Self::evict`], but continues until `excess` bytes are free.
     pub(super) fn shrink(&mut self, excess: usize, now: Instant, keep: u64) -> bool {
         self.evict_to(self.bytes.saturating_sub(excess), now, keep)
     }
@@ -148,7 +148,7 @@ impl History {
             self.events.pop_front();
             self.first += 1;
             if rv > self.list_rv {
-                // The next one may be of the same revision.
+                // The next event may have the same revision.
                 self.floor = self.events.front().map_or(rv, |front| rv.max(ResourceVersion(front.event.rv.0 - 1)));
             }
         }
@@ -163,8 +163,8 @@ impl History {
         true
     }
 
-    /// After a list at `rv` whose difference has been pushed: those who watch go on through it, but no new start and
-    /// no state before it, for what happened in between is unknown.
+    /// Called after a list at `rv` whose difference was pushed. Open watches continue through it. But no new watch may
+    /// start, and no state is known, before `rv`, because the changes in between are unknown.
     pub(super) fn cut(&mut self, rv: ResourceVersion) {
         self.list_rv = rv;
         self.floor = rv;
@@ -174,7 +174,7 @@ impl History {
         self.last_mark = self.head();
     }
 
-    /// Forgets everything; the next event follows `rv`.
+    /// Drops everything; the next event follows `rv`.
     pub(super) fn reset(&mut self, rv: ResourceVersion) {
         self.first = self.head();
         self.events.clear();
@@ -182,7 +182,7 @@ impl History {
         self.cut(rv);
     }
 
-    /// The revision after which the window begins, if it still holds everything since: nothing has been dropped, and no
+    /// The revision after which the window begins, if it still holds all events since then: nothing was dropped, and no
     /// event stands for a gap.
     pub(super) fn beginning(&self) -> Option<ResourceVersion> {
         let whole = self.floor == self.list_rv && self.oldest().is_none_or(|oldest| oldest > self.floor);
@@ -193,7 +193,7 @@ impl History {
         self.events.len() + events <= self.limits.max_events && self.bytes + bytes <= self.limits.max_bytes
     }
 
-    /// Puts the events from `from` to the beginning in front of all others. They count as of now.
+    /// Adds the events after `from` before all others. They get the age of new events.
     pub(super) fn prepend(&mut self, events: Vec<WatchCacheEvent>, from: ResourceVersion, now: Instant) {
         self.first -= events.len() as u64;
         for event in events.into_iter().rev() {
@@ -205,17 +205,18 @@ impl History {
         self.floor = from;
     }
 
-    /// The position the next event will have.
+    /// The position of the next event.
     pub(super) fn head(&self) -> u64 {
         self.first + self.events.len() as u64
     }
 
-    /// The oldest deliverable revision minus one: the least a watch may start after, and the oldest state known.
+    /// The oldest deliverable revision minus one: the oldest revision that a watch may start after, and the oldest
+    /// known state.
     pub(super) fn floor(&self) -> ResourceVersion {
         self.floor
     }
 
-    /// Revision of the oldest event held.
+    /// Revision of the oldest event in the window.
     pub(super) fn oldest(&self) -> Option<ResourceVersion> {
         self.events.front().map(|entry| entry.event.rv)
     }
@@ -224,8 +225,8 @@ impl History {
         self.events.back().map(|entry| entry.event.rv)
     }
 
-    /// The newest revision after `rv` of an event that concerns somebody. Events that are not known, before the window and
-    /// beyond [`LOOKS`], count as if they did.
+    /// The newest revision after `rv` of an event that `concerns` accepts. Events that cannot be examined, because they
+    /// are before the window or beyond [`LOOKS`], count as accepted.
     pub(super) fn concerned_since(
         &self,
         rv: ResourceVersion,
@@ -263,8 +264,8 @@ impl History {
         self.first + self.events.partition_point(|entry| entry.event.rv <= rv) as u64
     }
 
-    /// The revision up to which the events before `position` are complete: of the event before it, unless the next is
-    /// of the same; at least of the last list.
+    /// The revision up to which the events before `position` are complete. That is the revision of the event before it,
+    /// or one less if the next event has the same revision; but at least that of the last list.
     pub(super) fn before(&self, position: u64) -> Option<ResourceVersion> {
         let index = position.checked_sub(self.first + 1)? as usize;
         let rv = self.events.get(index)?.event.rv;
@@ -273,7 +274,7 @@ impl History {
         Some(complete.max(self.list_rv))
     }
 
-    /// Appends to `out` up to `max` events from `position` on, and ends before `until`.
+    /// Appends up to `max` events to `out`, starting at `position` and ending before `until`.
     pub(super) fn read(
         &self,
         position: u64,
@@ -283,7 +284,7 @@ impl History {
     ) -> Result<(), Passed> {
         let Some(from) = position.checked_sub(self.first) else { return Err(Passed) };
         let until = until.min(self.head()).saturating_sub(self.first);
-        // Within a deque's length, so within usize.
+        // At most the length of the deque, so it fits into usize.
         let (from, until) = (from as usize, until as usize);
         if from < until {
             out.extend(self.events.range(from..until).take(max).map(|entry| entry.event.clone()));
@@ -291,8 +292,8 @@ impl History {
         Ok(())
     }
 
-    /// How to get the greatest state not newer than `rv`, which must not be below the floor; `current` is the state
-    /// at the head.
+    /// Returns how to rebuild the newest state that is not newer than `rv`, which must not be below the floor.
+    /// `current` is the state at the head.
     pub(super) fn rebuild(&self, rv: ResourceVersion, current: &Store) -> Rebuild {
         let target = self.position_after(rv);
         let later = |marks: &VecDeque<Mark>| {
@@ -321,8 +322,8 @@ impl History {
     }
 }
 
-/// What an event keeps in memory: the new object is the store's, so what it replaced, and the last state of a deleted
-/// one.
+/// The memory that an event uses in addition to the store. The store has the new object, so this counts the object that
+/// it replaced, and the last state of a deleted one.
 pub(super) fn memory(event: &WatchCacheEvent) -> usize {
     std::mem::size_of::<WatchCacheEvent>()
         + std::mem::size_of::<Entry>()
@@ -330,8 +331,9 @@ pub(super) fn memory(event: &WatchCacheEvent) -> usize {
         + if event.kind == EventType::Deleted { event.object.size() } else { 0 }
 }
 
-/// Events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes an object, and undoing
-/// about a microsecond an event: so a small store has them dense, and a large one is rebuilt within milliseconds.
+/// Number of events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes per object,
+/// and undoing an event costs about a microsecond. So checkpoints are dense for a small store, and a large store is
+/// rebuilt within milliseconds.
 fn spacing(objects: usize) -> u64 {
     (objects as u64 / 16).clamp(256, 4096)
 }

@@ -6,7 +6,7 @@ use crate::cache::testing::{names, plain};
 const LIMITS: Limits =
     Limits { min_age: Duration::from_secs(75), min_events: 0, max_events: 1 << 20, max_bytes: usize::MAX };
 
-/// A store and its history, fed as a writer feeds them, with every state it went through.
+/// A store and its history, fed like a writer does, with every state that they went through.
 struct Fed {
     store: Store,
     history: History,

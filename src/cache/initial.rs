@@ -7,19 +7,19 @@ use super::walk::{LOOKS, Walk};
 use super::watcher::{EndReason, Membership};
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 
-/// What the initial part gives next.
+/// The next result of the initial part.
 #[derive(Debug)]
 pub(super) enum Step {
     Object(Arc<Object>),
     Event(EventType, Arc<WatchCacheEvent>),
     Done,
-    /// Much was looked at and nothing found: let others run, and go on.
+    /// Many objects were examined and none was found: let other tasks run, and continue.
     Pause,
     End(EndReason),
 }
 
-/// A walk through the snapshot that the watcher's slot pins, by key. Taken from it in small batches, because the tree
-/// cannot be borrowed from one poll to the next.
+/// A walk by key through the snapshot that the watcher's slot pins. Objects are taken in small batches, because the
+/// tree cannot be borrowed from one poll to the next.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     after: Option<ObjectKey>,
@@ -35,7 +35,7 @@ pub(super) struct Replay {
     batch: std::vec::IntoIter<Arc<WatchCacheEvent>>,
 }
 
-/// Objects or events held at once.
+/// Number of objects or events held at once.
 const BATCH: usize = 64;
 
 // === impl Listing ===

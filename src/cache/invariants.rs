@@ -1,25 +1,26 @@
-//! What must hold whatever happens. A violation panics in debug builds, and is counted and logged in release.
+//! Invariants that must always hold. A violation panics in debug builds; in release builds it is counted and logged.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::meta::Gvr;
 
-/// The promises of the cache.
+/// The guarantees of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Per watcher, event resourceVersions strictly increase after the initial events, except that objects which expire
-    /// together are deleted at one, and no bookmark overtakes an undelivered event.
+    /// For each watcher, the resourceVersions of events strictly increase after the initial events, except that objects
+    /// that expire together are deleted at the same one. No bookmark overtakes an undelivered event.
     WatcherOrder,
-    /// Replaying a watcher's events over its initial list gives, at every bookmark, the list at that revision.
+    /// Replaying a watcher's events on its initial list gives, at every bookmark, the list at that revision.
     ReplayIsList,
-    /// ADDED only for a key that the watcher does not hold, MODIFIED and DELETED only for one that it does.
+    /// ADDED is sent only for a key that the watcher does not hold, MODIFIED and DELETED only for one that it holds.
     EventMatchesHeld,
-    /// A list at one revision is the same by whatever path it is reached.
+    /// A list at one revision is always the same, however it is produced.
     SameRevisionSameList,
-    /// The cache never shows an object that the apiserver never sent.
+    /// The cache never shows an object that the apiserver did not send.
     OnlySentObjects,
-    /// Revisions in the window increase, strictly so but for objects that expire together, and the oldest follows the one that the 410 message names.
+    /// Revisions in the window strictly increase, except for objects that expire together, and the oldest one follows
+    /// the revision that the 410 message names.
     HistoryContiguous,
     /// Readers of a cache never see its revision go back while it is ready.
     NeverGoesBack,
@@ -27,7 +28,7 @@ pub enum Invariant {
 
 static VIOLATIONS: [AtomicU64; Invariant::ALL.len()] = [const { AtomicU64::new(0) }; Invariant::ALL.len()];
 
-/// Reports a broken promise.
+/// Reports a broken invariant.
 ///
 /// # Panics
 /// In debug builds.
@@ -54,7 +55,7 @@ impl Invariant {
         Self::NeverGoesBack,
     ];
 
-    /// The name in metrics.
+    /// The name in the metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::WatcherOrder => "watcher_order",
@@ -67,7 +68,7 @@ impl Invariant {
         }
     }
 
-    /// Violations since the process started, all caches.
+    /// Number of violations since the start of the process, for all caches.
     pub fn violations(self) -> u64 {
         VIOLATIONS[self as usize].load(Ordering::Relaxed)
     }

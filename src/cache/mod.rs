@@ -1,8 +1,8 @@
 //! The watch cache of one resource: its objects, the sliding window of its events, and its watchers.
 //!
-//! A [`Writer`] feeds it; a [`WatchCache`] reads it. An event goes from the writer into the history, from there by the
-//! dispatcher to the groups of watchers that select it, and from a group's ring to each [`CacheWatcher`] at its own
-//! pace. Readers take no lock for the present state; what is older is rebuilt from the window, exactly.
+//! A [`Writer`] feeds it, and a [`WatchCache`] reads it. The writer puts an event into the history. The dispatcher
+//! passes it to the groups of watchers that select it. Each [`CacheWatcher`] reads it from its group's ring at its own
+//! pace. Readers of the present state take no lock. An older state is rebuilt exactly from the window.
 
 mod backfill;
 mod budget;
@@ -55,7 +55,7 @@ pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
 pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};
 pub use writer::{ApplyError, ReplaceError, Replaced, Writer};
 
-/// A new cache, not ready until its writer has put a list into it, and without events until
+/// Creates a cache. It is not ready until its writer has put a list into it, and delivers no events until
 /// [`WatchCache::run_dispatcher`] runs.
 pub fn new(config: CacheConfig) -> (Writer, WatchCache) {
     let shared = Arc::new(shared::Shared::new(config));

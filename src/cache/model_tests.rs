@@ -1,5 +1,5 @@
-//! The cache against a plain model, under random changes, predicates, dispatcher lag, registration moments, relists
-//! and time: every watcher's replayed state is the model's list at every event and every bookmark.
+//! Compares the cache with a simple model, under random changes, predicates, dispatcher lag, registration times,
+//! relists and time. At every event and every bookmark, the replayed state of every watcher must be the model's list.
 
 use std::collections::{BTreeMap, HashSet};
 use std::task::Poll;
@@ -13,7 +13,7 @@ use super::*;
 use crate::meta::{EventType, Object, ResourceVersion, Scope};
 use crate::selector::Predicate;
 
-/// The objects of one moment.
+/// The objects at one moment.
 type State = BTreeMap<String, Arc<Object>>;
 
 const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
@@ -33,7 +33,7 @@ struct Change {
 #[derive(Clone, Debug)]
 enum Op {
     Change(Change),
-    /// Several are deleted at one revision, like events that expire.
+    /// Several objects are deleted at one revision, like events that expire.
     Expire(u64, Vec<(usize, usize)>),
     Progress(u64),
     Dispatch(usize),
@@ -64,24 +64,24 @@ enum Start {
     Future(u64),
 }
 
-/// What the apiserver has, and what a reader may know of its past.
+/// The state of the apiserver, and its history as far as a reader may know it.
 struct Model {
     rv: u64,
     state: State,
-    /// The state from each revision on, since the store was last rewound.
+    /// The state from each revision on, since the last rewind of the store.
     past: BTreeMap<u64, State>,
     /// Revisions at which several objects were deleted.
     together: HashSet<u64>,
-    /// Revisions strictly between these are no moments that the cache knows.
+    /// The cache does not know states at revisions strictly between these.
     gaps: Vec<(u64, u64)>,
 }
 
-/// A client: what it holds after all it was told.
+/// A client: the objects that it holds after all events that it received.
 struct Client {
     watcher: CacheWatcher,
     predicate: Predicate,
     held: State,
-    /// It has a state from its start on; one that starts in the future has none until then.
+    /// It has a state from its start on; a client that starts in the future has none until then.
     synced: bool,
     listing: bool,
     /// The revision of the last live item.
@@ -100,7 +100,7 @@ struct World {
     model: Model,
     clients: Vec<Client>,
     generation: usize,
-    /// With a small window clients may be ended for being slow, and old starts are refused.
+    /// The window is large enough. With a small window, clients may be ended as too slow, and old starts are refused.
     roomy: bool,
     bookmarks: usize,
 }
@@ -193,7 +193,7 @@ impl Model {
         Some(event)
     }
 
-    /// The events of what expires, all at one revision.
+    /// The events of objects that expire, all at one revision.
     fn expire(&mut self, gap: u64, keys: &[(usize, usize)]) -> Vec<Object> {
         let rv = self.rv + gap;
         let key = |(namespace, name): &(usize, usize)| format!("{}/n{name}", NAMESPACES[*namespace]);
@@ -338,7 +338,7 @@ impl World {
         let open: HashSet<_> = (0..self.clients.len()).filter(|client| !self.clients[*client].ended).collect();
         let replaced = self.writer.replace(now.into_values().collect(), ResourceVersion(self.model.rv)).await.unwrap();
         assert_eq!(replaced.deleted, deleted.len());
-        // Just those end who hold a deleted object.
+        // Only the clients that hold a deleted object end.
         let mut ended = 0;
         for client in open.into_iter().map(|client| &self.clients[client]) {
             let closed = client.watcher.closed();
@@ -362,7 +362,7 @@ impl World {
         }
     }
 
-    /// One item; false when there is none now.
+    /// Polls one item; false if there is none now.
     fn poll(&mut self, client: usize) -> bool {
         let Self { model, clients, generation, roomy, bookmarks, .. } = self;
         let client = &mut clients[client];
@@ -384,7 +384,7 @@ impl World {
         true
     }
 
-    /// Everything is dispatched and everyone reads on: those still open hold the present state.
+    /// After everything was dispatched and read, the clients that are still open hold the present state.
     fn settle(&mut self) {
         dispatch(&mut self.dispatcher);
         for client in 0..self.clients.len() {
@@ -441,7 +441,7 @@ impl Client {
                     }
                     _ => drop(self.held.insert(key, object.clone())),
                 }
-                // The others may still be to come; at a bookmark they must not be.
+                // Other deletions of this revision may follow. Before a bookmark they must all be delivered.
                 if !model.together.contains(&at) {
                     self.check(at, model, generation, &text);
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A moment. Of two, the earlier is less; no two are equal, which clocks do not promise.
+/// A moment. The earlier one of two moments is less. No two are equal, which clocks do not guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Order(u64);
 

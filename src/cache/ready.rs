@@ -1,4 +1,4 @@
-//! Whether a cache may answer, and waiting for it to get somewhere.
+//! Whether a cache may answer, and how readers wait for its progress.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::meta::ResourceVersion;
 /// Whether a cache may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Never synced so far.
+    /// It has never been synced.
     Pending {
         since: Instant,
     },
     Ready,
-    /// It was ready, and its state was given up.
+    /// It was ready, but its state was given up.
     NotReady {
         why: Arc<str>,
         since: Instant,
     },
 }
 
-/// Readiness and revision as readers may wait for them.
+/// The readiness and revision that readers may wait for.
 #[derive(Debug)]
 pub(super) struct Ready {
     progress: watch::Sender<Progress>,
@@ -31,11 +31,11 @@ pub(super) struct Ready {
 #[derive(Clone, Debug)]
 struct Progress {
     readiness: Readiness,
-    /// Every event up to here is there.
+    /// Every event up to this revision has been applied.
     rv: ResourceVersion,
-    /// The newest revision whose state is known; not below `rv`.
+    /// The newest revision whose state is known; never below `rv`.
     newest: ResourceVersion,
-    /// The writer is gone; nothing will ever change again.
+    /// The writer is gone, so nothing will ever change again.
     stopped: bool,
 }
 
@@ -75,12 +75,12 @@ impl Ready {
         });
     }
 
-    /// The state at `rv` is known, though perhaps not every event up to it.
+    /// Records that the state at `rv` is known, although some events up to it may be missing.
     pub(super) fn confirmed(&self, rv: ResourceVersion) {
         self.progress.send_modify(|progress| progress.newest = progress.newest.max(rv));
     }
 
-    /// A whole state was taken; it is the newest there is.
+    /// Records that a whole state was taken. It is the newest known state.
     pub(super) fn ready(&self, rv: ResourceVersion) {
         self.progress.send_modify(|progress| {
             progress.readiness = Readiness::Ready;
@@ -96,13 +96,13 @@ impl Ready {
         });
     }
 
-    /// Until the cache is ready or stopped for good.
+    /// Waits until the cache is ready, or has stopped for good.
     pub(super) async fn wait_ready(&self) {
         let mut progress = self.progress.subscribe();
         progress.wait_for(|progress| progress.readiness.is_ready() || progress.stopped).await.ok();
     }
 
-    /// Until a state at or past the revision is known or the cache is not ready.
+    /// Waits until a state at or past the revision is known, or the cache is not ready.
     pub(super) async fn wait_for(&self, rv: ResourceVersion) {
         let mut progress = self.progress.subscribe();
         progress.wait_for(|progress| progress.newest >= rv || !progress.readiness.is_ready()).await.ok();

@@ -1,4 +1,4 @@
-//! What a list may do to those who watch, and readiness.
+//! How a list may affect open watches, and readiness.
 
 use std::time::Duration;
 
@@ -70,13 +70,13 @@ async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
         })
     };
     let raw = r#"{"metadata":{"name":"x","resourceVersion":"5"},"spec":{"size":"large"}},"#;
-    // At the revision that the cache has already.
+    // At the same revision that the cache already has.
     let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
     assert_eq!((replaced.continued, replaced.ended), (false, 1));
     assert_eq!(take(&mut watcher), ["END relisted"]);
     let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().framed();
     assert_eq!(held, raw);
-    // And once more: nothing is new.
+    // Once more: nothing has changed.
     let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
     let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
     assert!(replaced.continued);
@@ -134,7 +134,7 @@ async fn a_deletion_in_the_gap_ends_only_those_who_hold_the_object() {
         assert_eq!(take(open), ["MODIFIED b/y@15"]);
     }
     assert_eq!((cache.stats().terminated_total, cache.stats().watchers, cache.stats().groups), (3, 3, 3));
-    // Watchers that come back share no group with the ended ones.
+    // Watchers that come back do not share a group with the ended ones.
     let mut again = watch_again(&cache, 20);
     writer.apply(EventType::Modified, object("b", "y", 21, &[], "n2")).await.unwrap();
     dispatch(&mut dispatcher);
@@ -165,7 +165,7 @@ async fn another_uid_is_a_deletion() {
 async fn a_list_that_contradicts_what_was_received_ends_all() {
     let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
     let mut watcher = cache.watch(spec(after(10))).unwrap();
-    // Created at 5: it should have been in the list at 10.
+    // An object created at 5, which should have been in the list at 10.
     let replaced = replace(&mut writer, vec![plain("a", "x", 1), plain("a", "y", 5)], 20).await;
     assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 0 });
     dispatch(&mut dispatcher);

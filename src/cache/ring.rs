@@ -1,4 +1,4 @@
-//! The live events of one group, and its watchers' places in them.
+//! The live events of one group, and the positions of its watchers in them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use super::store::Snapshot;
 use super::watcher::EndReason;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
-/// Events that one predicate selects, in order, each with the kind it has for that predicate. Entries leave when all
-/// watchers have passed them, at the latest with their event's eviction from the window.
+/// Events that one predicate selects, in order, each with the event type that it has for this predicate. Entries leave
+/// when all watchers have passed them, and at the latest when their event is evicted from the window.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     entries: VecDeque<Entry>,
-    /// Number of the front entry; numbers count up from the group's beginning.
+    /// Number of the front entry. Entries are numbered from the creation of the group.
     base: u64,
     slots: Slots,
-    /// Length at which to look for entries that all watchers have passed.
+    /// The length at which the ring looks for entries that all watchers have passed.
     trim_at: usize,
-    /// Has entries whose watchers have not been woken.
+    /// It has entries whose watchers were not yet woken.
     touched: bool,
     closed: Option<EndReason>,
 }
@@ -30,17 +30,18 @@ pub(super) struct Entry {
     pub(super) kind: EventType,
 }
 
-/// What a watcher finds at its place.
+/// What a watcher finds at its position.
 #[derive(Debug)]
 pub(super) enum Next {
     Entry(Entry),
     CaughtUp,
-    /// Its next entry was dropped.
+    /// The watcher's next entry was dropped.
     Overtaken,
     Closed(EndReason),
 }
 
-/// One watcher. It lives here and not in the watcher so that a client that is never polled holds nothing back.
+/// The state of one watcher. It is stored here and not in the watcher, so that a client that is never polled does not
+/// keep anything in memory.
 #[derive(Debug)]
 struct Slot {
     cursor: u64,
@@ -49,24 +50,24 @@ struct Slot {
     pinned: Option<Snapshot>,
 }
 
-/// A slab: places are reused, so a watcher costs one of them and nothing else.
+/// A slab: places are reused, so a watcher costs only its place.
 #[derive(Debug, Default)]
 struct Slots {
     places: Vec<Option<Slot>>,
     free: Vec<u32>,
 }
 
-/// A ring shorter than this is not looked at.
+/// A ring shorter than this is not trimmed.
 const SHORT: usize = 64;
 
-/// What one watcher costs in its group.
+/// The memory of one watcher in its group.
 #[cfg(test)]
 pub(super) const SLOT_SIZE: usize = size_of::<Option<Slot>>();
 
 // === impl Ring ===
 
 impl Ring {
-    /// A new watcher's place: behind all entries.
+    /// Adds a watcher after all entries, and returns its place.
     pub(super) fn join(&mut self) -> u32 {
         let cursor = self.end();
         self.slots.insert(Slot { cursor, waker: None, pinned: None })
@@ -98,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// The pinned state, unless the watcher can no longer go on after it.
+    /// The pinned state, unless the watcher can no longer continue from it.
     pub(super) fn pinned(&mut self, slot: u32) -> Result<Snapshot, EndReason> {
         if let Some(reason) = self.closed {
             return Err(reason);
@@ -106,7 +107,7 @@ impl Ring {
         self.slots.get(slot).and_then(|slot| slot.pinned.clone()).ok_or(EndReason::TooSlow)
     }
 
-    /// True if the group was not yet touched since its watchers were woken.
+    /// Returns true if this is the first entry since the watchers of the group were woken.
     pub(super) fn push(&mut self, entry: Entry) -> bool {
         if self.entries.len() >= self.trim_at.max(SHORT) {
             self.trim_passed();
@@ -115,14 +116,15 @@ impl Ring {
         !std::mem::replace(&mut self.touched, true)
     }
 
-    /// The entry at the watcher's place, which moves on. When there is none, the waker is kept.
+    /// Returns the entry at the watcher's position, and moves the watcher on. If there is no entry, the waker is
+    /// stored.
     pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next {
         if let Some(reason) = self.closed {
             return Next::Closed(reason);
         }
         let Some(slot) = self.slots.get(slot) else { return Next::Overtaken };
         let Some(offset) = slot.cursor.checked_sub(self.base) else { return Next::Overtaken };
-        // Within a deque's length, so within usize.
+        // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
             slot.cursor += 1;
             return Next::Entry(entry.clone());
@@ -139,7 +141,7 @@ impl Ring {
         wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
     }
 
-    /// Ends all watchers; returns how many.
+    /// Ends all watchers and returns their number.
     pub(super) fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
         self.closed = Some(reason);
         self.entries = VecDeque::new();
@@ -148,7 +150,7 @@ impl Ring {
         self.watchers()
     }
 
-    /// Drops the entries whose event has left the window, and what all watchers have passed.
+    /// Drops the entries whose event has left the window, and the entries that all watchers have passed.
     pub(super) fn trim(&mut self, oldest: ResourceVersion) {
         let before = self.base;
         while self.entries.front().is_some_and(|entry| entry.event.rv < oldest) {
@@ -156,7 +158,7 @@ impl Ring {
             self.base += 1;
         }
         if self.base > before {
-            // A watcher that is overtaken ends at its next poll, and need not hold an old state until then.
+            // An overtaken watcher ends at its next poll, and need not hold an old state until then.
             let base = self.base;
             self.slots.iter_mut().filter(|slot| slot.cursor < base).for_each(|slot| slot.pinned = None);
         }
@@ -172,7 +174,7 @@ impl Ring {
         while self.base < passed && self.entries.pop_front().is_some() {
             self.base += 1;
         }
-        // Doubling makes the look at all watchers cheap per entry.
+        // Doubling keeps the cost of the search through all watchers low per entry.
         self.trim_at = 2 * self.entries.len();
     }
 
@@ -200,7 +202,7 @@ impl Slots {
             return free;
         }
         self.places.push(Some(slot));
-        // Four billion watchers do not fit in memory.
+        // Four billion watchers do not fit into memory.
         u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
     }
 

@@ -1,4 +1,4 @@
-//! What rings hold beyond the window, under random sizes, readers and moments.
+//! How much rings hold beyond the window, with random sizes, readers and timing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::selector::Predicate;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// One object changes to so many bytes.
+    /// One object changes to this number of bytes.
     Change {
         namespace: usize,
         bytes: usize,
     },
-    /// What there is is dispatched, as after a notification.
+    /// Dispatches all pending events, as after a notification.
     Dispatch,
     Read {
         watcher: prop::sample::Index,
@@ -71,7 +71,8 @@ proptest! {
             });
             let objects = NAMESPACES.map(|namespace| Arc::new(plain(namespace, "x", 1)));
             writer.replace(objects.into(), ResourceVersion(10)).await.unwrap();
-            // Whoever reads nothing drops nothing, in a group of its own and beside one who reads.
+            // A watcher that reads nothing drops nothing, whether it is alone in its group or together with one that
+            // reads.
             let in_namespace = |namespace: &str| predicate(Scope { namespace: Some(namespace.into()), name: None }, "", "");
             let predicates = [Predicate::everything(), predicate(Scope::all(), "", ""), in_namespace("a")];
             let mut watchers: Vec<_> = predicates
@@ -92,7 +93,8 @@ proptest! {
                     Op::Dispatch => {
                         while dispatcher.step(STEP) {
                             let (bytes, events) = held(&cache, ResourceVersion(u64::MAX));
-                            // The half is tolerated; one step, of a quarter and an event at most, is not foreseen.
+                            // The half is the tolerated excess. One step may exceed it by a quarter and one event at
+                            // most.
                             let most = WINDOW + WINDOW / 2 + WINDOW / 4 + 2 * LARGEST;
                             prop_assert!(bytes <= most, "{} bytes", bytes);
                             prop_assert!(events <= EVENTS + EVENTS / 2 + STEP, "{} events", events);

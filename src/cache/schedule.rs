@@ -1,4 +1,4 @@
-//! When a watcher's bookmarks are due, and when it ends: one timer for both.
+//! Decides when a watcher's bookmarks are due and when it ends, with one timer for both.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,21 +14,22 @@ use super::watcher::WatchSpec;
 pub(super) struct Schedule {
     deadline: Instant,
     period: Duration,
-    /// When the next bookmark is due; none any more, or none asked for.
+    /// When the next bookmark is due; `None` if there are no more, or none were requested.
     due: Option<Instant>,
     bookmarks: bool,
-    /// Made when first waited for.
+    /// Created when first needed.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whom the timer wakes.
+    /// The waker that the timer will wake.
     wakes: Option<Waker>,
 }
 
-/// The apiserver sends a bookmark this long before the deadline, for a client to resume from.
+/// How long before the deadline the apiserver sends a bookmark, for a client to resume from.
 const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
-/// And one after the mark of the initial events, if the revision moved: at the first tick, of 1 s to 1.25 s.
+/// The apiserver also sends one after the bookmark of the initial events, if the revision moved: at the first tick, of
+/// 1 s to 1.25 s.
 const AFTER_MARK: Duration = Duration::from_secs(1);
 const AFTER_MARK_JITTER: f64 = 0.25;
-/// How much earlier than the period a bookmark may come, so that the watchers of a burst do not stay in step.
+/// How much earlier than the period a bookmark may come, so that watchers that started together do not stay in step.
 const PERIOD_JITTER: f64 = 0.05;
 /// When a bookmark that was due in the middle of a batch is tried again.
 const POSTPONED: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ impl Schedule {
         self.bookmarks
     }
 
-    /// The initial part is over; `marked`: with a bookmark of its own.
+    /// Starts the schedule after the initial part; `marked` means that the initial part ended with its own bookmark.
     pub(super) fn start(&mut self, now: Instant, marked: bool) {
         if !self.bookmarks {
             return;
@@ -63,7 +64,7 @@ impl Schedule {
         }
     }
 
-    /// A bookmark was due: sets the next one's time. The one before the deadline is the last.
+    /// A bookmark was due: sets the time of the next one. The one before the deadline is the last.
     pub(super) fn advance(&mut self, now: Instant) {
         let regular = now + self.period.mul_f64(1.0 - rand::rng().random_range(0.0..PERIOD_JITTER));
         let last = self.deadline.checked_sub(BEFORE_DEADLINE).filter(|last| *last > now);
@@ -89,7 +90,7 @@ impl Schedule {
         if timer.deadline() != next {
             timer.as_mut().reset(next);
         } else if !timer.is_elapsed() && self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            // Polled for every event, and mostly by the task that the timer already wakes.
+            // The schedule is polled for every event, and mostly by the same task that the timer already wakes.
             return Poll::Pending;
         }
         let polled = timer.as_mut().poll(cx);

@@ -1,6 +1,6 @@
-//! What the writer, the dispatcher, the readers and the watchers of one cache share.
+//! The state that the writer, the dispatcher, the readers and the watchers of one cache share.
 //!
-//! Order of locks: `state`, then `groups`, then a group's ring. Nobody waits while holding one.
+//! Lock order: `state`, then `groups`, then a group's ring. No task waits while it holds one of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 pub(super) struct Shared {
     pub(super) config: CacheConfig,
     pub(super) state: Mutex<State>,
-    /// The newest state that is known, for readers that must not wait; empty unless ready.
+    /// The newest known state, for readers that must not wait; empty unless ready.
     published: ArcSwapOption<Inner>,
     pub(super) ready: Ready,
     pub(super) groups: RwLock<WatchGroups>,
-    /// All events up to this revision are in the rings of all groups that want them.
+    /// All events up to this revision are in the rings of all groups that select them.
     pub(super) dispatched_rv: AtomicU64,
-    /// Position of the first event not dispatched.
+    /// Position of the first event that is not dispatched.
     pub(super) dispatched: AtomicU64,
-    /// Wakes the dispatcher: there are events, or progress.
+    /// Wakes the dispatcher when there are events or progress.
     pub(super) work: Notify,
-    /// Wakes the writer: the dispatcher has moved.
+    /// Wakes the writer when the dispatcher has advanced.
     pub(super) moved: Notify,
     /// Watchers end once they have caught up: [`Shared::DRAINING`], with or without a last bookmark.
     pub(super) draining: AtomicU64,
@@ -49,34 +49,35 @@ pub(super) struct Shared {
     pub(super) bookmark_template: ArcSwapOption<Bytes>,
 }
 
-/// What changes together with every event.
+/// The state that changes together with every event.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What the events have come to. Present while ready.
+    /// The state that the events have reached. Present while ready.
     pub(super) current: Option<Snapshot>,
-    /// A state that the store was seen to have had at a revision that the events have not come to.
+    /// A state that the store was seen to have at a revision that the events have not reached.
     pub(super) confirmed: Option<Snapshot>,
-    /// Earlier revisions at which it was seen, in order: pages that began there go on there. [`CONFIRMATIONS`] at most.
+    /// Earlier revisions of the confirmed state, in order, so that paged lists that began there can continue.
+    /// [`CONFIRMATIONS`] at most.
     pub(super) confirmed_before: VecDeque<ResourceVersion>,
     pub(super) history: History,
-    /// Counts the times at which revisions may have started anew.
+    /// Counts how often revisions may have restarted.
     pub(super) generation: u64,
-    /// When the present one began.
+    /// When the present generation began.
     pub(super) began: Order,
-    /// Events before this position stand for the gap before a relist: their revisions are no moments of their own,
+    /// Events before this position stand for the gap before a relist. Their revisions are no real states of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
-    /// What the budget has been told of events that were filled in since the writer last counted the window.
+    /// The budget accounts of backfilled events, until the writer counts the window again.
     pub(super) backfilled: Vec<Account>,
 }
 
-/// Revisions that are remembered of one confirmed state. Older pages are forwarded.
+/// How many revisions of one confirmed state are remembered. Older pages are forwarded.
 const CONFIRMATIONS: usize = 64;
 
 // === impl State ===
 
 impl State {
-    /// The state at a revision that the events have not come to, if it was confirmed there.
+    /// The state at a revision that the events have not reached, if it was confirmed there.
     pub(super) fn confirmed_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let confirmed = self.confirmed.as_ref()?;
         let seen = rv == confirmed.rv() || self.confirmed_before.contains(&rv);
@@ -128,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Without a lock.
+    /// Takes no lock.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         self.published.load_full().map(Snapshot::from_inner)
     }
@@ -137,7 +138,7 @@ impl Shared {
         self.published.load().is_some()
     }
 
-    /// Shows a new state to everybody. The caller holds the state lock and has told the history.
+    /// Publishes a new state to all readers. The caller holds the state lock and has already updated the history.
     pub(super) fn publish(&self, state: &mut State, snapshot: Snapshot) {
         if let Some(current) = &state.current
             && snapshot.rv() < current.rv()
@@ -152,7 +153,7 @@ impl Shared {
         state.current = Some(snapshot);
     }
 
-    /// As [`super::WatchCache::confirm`].
+    /// See [`super::WatchCache::confirm`].
     pub(super) fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
         let mut state = self.state.lock();
         let newest = self.published.load().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, &snapshot.inner()));
@@ -171,7 +172,7 @@ impl Shared {
         holds
     }
 
-    /// Appends an event; `after` is the state it leaves.
+    /// Appends an event; `after` is the state after it.
     pub(super) fn append(&self, state: &mut State, event: WatchCacheEvent, after: &Store, now: Instant) {
         let newest = state.history.floor().max(state.history.newest().unwrap_or_default());
         let together = event.kind == EventType::Deleted && state.history.newest() == Some(event.rv);
@@ -182,7 +183,7 @@ impl Shared {
         state.history.push(Arc::new(event), after, now);
     }
 
-    /// Gives the state up: revisions may start anew after this. All watchers end.
+    /// Gives the state up: revisions may restart after this. All watchers end.
     pub(super) fn reset(&self, why: &str, reason: EndReason, stopped: bool) {
         let mut state = self.state.lock();
         self.published.store(None);
@@ -200,7 +201,7 @@ impl Shared {
         state.gap_end = 0;
         state.backfilled.clear();
         let ended = self.groups.write().close_all(reason, state.generation);
-        // Not before the groups are closed: a watcher takes this for the revision of a bookmark.
+        // Not before the groups are closed, because watchers use this as the revision of a bookmark.
         self.dispatched.store(state.history.head(), Ordering::Release);
         self.dispatched_rv.store(rv.0, Ordering::Release);
         ended

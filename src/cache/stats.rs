@@ -1,4 +1,4 @@
-//! Numbers of one cache, for metrics and the status page.
+//! The numbers of one cache, for metrics and the status page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,53 +6,54 @@ use std::time::Duration;
 use super::ready::Readiness;
 use crate::meta::ResourceVersion;
 
-/// A cache's numbers at one moment.
+/// The numbers of a cache at one moment.
 #[derive(Clone, Debug)]
 pub struct CacheStats {
     pub state: Readiness,
     pub rv: ResourceVersion,
-    /// All events up to here are with the watchers' groups.
+    /// All events up to this revision have been passed to the groups of watchers.
     pub dispatched_rv: ResourceVersion,
     pub objects: usize,
-    /// Memory of the objects, the tree aside.
+    /// Memory of the objects, without the tree.
     pub bytes: usize,
     pub window_events: usize,
-    /// Memory the window holds beyond the objects.
+    /// Memory that the window holds in addition to the objects.
     pub window_bytes: usize,
     pub window_oldest_rv: Option<ResourceVersion>,
-    /// The least revision that a watch may start after.
+    /// The oldest revision that a watch may start after.
     pub window_floor: ResourceVersion,
     pub window_age: Duration,
     pub watchers: usize,
     pub groups: usize,
     /// Events received from upstream and stored.
     pub events_total: u64,
-    /// Events that the dispatcher has gone through.
+    /// Events that the dispatcher has processed.
     pub dispatched_total: u64,
-    /// Predicate evaluations: an event and a group each.
+    /// Predicate evaluations. Each one is for one event and one group.
     pub evaluated_total: u64,
     /// First syncs and relists.
     pub replaced_total: u64,
-    /// Times the writer had to wait for the dispatcher.
+    /// How often the writer had to wait for the dispatcher.
     pub lagged_total: u64,
-    /// Watchers ended although neither they nor the shutdown asked for it: too slow, a relist, or not ready.
+    /// Watchers that were ended neither at their own request nor by the shutdown: too slow, a relist, or not ready.
     pub terminated_total: u64,
     /// Watchers that were terminated because they fell behind the window.
     pub too_slow_total: u64,
     pub bookmarks_total: u64,
-    /// Attempts to fill the window backwards.
+    /// Attempts to extend the window into the past.
     pub backfills_total: u64,
     pub backfills_failed_total: u64,
-    /// Events that the window was filled with.
+    /// Events that were added to the window by backfills.
     pub backfilled_events_total: u64,
 }
 
-/// Where the watchers of a cache stand. The others have taken everything there is for them.
+/// The progress of a cache's watchers. Watchers that are not counted here have received everything that is pending for
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Still send the state they began with.
+    /// Watchers that still send their initial state.
     pub listing: usize,
-    /// Have events to take.
+    /// Watchers with pending events.
     pub behind: usize,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Counters {
     pub(super) backfilled_events: Counter,
 }
 
-/// A count nobody synchronises with.
+/// A counter that is not used for synchronization.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The objects of one resource, ordered by key, and immutable views of them.
+//! The objects of one resource, sorted by key, and immutable views of them.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,20 @@ pub(super) struct Store {
     /// Sum of [`Object::size`].
     bytes: usize,
     lineage: u64,
-    /// Set when the cache gives the state up: it is counted while any of its snapshots lives.
+    /// Set when the cache gives the state up: its memory is counted while any of its snapshots lives.
     lent: Arc<OnceLock<Lent>>,
 }
 
-/// Names a state of one resource: states of the same name hold the same objects with the same bytes. A revision alone
-/// does not: stores are restored from backups, and a change of schema rewrites objects at their old revisions.
+/// Identifies a state of one resource: states with the same id hold the same objects with the same bytes. The revision
+/// alone is not enough: stores are restored from backups, and a change of schema rewrites objects at their old
+/// revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateId {
     lineage: u64,
     rv: ResourceVersion,
 }
 
-/// Counts the lineages of all caches of the process.
+/// The last lineage number of all caches of the process.
 static LINEAGES: AtomicU64 = AtomicU64::new(1);
 
 /// The state of one resource at one resourceVersion. Cloning takes constant time.
@@ -44,13 +45,13 @@ pub(super) struct Inner {
     store: Store,
 }
 
-/// What a scope is in the flat key space.
+/// A scope in the flat key space.
 enum Keys<'a> {
     /// At most this key.
     One(String),
-    /// Everything from the first to before the second bound, of any namespace or of one.
+    /// All keys from the first bound to before the second, for all namespaces or for one.
     Range(Bound<String>, Bound<String>),
-    /// A name in whichever namespace: no key range.
+    /// A name in any namespace: not a key range.
     Named(&'a str),
 }
 
@@ -64,14 +65,14 @@ impl Default for Store {
 }
 
 impl Store {
-    /// From here on no state is one that was before, whatever its revision.
+    /// After this, no state has the same id as an earlier one, whatever its revision.
     pub(super) fn begin_lineage(&mut self) {
         self.lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The cache has given it up.
+    /// Records that the cache has given the state up.
     pub(super) fn lend(self, lent: Lent) {
-        // Once only: the cache begins with another store.
+        // Set only once, because the cache continues with another store.
         self.lent.set(lent).ok();
     }
 
@@ -111,7 +112,7 @@ impl Store {
         };
     }
 
-    /// Takes back an event that was the last one applied to this state.
+    /// Undoes an event, which must be the last one applied to this state.
     pub(super) fn undo(&mut self, event: &WatchCacheEvent) {
         match &event.prev {
             Some(prev) => self.insert(prev.clone()),
@@ -127,39 +128,39 @@ impl Snapshot {
         Self { inner: Arc::new(Inner { rv, store }) }
     }
 
-    /// The revision this state is of. Greater than or equal to every object's.
+    /// The revision of this state. It is greater than or equal to the revision of every object.
     pub fn rv(&self) -> ResourceVersion {
         self.inner.rv
     }
 
-    /// A state without objects, unlike any other.
+    /// A state without objects, with its own lineage.
     #[cfg(test)]
     pub fn empty(rv: ResourceVersion) -> Self {
         Self::new(rv, Store::default())
     }
 
-    /// The same objects as of a later revision, at which the store was seen to hold those that the reader asks for.
+    /// The same objects at a later revision, at which the store was seen to hold the objects that the reader asks for.
     #[must_use]
     pub fn seen_at(&self, rv: ResourceVersion) -> Self {
         Self::new(rv, self.inner.store.clone())
     }
 
-    /// How many objects a namespace has, counted up to `most`.
+    /// The number of objects in a namespace, counted up to `most`.
     pub fn count_up_to(&self, scope: &Scope, most: usize) -> usize {
         self.range(scope, None).take(most).count()
     }
 
-    /// Its name among all states of all caches.
+    /// Identifies this state among all states of all caches.
     pub fn id(&self) -> StateId {
         StateId { lineage: self.inner.store.lineage, rv: self.inner.rv }
     }
 
-    /// States of one lineage came out of each other by events. A whole state that says otherwise begins another.
+    /// States of one lineage are connected by events. A whole state that was read anew begins another lineage.
     pub fn lineage(&self) -> u64 {
         self.inner.store.lineage
     }
 
-    /// Number of objects, all namespaces.
+    /// Number of objects in all namespaces.
     pub fn len(&self) -> usize {
         self.inner.store.len()
     }
@@ -177,8 +178,8 @@ impl Snapshot {
         self.inner.store.get(key)
     }
 
-    /// The objects of a scope in key order, from the first key greater than `after`. Costs a search of the tree, and
-    /// for a name across namespaces one search a namespace; then each object is one step.
+    /// The objects of a scope in key order, from the first key greater than `after`. It costs one search of the tree,
+    /// or one search per namespace for a name across namespaces. After that, each object is one step.
     pub fn range<'a>(
         &'a self,
         scope: &'a Scope,
@@ -227,11 +228,11 @@ impl Snapshot {
         (!empty).then(|| self.inner.store.map.range::<_, str>(bounds).map(|(_, object)| object))
     }
 
-    /// From namespace to namespace, looking for one key in each.
+    /// Iterates over the namespaces and looks up one key in each.
     fn named<'a>(&'a self, name: &'a str, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         let map = &self.inner.store.map;
         let after = after.unwrap_or_default().to_owned();
-        // The namespace in which `after` stands may still have the name.
+        // The namespace of `after` may still contain the name.
         let mut next = after.split_once('/').map_or(String::new(), |(namespace, _)| format!("{namespace}/"));
         std::iter::from_fn(move || {
             loop {
@@ -239,7 +240,7 @@ impl Snapshot {
                 let namespace = key.namespace();
                 let wanted = format!("{namespace}/{name}");
                 let beyond = format!("{namespace}0");
-                // Always on, even if the keys were of both kinds.
+                // Always moves forward, even if namespaced and cluster-scoped keys were mixed.
                 next = if beyond.as_str() > key.as_str() { beyond } else { format!("{key}\0") };
                 if wanted > after
                     && let Some(object) = map.get(wanted.as_str())
@@ -258,7 +259,7 @@ impl Snapshot {
                 Keys::Range(Bound::Included(format!("{namespace}/")), Bound::Excluded(format!("{namespace}0")))
             }
             (None, Some(name)) => {
-                // A resource is namespaced as a whole or not at all, so any one key tells which.
+                // A resource is either namespaced or not, so any key shows which.
                 let namespaced = self.inner.store.map.get_min().is_some_and(|(key, _)| key.as_str().contains('/'));
                 if namespaced { Keys::Named(name) } else { Keys::One(name.to_owned()) }
             }

@@ -1,4 +1,4 @@
-//! Threads against each other: what the model test does one step at a time.
+//! Tests with concurrent threads: what the model test does one step at a time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::selector::Predicate;
 
 const EVENTS: u64 = 4000;
 
-/// Registers again and again while events flow, each time from a state or from where it was, and must end up with the
-/// present state.
+/// Registers repeatedly while events arrive, each time with the state or from its last revision. It must end up with
+/// the present state.
 async fn client(cache: WatchCache, predicate: Predicate, by_list: bool, end: ResourceVersion) -> BTreeMap<String, u64> {
     let mut held = BTreeMap::new();
     let mut at = ResourceVersion(10);
@@ -28,7 +28,7 @@ async fn client(cache: WatchCache, predicate: Predicate, by_list: bool, end: Res
         if listing {
             held.clear();
         }
-        // Longer and longer, so that the last one stays to the end.
+        // Each round is longer than the one before, so that the last one runs to the end.
         for _ in 0..round * 7 {
             if at == end && !listing {
                 return held;

@@ -1,4 +1,4 @@
-//! Objects for the tests of this room, made without a codec.
+//! Objects for the tests of this module, built without a codec.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -45,7 +45,7 @@ pub(super) fn names<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<S
     objects.map(|object| format!("{}@{}", object.key, object.rv)).collect()
 }
 
-/// The table of [`object`]'s field, a trigger.
+/// The table with the field of [`object`], which is a trigger.
 pub(super) fn table() -> FieldTable {
     let value = FieldValue { path: ["spec".into(), "nodeName".into()].into(), ..Default::default() };
     FieldTable { labels: [FieldLabel { label: "spec.nodeName".into(), value }].into(), trigger: Some(0) }
@@ -64,7 +64,7 @@ pub(super) fn predicate(scope: Scope, labels: &str, fields: &str) -> Predicate {
     Predicate::new(scope, labels, fields)
 }
 
-/// A cache with the objects of the table above, and a dispatcher to be moved by hand.
+/// A cache for objects with the table above, and a dispatcher that the test runs by hand.
 pub(super) fn cache(change: impl FnOnce(&mut CacheConfig)) -> (Writer, WatchCache, Dispatcher) {
     let mut config = CacheConfig::new(Gvr::new("", "v1", "pods"));
     config.trigger = table().trigger;
@@ -80,8 +80,8 @@ pub(super) fn spec(start: WatchStart) -> WatchSpec {
     WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline }
 }
 
-/// One item in short: `ADDED a/b@5`, `DELETED a/b@5 as 7` with an overriding revision, `BOOKMARK 7`,
-/// `BOOKMARK 7 initial`.
+/// A short form of one item: `ADDED a/b@5`, `DELETED a/b@5 as 7` with an overriding revision, `BOOKMARK 7`, `BOOKMARK 7
+/// initial`.
 pub(super) fn short(event: &WatcherEvent) -> String {
     match event {
         WatcherEvent::Event { kind, object, rv: None } => format!("{} {}@{}", kind.as_str(), object.key, object.rv),
@@ -95,7 +95,7 @@ pub(super) fn short(event: &WatcherEvent) -> String {
     }
 }
 
-/// What a watcher has to say now, without waiting; `END reason` if it ended.
+/// The items that a watcher has now, without waiting; `END reason` if it ended.
 pub(super) fn take(watcher: &mut CacheWatcher) -> Vec<String> {
     let mut taken = Vec::new();
     loop {
@@ -114,12 +114,12 @@ pub(super) fn poll(watcher: &mut CacheWatcher) -> Poll<Option<WatcherEvent>> {
     watcher.poll_next(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Dispatches all there is.
+/// Dispatches all pending events.
 pub(super) fn dispatch(dispatcher: &mut Dispatcher) {
     while dispatcher.step(usize::MAX) {}
 }
 
-/// Lets go of all that is older than the window.
+/// Drops everything that is older than the window.
 pub(super) fn sweep(dispatcher: &mut Dispatcher) {
     let mut sweep = dispatcher.begin_sweep();
     while sweep.step() {}

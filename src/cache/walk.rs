@@ -6,18 +6,18 @@ use super::store::Snapshot;
 use crate::meta::{Object, ObjectKey};
 use crate::selector::Predicate;
 
-/// The selected objects of a snapshot in key order, from the first key greater than `after`. A large collection takes
-/// milliseconds to walk, so the walk is made in steps, between which others get their turn.
+/// The selected objects of a snapshot in key order, from the first key greater than `after`. Walking a large collection
+/// takes milliseconds, so it is done in steps, and other tasks can run in between.
 #[derive(Clone, Debug)]
 pub struct Walk {
     snapshot: Snapshot,
     predicate: Predicate,
-    /// The last key that was looked at.
+    /// The last key that was examined.
     after: Option<ObjectKey>,
     is_over: bool,
 }
 
-/// Objects looked at in one step, selected or not.
+/// Number of objects examined in one step, selected or not.
 pub(super) const LOOKS: usize = 2048;
 
 // === impl Walk ===
@@ -28,26 +28,26 @@ impl Walk {
         Self { snapshot, predicate, after, is_over }
     }
 
-    /// The same with the objects of all shards.
+    /// The same walk over the objects of all shards.
     #[must_use]
     pub fn in_all_shards(self) -> Self {
         Self { predicate: self.predicate.in_all_shards(), ..self }
     }
 
-    /// Hands up to `max` more objects to `each`. There may be fewer, even none: one step looks at a bounded number of
-    /// objects. False once no object of the scope follows, selected or not.
+    /// Passes up to `max` more objects to `each`. There may be fewer, or even none, because one step examines a limited
+    /// number of objects. Returns false once no object of the scope follows, selected or not.
     pub fn step(&mut self, max: usize, each: impl FnMut(&Arc<Object>)) -> bool {
         self.look(LOOKS, max, each)
     }
 
-    /// Hands all that follow to `each`, and lets other tasks run between the steps.
+    /// Passes all remaining objects to `each`, and lets other tasks run between the steps.
     pub async fn all(mut self, mut each: impl FnMut(&Arc<Object>)) {
         while self.step(usize::MAX, &mut each) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// How many objects follow. Costs a walk, unless it is of a whole resource and has not begun.
+    /// The number of remaining objects. This needs a walk, unless it covers a whole resource and has not begun.
     pub async fn count(self) -> u64 {
         if self.after.is_none() && self.predicate.is_everything() {
             return self.snapshot.len() as u64;
@@ -57,7 +57,7 @@ impl Walk {
         count
     }
 
-    /// The key after which it goes on: the last one looked at.
+    /// The key after which the walk continues: the last one examined.
     pub fn into_after(self) -> Option<ObjectKey> {
         self.after
     }
@@ -98,7 +98,8 @@ mod tests {
     const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
 
     proptest! {
-        /// Whatever the sizes of its steps, a walk gives what a filter of the whole gives, and knows its end.
+        /// A walk with steps of any size gives the same objects as a filter of the whole collection, and detects the
+        /// end.
         #[test]
         fn steps_make_up_the_whole(
             objects in prop::collection::btree_map((0..3_usize, 0..40_usize), any::<bool>(), 0..100),

@@ -21,13 +21,13 @@ use crate::codec::Form;
 use crate::meta::ResourceVersion;
 use crate::selector::Predicate;
 
-/// A cache as its readers see it. Cloning counts a reference.
+/// A cache as its readers see it. Cloning only increments a reference count.
 #[derive(Clone, Debug)]
 pub struct WatchCache {
     shared: Arc<Shared>,
 }
 
-/// Why there is no state of a revision.
+/// Why there is no state for a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     #[error("the cache is not ready")]
@@ -52,7 +52,7 @@ pub enum WaitError {
 pub enum WatchError {
     #[error("the cache is not ready")]
     NotReady,
-    /// `oldest_minus_1` is the least revision a watch may start after; the apiserver's message names it.
+    /// `oldest_minus_1` is the oldest revision that a watch may start after; the apiserver's message names it.
     #[error("too old resource version: {rv} ({oldest_minus_1})")]
     TooOld { rv: ResourceVersion, oldest_minus_1: ResourceVersion },
 }
@@ -72,18 +72,18 @@ impl WatchCache {
         self.shared.ready.readiness()
     }
 
-    /// Without a lock.
+    /// Takes no lock.
     pub fn is_ready(&self) -> bool {
         self.shared.is_published()
     }
 
-    /// Waits until the cache is ready, its writer is gone, or the deadline; says which it is.
+    /// Waits until the cache is ready, its writer is gone, or the deadline passes. Returns the readiness.
     pub async fn wait_ready(&self, deadline: Instant) -> Readiness {
         timeout_at(deadline, self.shared.ready.wait_ready()).await.ok();
         self.ready()
     }
 
-    /// How TypeMeta stands in this cache's objects, once known.
+    /// How TypeMeta is encoded in this cache's objects, once known.
     pub fn form(&self) -> Option<Arc<Form>> {
         self.shared.form.load_full()
     }
@@ -103,38 +103,42 @@ impl WatchCache {
         self.shared.ready.newest()
     }
 
-    /// Which past the revisions are of: another one after a state was given up, when they may have started anew.
+    /// Identifies the history that the revisions belong to. It changes when a state was given up, because revisions may
+    /// restart.
     pub fn generation(&self) -> u64 {
         self.shared.state.lock().generation
     }
 
-    /// When the present generation began: what was read of the store before that says nothing of it.
+    /// When the present generation began. Anything that was read from the store before that says nothing about this
+    /// generation.
     pub fn began(&self) -> Order {
         self.shared.state.lock().began
     }
 
-    /// Takes `snapshot` for the state at `rv` as well, because the store was seen to hold exactly its objects at that
-    /// revision. `asked` is of before the store was read. False if there is a newer state by now, or none.
+    /// Accepts `snapshot` as the state at `rv` as well, because the store was seen to hold exactly its objects at that
+    /// revision. `asked` is a moment before the store was read. Returns false if there is a newer state by now, or
+    /// none.
     ///
-    /// This says nothing about the events up to `rv`: an object may have been made and deleted on the way, and its events may
-    /// still come. So the state at `rv` is answered from now on, and watches may begin there, to which no event up to
-    /// `rv` is sent; but running watches get theirs, and no bookmark at `rv` before the events have come so far.
+    /// This says nothing about the events up to `rv`: an object may have been created and deleted in between, and its
+    /// events may still arrive. So from now on reads are answered with the state at `rv`. Watches may begin there, and
+    /// get no event up to `rv`. Running watches still get these events, and no bookmark at `rv` before the events have
+    /// reached it.
     pub fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
         self.shared.confirm(snapshot, rv, asked)
     }
 
-    /// The newest revision after `rv` at which this cache may have shown a change of what `predicate` selects; `None` if it
-    /// has shown none. It is exact for the last few hundred events, and else too new rather than too old.
+    /// The newest revision after `rv` at which this cache may have shown a change that `predicate` selects; `None` if
+    /// it has shown none. It is exact for the last few hundred events. Otherwise it may be too new, but never too old.
     pub fn shown_since(&self, rv: ResourceVersion, predicate: &Predicate) -> Option<ResourceVersion> {
-        // Without the lock: caches of one resource are mostly at about the same revision.
+        // Checked without the lock: caches of one resource are usually at about the same revision.
         if self.resource_version() <= rv {
             return None;
         }
         self.shared.state.lock().history.concerned_since(rv, |event| view(predicate, event).is_some())
     }
 
-    /// Two revisions of one moment: nothing happened after the first, up to and with the second, up to which this cache
-    /// is complete. `None` unless ready.
+    /// Two revisions with the same state: nothing happened after the first, up to and including the second. The cache
+    /// is complete up to the second. `None` unless ready.
     pub fn quiet_since(&self) -> Option<(ResourceVersion, ResourceVersion)> {
         let state = self.shared.state.lock();
         state.current.as_ref()?;
@@ -142,16 +146,17 @@ impl WatchCache {
         Some((last, self.shared.ready.rv()))
     }
 
-    /// The newest state that is known, `None` unless ready. Takes no lock.
+    /// The newest known state, `None` unless ready. Takes no lock.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.snapshot()
     }
 
-    /// The state at a revision: the greatest not newer. Exact inside the window; costs at most some milliseconds, and
-    /// next to nothing when asked for again, as by the pages of one list. Its [`Snapshot::rv`] is the one asked for.
+    /// The state at a revision: the newest one that is not newer. Exact inside the window. It costs at most a few
+    /// milliseconds, and almost nothing if the same revision is asked for again, as by the pages of one list. Its
+    /// [`Snapshot::rv`] is the requested revision.
     ///
     /// # Errors
-    /// Below the window, above the present revision, or not ready.
+    /// The revision is below the window or above the present revision, or the cache is not ready.
     pub fn snapshot_at(&self, rv: ResourceVersion) -> Result<Snapshot, SnapshotError> {
         let mut rebuild = {
             let state = self.shared.state.lock();
@@ -173,10 +178,10 @@ impl WatchCache {
         Ok(Snapshot::new(rv, store))
     }
 
-    /// The newest state as soon as it is not older than `rv`.
+    /// Returns the newest state as soon as it is not older than `rv`.
     ///
     /// # Errors
-    /// At the deadline, or when the cache is not ready or ceases to be.
+    /// The deadline passes, or the cache is not ready or stops being ready.
     pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> Result<Snapshot, WaitError> {
         loop {
             let snapshot = self.snapshot().ok_or(WaitError::NotReady)?;
@@ -192,20 +197,23 @@ impl WatchCache {
     /// Registers a watcher.
     ///
     /// # Errors
-    /// When not ready, or when the window no longer reaches back to the start.
+    /// The cache is not ready, or the window no longer reaches back to the start revision.
     #[expect(clippy::needless_pass_by_value, reason = "a spec is made for one watch")]
     pub fn watch(&self, spec: WatchSpec) -> Result<CacheWatcher, WatchError> {
         loop {
-            // No gap and no duplicate, wherever the dispatcher is. Three moments: J, the watcher joins its group and
-            // remembers the end of the ring; S, under the state lock, the revision R = `live_after` is taken, with the
-            // snapshot or the head of the history; D, an event e is dispatched, which looks the groups up.
-            // e > R: e is appended to the history after S, so D follows S, which follows J: the look-up finds the
-            // group, e is put behind the remembered end, and is delivered once, from there.
-            // e <= R: e is in the snapshot, or in the history before its head, which the initial part delivers. The
-            // ring may have it too, if D follows J; there it is skipped by its revision.
-            // In a confirmed state R is ahead of the events. Events after S and up to R do not change that state, and they
-            // are skipped by their revision, too.
-            // The state lock also covers what ends groups: a group not closed at S belongs to the state of S.
+            // There is no gap and no duplicate, wherever the dispatcher is. Three moments matter:
+            // J: the watcher joins its group and remembers the end of the ring.
+            // S: under the state lock, the revision R = `live_after` is taken, with the snapshot or the head of the
+            // history.
+            // D: an event e is dispatched, which looks up the groups.
+            // If e > R: e is appended to the history after S, so D follows S, which follows J. The lookup finds the
+            // group, e is put after the remembered end, and is delivered once, from there.
+            // If e <= R: e is in the snapshot, or in the history before its head, which the initial part delivers. If D
+            // follows J, the ring contains e too; there it is skipped by its revision.
+            // In a confirmed state, R is ahead of the events. Events after S and up to R do not change that state, and
+            // they are skipped by their revision, too.
+            // The state lock also covers the code that ends groups: a group that is not closed at S belongs to the
+            // state of S.
             let membership = Membership::join(&self.shared, &spec.predicate);
             let mut watcher = CacheWatcher::new(membership, &spec);
             if self.start(&mut watcher, &spec)? {
@@ -214,7 +222,7 @@ impl WatchCache {
         }
     }
 
-    /// The moment S of a registration; false if the group was ended before it.
+    /// The moment S of a registration; returns false if the group was ended before it.
     fn start(&self, watcher: &mut CacheWatcher, spec: &WatchSpec) -> Result<bool, WatchError> {
         let state = self.shared.state.lock();
         let current = state.current.as_ref().ok_or(WatchError::NotReady)?;
@@ -230,8 +238,8 @@ impl WatchCache {
                     return Err(WatchError::TooOld { rv: after, oldest_minus_1 });
                 }
                 let (from, head) = (state.history.position_after(after), state.history.head());
-                // Not `rv`: the store may have gone on since the last event, and that is news to this watcher, which is told it
-                // by a bookmark, as by the apiserver.
+                // Not `rv`: the store may have advanced since the last event without a change of this resource. The
+                // watcher does not know this yet, and is told by a bookmark, as by the apiserver.
                 let last = state.history.newest().unwrap_or_default();
                 (Phase::Replay(Box::new(Replay::new(from, head))), after, after.max(last))
             }
@@ -240,8 +248,8 @@ impl WatchCache {
         Ok(watcher.begin(phase, snapshot, last, live_after))
     }
 
-    /// Dispatches events to watchers until dropped. To be run once per cache, as a task of its own: without it no
-    /// watcher gets a live event, and the writer waits when [`CacheConfig::max_lag`] events are undispatched.
+    /// Dispatches events to watchers until dropped. Must run once per cache, in its own task: without it no watcher
+    /// gets a live event, and the writer waits when [`CacheConfig::max_lag`] events are undispatched.
     pub fn run_dispatcher(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         async move {
@@ -253,8 +261,8 @@ impl WatchCache {
         }
     }
 
-    /// Ends all watchers, also those still to come, each as soon as it has delivered what there is; before that, if
-    /// `last_bookmark` says so and it takes bookmarks, with a bookmark to resume from.
+    /// Ends all watchers, including future ones, as soon as each has delivered its pending events. If `last_bookmark`
+    /// is true, watchers that take bookmarks first get one to resume from.
     pub fn end_watchers(&self, last_bookmark: bool) {
         let how = if last_bookmark { Shared::DRAINING_WITH_BOOKMARK } else { Shared::DRAINING };
         self.shared.draining.store(how, Ordering::Release);
@@ -265,7 +273,7 @@ impl WatchCache {
         self.shared.stats()
     }
 
-    /// Looks at every watcher: for a scrape, not for a request.
+    /// Examines every watcher: only for a metrics scrape, not for a request.
     pub fn standing(&self) -> Standing {
         let groups = self.shared.groups.read();
         groups.iter().map(|group| group.ring.lock().standing()).fold(Standing::default(), |sum, one| Standing {

@@ -1,4 +1,4 @@
-//! What a watcher may rely on.
+//! The guarantees for a watcher.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_large_initial_list_is_complete_whatever_happens_meanwhile() {
     for (mut watcher, step, count) in [(everything, 1, 5000), (few, 2500, 2)] {
         for i in (0..5000).step_by(step) {
             let event = loop {
-                // Where many objects are looked at for nothing, the watcher lets others run.
+                // After many objects without a match, the watcher lets other tasks run.
                 if let std::task::Poll::Ready(event) = poll(&mut watcher) {
                     break event.unwrap();
                 }
@@ -132,7 +132,7 @@ async fn watcher_not_going_back_in_time() {
     for rv in 101..=110 {
         modify(&mut writer, "a", "x", rv).await;
     }
-    // The dispatcher has seen nothing of it: all ten come after the watchers joined their group.
+    // The dispatcher has not seen these events: all ten come after the watchers joined their group.
     let mut state = cache.watch(spec(WatchStart::State)).unwrap();
     let mut replayed = cache.watch(spec(after(108))).unwrap();
     modify(&mut writer, "a", "x", 111).await;
@@ -176,7 +176,7 @@ async fn kinds_are_those_of_the_selection() {
     dispatch(&mut dispatcher);
     let replayed = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
     for mut watcher in [live, replayed] {
-        // Leaving the selection shows the last state that was in it, at the revision of leaving.
+        // When an object leaves the selection, its last selected state is sent with the revision at which it left.
         let expected =
             ["ADDED a/x@101", "MODIFIED a/x@102", "DELETED a/x@102 as 103", "ADDED a/x@105", "DELETED a/x@106"];
         assert_eq!(take(&mut watcher), expected);

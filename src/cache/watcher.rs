@@ -1,4 +1,4 @@
-//! One client's watch: a place in the history, not a queue.
+//! The watch of one client: a position in the history, not a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,25 +17,25 @@ use super::store::Snapshot;
 use crate::meta::{EventType, Object, ResourceVersion, Status, WatchCacheEvent};
 use crate::selector::Predicate;
 
-/// What a watch asks for.
+/// The parameters of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
     pub predicate: Predicate,
     pub start: WatchStart,
-    /// Bookmarks about every minute and shortly before the deadline.
+    /// Bookmarks about once a minute and shortly before the deadline.
     pub bookmarks: bool,
-    /// A bookmark that marks the end of the initial events ([`WatchStart::State`] only), whatever `bookmarks` says.
+    /// A bookmark that marks the end of the initial events ([`WatchStart::State`] only), regardless of `bookmarks`.
     pub initial_end: bool,
-    /// The clean end.
+    /// The time of the clean end.
     pub deadline: Instant,
 }
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With an ADDED for every object of the present state.
+    /// With an ADDED event for every object of the present state.
     State,
-    /// After a revision, with the events since. One of the future is accepted: nothing up to it is delivered.
+    /// After a revision, with the events since then. A future revision is accepted: no event up to it is delivered.
     After(ResourceVersion),
     /// After the present state.
     Now,
@@ -47,15 +47,15 @@ pub enum WatcherEvent {
     Event {
         kind: EventType,
         object: Arc<Object>,
-        /// What `metadata.resourceVersion` must say instead of the object's own: of an object that left the
-        /// selection, the last state that matched is sent with the revision at which it left.
+        /// The value for `metadata.resourceVersion` if it differs from the object's own. When an object leaves the
+        /// selection, its last matching state is sent with the revision at which it left.
         rv: Option<ResourceVersion>,
     },
     Bookmark {
         rv: ResourceVersion,
         initial_end: bool,
     },
-    /// Ends the stream. The cache never sends one; it is here for those who answer in its place.
+    /// Ends the stream. The cache never sends it; it is for code that answers in place of the cache.
     Error(Box<Status>),
 }
 
@@ -63,30 +63,31 @@ pub enum WatcherEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
     Deadline,
-    /// The window has passed an event that the watcher had not taken.
+    /// An event that the watcher had not received yet has left the window.
     TooSlow,
-    /// A relist found an object gone that the watcher holds: when it went is unknown.
+    /// A relist did not contain an object that the watcher holds: the revision of its deletion is unknown.
     Relisted,
     /// The cache gave up its state.
     NotReady,
-    /// The writer is gone: the informer stopped.
+    /// The writer is gone because the informer stopped.
     Stopped,
     /// Asked to end ([`super::WatchCache::end_watchers`], [`CacheWatcher::end`]).
     Drained,
 }
 
-/// A watcher. It registers with [`super::WatchCache::watch`] and leaves when dropped.
+/// A watcher. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
 ///
-/// Its life is an initial part, from an immutable snapshot or from the history, and then its group's ring. It holds
-/// no events: a client that does not read costs its place in the ring. Poll it from a task of a tokio runtime with time.
+/// It starts with an initial part, from an immutable snapshot or from the history, and then follows its group's ring.
+/// It holds no events: a client that does not read only costs its place in the ring. Poll it from a task of a tokio
+/// runtime with time enabled.
 #[derive(Debug)]
 pub struct CacheWatcher {
     membership: Membership,
     phase: Phase,
     initial_end: bool,
-    /// What the initial part covers: no live event or bookmark up to it is delivered.
+    /// The revision that the initial part covers: no live event or bookmark up to it is delivered.
     live_after: ResourceVersion,
-    /// The last event's or bookmark's revision, from the end of the initial list on.
+    /// The revision of the last event or bookmark, once the initial list is complete.
     last: ResourceVersion,
     schedule: Schedule,
     drain: Option<bool>,
@@ -94,7 +95,7 @@ pub struct CacheWatcher {
     received: Option<Instant>,
 }
 
-/// A watcher's place in its group, given up on drop.
+/// A watcher's place in its group, released on drop.
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) shared: Arc<Shared>,
@@ -114,7 +115,7 @@ pub(super) enum Phase {
 // === impl WatcherEvent ===
 
 impl WatcherEvent {
-    /// A change as a predicate sees it.
+    /// A change as it appears to a predicate.
     pub(super) fn of(kind: EventType, event: &WatchCacheEvent) -> Self {
         match (&event.prev, kind) {
             (Some(prev), EventType::Deleted) if event.kind != EventType::Deleted => {
@@ -128,7 +129,7 @@ impl WatcherEvent {
 // === impl EndReason ===
 
 impl EndReason {
-    /// Whether the cache ended the watcher although nobody asked for it.
+    /// Whether the cache ended the watcher without a request to do so.
     pub fn is_termination(self) -> bool {
         matches!(self, Self::TooSlow | Self::Relisted | Self::NotReady)
     }
@@ -164,8 +165,8 @@ impl CacheWatcher {
         }
     }
 
-    /// The next item; `None` is the clean end, after which there is nothing. Cheap to call in a loop: a burst is one
-    /// short lock per event.
+    /// Polls the next item; `None` is the clean end, after which nothing follows. Cheap to call in a loop: each event
+    /// of a burst costs one short lock.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         self.received = None;
         if self.end.is_some() {
@@ -207,40 +208,40 @@ impl CacheWatcher {
         }
     }
 
-    /// The next item, waiting for it.
+    /// Waits for the next item.
     pub async fn next(&mut self) -> Option<WatcherEvent> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The revision its live events follow.
+    /// The revision after which its live events start.
     pub fn starts_after(&self) -> ResourceVersion {
         self.live_after
     }
 
-    /// Sets the time between bookmarks for this watcher alone.
+    /// Sets the time between bookmarks for this watcher only.
     pub fn set_bookmark_period(&mut self, period: Duration) {
         self.schedule.set_period(Instant::now(), period);
     }
 
-    /// When the item that was polled last came from the apiserver, if it is an event that the watch was there for: what it
-    /// begins with is as old as it is.
+    /// When the last polled item arrived from the apiserver, if it is a live event. `None` for initial events, because
+    /// they may be much older than the watch.
     pub fn received(&self) -> Option<Instant> {
         self.received
     }
 
-    /// Why the watcher ended, once it has.
+    /// Why the watcher ended; `None` before it has.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.end
     }
 
-    /// Ends this watcher as soon as it has delivered what there is, with a last bookmark if it takes bookmarks and
-    /// `last_bookmark` says so. It is to be polled after this.
+    /// Ends this watcher as soon as it has delivered all pending events. If the watcher takes bookmarks and
+    /// `last_bookmark` is true, a last bookmark follows. The watcher must be polled after this.
     pub fn end(&mut self, last_bookmark: bool) {
         self.drain = Some(last_bookmark);
     }
 
-    /// Starts the initial part, with the state to list, if any; `last` is what the first replayed event must follow.
-    /// False if the group has ended.
+    /// Starts the initial part, with the state to list if there is one. The first replayed event must follow `last`.
+    /// Returns false if the group has ended.
     pub(super) fn begin(
         &mut self,
         phase: Phase,
@@ -277,8 +278,8 @@ impl CacheWatcher {
 
     fn poll_live(&mut self, mut now: Instant, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         loop {
-            // Before the look at the ring: what is dispatched up to here is then in the ring, so with nothing left
-            // there a bookmark of this revision overtakes nothing.
+            // Read before the ring: all events that were dispatched up to this revision are then in the ring. So if the
+            // ring is empty, a bookmark of this revision overtakes no event.
             let dispatched = ResourceVersion(self.membership.shared.dispatched_rv.load(Ordering::Acquire));
             match self.next_entry(cx) {
                 Next::Entry(entry) => {
@@ -299,7 +300,7 @@ impl CacheWatcher {
             }
             if self.schedule.is_due(now) {
                 if self.last > self.live_after && dispatched < self.last {
-                    // In the middle of a batch, at whose end this watcher is woken.
+                    // In the middle of a batch; the watcher is woken at its end.
                     self.schedule.postpone(now);
                 } else {
                     self.schedule.advance(now);
@@ -316,8 +317,8 @@ impl CacheWatcher {
         }
     }
 
-    /// The next live entry that the initial part does not cover: it was put there between joining the group and
-    /// taking the snapshot, or before a revision of the future was reached.
+    /// Returns the next live entry that the initial part does not cover. Covered entries were added between joining the
+    /// group and taking the snapshot, or before a future start revision was reached.
     fn next_entry(&mut self, cx: &Context<'_>) -> Next {
         let mut ring = self.membership.group.ring.lock();
         loop {
@@ -346,7 +347,7 @@ impl CacheWatcher {
 
     fn delivering(&mut self, event: &WatchCacheEvent) {
         let rv = event.rv;
-        // Objects that expire together are deleted at one revision.
+        // Objects that expire together are deleted at the same revision.
         if rv < self.last || rv == self.last && event.kind != EventType::Deleted {
             let resource = &self.membership.shared.config.resource;
             violated(Invariant::WatcherOrder, resource, format_args!("event {rv} after {}", self.last));
@@ -360,7 +361,7 @@ impl CacheWatcher {
         counters.too_slow.add(u64::from(reason == EndReason::TooSlow));
         self.end = Some(reason);
         self.phase = Phase::Live;
-        // Not only when dropped: a client may take its time to notice.
+        // Leave now and not only on drop: a client may take a while to notice the end.
         self.membership.leave();
         Poll::Ready(None)
     }

@@ -1,4 +1,4 @@
-//! The one who feeds a cache.
+//! The writer of a cache.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::watcher::EndReason;
 use crate::codec::Form;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
-/// The exclusive writer of a cache. When it is dropped the cache stops: not ready, all watchers ended.
+/// The exclusive writer of a cache. When it is dropped, the cache stops: it is not ready, and all watchers are ended.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) shared: Arc<Shared>,
@@ -23,24 +23,24 @@ pub struct Writer {
     /// Zero unless synced.
     rv: ResourceVersion,
     synced: bool,
-    /// Events put into the history.
+    /// The history's head after the writer's last event.
     head: u64,
 }
 
-/// What a list did to those who were watching.
+/// How a list affected the open watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// No watcher was ended: all go on as if there had been no gap. Always so for a first sync.
+    /// No watcher was ended: all continue as if there had been no gap. Always true for a first sync.
     pub continued: bool,
     /// Watchers that were ended.
     pub ended: usize,
-    /// Objects that the list has other than the cache had them.
+    /// Objects of the list that are new or changed.
     pub changed: usize,
-    /// Objects that are gone.
+    /// Objects that are no longer there.
     pub deleted: usize,
 }
 
-/// Why an event was not taken. The reflector is to list again.
+/// Why an event was not taken. The reflector must list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     #[error("an event came before the first list")]
@@ -49,13 +49,14 @@ pub enum ApplyError {
     WentBack { rv: ResourceVersion, current: ResourceVersion },
 }
 
-/// Why a list was not taken. The cache is as it was.
+/// Why a list was not taken. The cache does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
-    /// From an apiserver that is behind, or from a store that was rewound; only [`Writer::not_ready`] allows to go back.
+    /// From an apiserver that is behind, or from a store that was rewound; only [`Writer::not_ready`] allows an older
+    /// list.
     #[error("the list at resource version {rv} is older than the cache at {current}")]
     WentBack { rv: ResourceVersion, current: ResourceVersion },
-    /// Not a list of one moment.
+    /// The list does not show a single revision.
     #[error("the list at resource version {list} has {key} at {rv}")]
     Ahead { key: ObjectKey, rv: ResourceVersion, list: ResourceVersion },
 }
@@ -74,20 +75,20 @@ impl Writer {
         self.rv
     }
 
-    /// The newest revision that readers have been answered of: [`Self::resource_version`], or a later one whose state was
-    /// confirmed. Zero unless synced.
+    /// The newest revision for which readers have received answers: [`Self::resource_version`], or a later one whose
+    /// state was confirmed. Zero unless synced.
     pub fn newest(&self) -> ResourceVersion {
         self.shared.ready.newest()
     }
 
-    /// Takes one watch event. The kind is corrected by what the store holds: ADDED of a held key is a modification,
-    /// MODIFIED of an unknown one an addition, and DELETED of an unknown one only proves progress. For DELETED the
-    /// object is upstream's, with the deletion's resourceVersion.
+    /// Applies one watch event. The event type is corrected according to the store: ADDED of a held key is a
+    /// modification, MODIFIED of an unknown key is an addition, and DELETED of an unknown key only proves progress. For
+    /// DELETED, the object is upstream's, with the resourceVersion of the deletion.
     ///
     /// Waits while the dispatcher is [`super::CacheConfig::max_lag`] events behind.
     ///
     /// # Errors
-    /// When the revision does not grow, or before the first list; the cache is as it was.
+    /// The revision does not grow, or there was no list yet; the cache does not change.
     pub async fn apply(&mut self, kind: EventType, mut object: Object) -> Result<(), ApplyError> {
         let received = Instant::now();
         self.wait_for_dispatcher().await;
@@ -109,7 +110,7 @@ impl Writer {
             (_, None) => EventType::Added,
         };
         if let Some(prev) = &prev {
-            // One allocation for all versions of an object.
+            // All versions of an object share one allocation of the key.
             object.key = prev.key.clone();
         }
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
@@ -120,13 +121,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes deletions of one revision: objects with a time to live share a lease of etcd, and expire together. Readers
-    /// see all of them or none. Those that the store does not hold only prove progress.
+    /// Applies deletions of one revision: objects with a time to live share a lease of etcd, and expire together.
+    /// Readers see all of the deletions or none. Deletions of objects that the store does not hold only prove progress.
     ///
-    /// Waits as [`Self::apply`] does.
+    /// Waits like [`Self::apply`].
     ///
     /// # Errors
-    /// As of [`Self::apply`]; the cache is as it was.
+    /// Those of [`Self::apply`]; the cache does not change.
     pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
         let received = Instant::now();
         self.wait_for_dispatcher().await;
@@ -151,8 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// An upstream bookmark: the cache is complete up to `rv`. False, and nothing happens, if the cache is already
-    /// further, or not synced.
+    /// Applies an upstream bookmark: the cache is complete up to `rv`. Returns false and does nothing if the cache is
+    /// already past `rv`, or not synced.
     pub fn progress(&mut self, rv: ResourceVersion) -> bool {
         if !self.synced || rv < self.rv {
             return false;
@@ -164,17 +165,18 @@ impl Writer {
         true
     }
 
-    /// Takes a whole list of the moment `rv`: the first, or one after a gap in the events. Readers are served from the
-    /// old state until the new one is complete.
+    /// Takes a whole list at the revision `rv`: the first one, or one after a gap in the events. Readers are served
+    /// from the old state until the new one is complete.
     ///
-    /// A relist continues open watches where it can be exact: changed objects are sent in order of their own
-    /// revisions. An object that is gone went at an unknown revision, so the watchers that hold it are ended, and only
-    /// they. All are ended when an object reads otherwise at the same revision. What happened inside the gap stays unknown: new watches and exact reads start at `rv`.
+    /// A relist continues open watches if that is possible exactly: changed objects are sent in order of their own
+    /// revisions. For an object that is gone, the revision of the deletion is unknown, so exactly the watchers that
+    /// hold it are ended. All watchers are ended if an object has different contents at the same revision. The changes
+    /// inside the gap stay unknown: new watches and exact reads start at `rv`.
     ///
     /// # Errors
-    /// When the list is older than the cache, or not of one moment; the cache is as it was.
+    /// The list is older than the cache, or does not show a single revision; the cache does not change.
     pub async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion) -> Result<Replaced, ReplaceError> {
-        // A list is of the newest revision there is, so it is not below what was confirmed, either.
+        // A list shows the newest revision, so it cannot be below a confirmed one.
         let newest = self.rv.max(self.newest());
         if rv < newest {
             return Err(ReplaceError::WentBack { rv, current: newest });
@@ -206,14 +208,14 @@ impl Writer {
             state.history.cut(rv);
             ended
         } else {
-            // First sync, or a list that contradicts what was received: nothing can be continued.
+            // First sync, or a list that contradicts the received events: no watch can continue.
             self.shared.forget(&mut state, rv, EndReason::Relisted)
         };
         self.head = state.history.head();
         self.shared.publish(&mut state, Snapshot::new(rv, self.store.clone()));
         self.shared.ready.ready(rv);
         drop(state);
-        // Often the last reference to many objects: not under the lock.
+        // Often the last reference to many objects, so it is not dropped under the lock.
         drop(old);
         self.settle();
         self.shared.work.notify_one();
@@ -222,17 +224,17 @@ impl Writer {
         Ok(Replaced { continued, ended, changed, deleted })
     }
 
-    /// How TypeMeta stands in the objects; to be set before the first list.
+    /// Sets how TypeMeta is encoded in the objects; must be called before the first list.
     pub fn set_form(&mut self, form: Form) {
         self.shared.form.store(Some(Arc::new(form)));
     }
 
-    /// Upstream's own bookmark object of this type.
+    /// Sets upstream's own bookmark object of this type.
     pub fn set_bookmark_template(&mut self, template: Bytes) {
         self.shared.bookmark_template.store(Some(Arc::new(template)));
     }
 
-    /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may be of
+    /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may have
     /// any revision. For a store that was rewound, or that no longer fits into memory.
     pub fn not_ready(&mut self, why: impl AsRef<str>) {
         self.reset(why.as_ref(), EndReason::NotReady, false);
@@ -245,7 +247,8 @@ impl Writer {
         self.account.clear();
     }
 
-    /// Makes one step visible: the events, if any, each with the state it leaves, and the state at the new revision.
+    /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new
+    /// revision.
     fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>) {
         let snapshot = Snapshot::new(self.rv, self.store.clone());
         let mut state = self.shared.state.lock();

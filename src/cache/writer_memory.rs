@@ -1,4 +1,4 @@
-//! What a cache says of its memory, and what it hears of it.
+//! How a cache reports its memory, and how it learns of a recall.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,11 @@ use crate::meta::Object;
 // === impl Writer ===
 
 impl Writer {
-    /// The object as the cache has it, if it is the same to the last byte: a state that is read anew costs no more than
-    /// what has changed.
+    /// Returns the object of the cache if it is the same to the last byte, so that reading a state again costs no more
+    /// than its changes.
     ///
     /// # Errors
-    /// The object itself, where the cache has another or none.
+    /// The given object, if the cache has a different one or none.
     #[expect(clippy::result_large_err, reason = "no error: the object is given back to be kept")]
     pub fn known(&self, object: Object) -> Result<Arc<Object>, Object> {
         match self.store.get(&object.key) {
@@ -26,10 +26,10 @@ impl Writer {
         }
     }
 
-    /// Says how many bytes ([`Budget::cost`]) of a new state have been read so far, beside the present one.
+    /// Reports how many bytes ([`Budget::cost`]) of a new state were read so far, in addition to the present state.
     ///
     /// # Errors
-    /// It does not fit, and is not to be read on.
+    /// The state does not fit, and must not be read further.
     pub fn load(&self, bytes: usize) -> Result<(), Full> {
         self.account.load(bytes)
     }
@@ -38,17 +38,17 @@ impl Writer {
         self.shared.config.pinned
     }
 
-    /// Resolves when the state is to be given up ([`Self::not_ready`]), because all caches together have too much.
+    /// Resolves when the state must be given up ([`Self::not_ready`]), because all caches together use too much memory.
     pub fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.account.recalled()
     }
 
-    /// Whether the state is to be given up.
+    /// Whether the state must be given up.
     pub fn is_recalled(&self) -> bool {
         self.account.is_recalled()
     }
 
-    /// A whole state was taken.
+    /// Updates the account after a whole state was taken.
     pub(super) fn settle(&self) {
         let window = {
             let mut state = self.shared.state.lock();
@@ -58,10 +58,10 @@ impl Writer {
         self.account.settle(self.cost() + window);
     }
 
-    /// After events. The window is the first to give room.
+    /// Updates the account after events. If memory is short, the window shrinks first.
     pub(super) fn charge(&self, state: &mut State, now: Instant) {
         let cost = self.cost();
-        // Counted with the rest from here on.
+        // From here on it is counted with the rest of the window.
         state.backfilled.clear();
         let excess = self.account.excess(cost + state.history.bytes());
         if excess > 0 {

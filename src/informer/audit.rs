@@ -1,5 +1,5 @@
-//! Compares what informers hold with what the store does, now and then: a store that was restored from a backup has another
-//! past, and nothing else need ever tell.
+//! Regularly compares the caches of informers with the store. A store that was restored from a backup has a different
+//! history, and no event may ever show this.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use super::{Factory, Informer};
 use crate::meta::{ObjectKey, Origin};
 use crate::upstream::{Finding, Suspects};
 
-/// Time limit of one comparison.
+/// Timeout of one comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The event of a deletion comes within this.
+/// Maximum time until the event of a deletion arrives.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 // === impl Factory ===
 
 impl Factory {
-    /// Runs until the drain starts: compares each informer every `every`, one after the other; never if that is zero.
+    /// Runs until the drain starts. Compares each informer once per `every`, one after another; never if `every` is
+    /// zero.
     pub async fn audit(self, every: Duration) {
         if every.is_zero() {
             return;
@@ -28,7 +29,7 @@ impl Factory {
                 let informers = self.informers();
                 let pause = every / u32::try_from(informers.len()).unwrap_or(u32::MAX).max(1);
                 for informer in informers {
-                    // Not in step with the other replicas.
+                    // Jitter, so that the replicas do not run in step.
                     let pause = pause.mul_f64(rand::rng().random_range(0.75..1.25));
                     sleep(pause).await;
                     if self.upstream().is_reachable() && self.runs(&informer) {
@@ -50,9 +51,9 @@ impl Factory {
 // === impl Informer ===
 
 impl Informer {
-    /// Compares once, and a second time to be sure. If the store contradicts what is held, the reflector is told.
+    /// Compares once, and a second time to be sure. If the store contradicts the cache, the reflector is informed.
     async fn audit(&self) {
-        // What aggregated servers call a revision may be anything.
+        // The revisions of aggregated servers need not follow any rule.
         let counts = matches!(self.resource.origin, Origin::BuiltIn | Origin::Custom { .. });
         if !counts || self.reflector.status().state != "follow" {
             return;
@@ -60,7 +61,7 @@ impl Informer {
         let mut suspects = self.suspects.lock().await;
         let Ok(finding) = self.probe.audit(&self.cache, &mut suspects).await else { return };
         if let Finding::Detached { .. } = finding {
-            // Its deletion may be on its way.
+            // The event of its deletion may be in flight.
             sleep(ON_ITS_WAY).await;
         }
         let again =
@@ -75,7 +76,8 @@ impl Informer {
         }
     }
 
-    /// The apiserver's cache, which we follow, differs from its store, which gets read. Gets are forwarded.
+    /// Records that the apiserver's cache, which we follow, differs from its store, which gets read. Gets are then
+    /// forwarded.
     fn detach(&self, key: ObjectKey, why: &str) {
         let lineage = self.cache.snapshot().map_or(0, |snapshot| snapshot.lineage());
         let last = self.detached.lock().replace((lineage, key));
@@ -86,8 +88,8 @@ impl Informer {
         }
     }
 
-    /// Whether the apiserver lists what its store does not hold, since this state was read. If the object that has shown it
-    /// goes after all, its deletion was only late.
+    /// Whether the apiserver lists an object that its store no longer holds, since this state was read. If the object
+    /// that showed this is deleted after all, its deletion was only late.
     pub fn is_detached(&self) -> bool {
         let detached = self.detached.lock();
         let Some((lineage, key)) = &*detached else { return false };

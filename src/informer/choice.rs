@@ -1,47 +1,48 @@
-//! The cheapest exact way to answer a read that must be the newest: pure decisions, no wire.
+//! Chooses the cheapest exact way to answer a read of the newest state. These are pure decisions without I/O.
 //!
-//! Each way costs the apiserver one request. What differs is its size, and what the client waits for:
+//! Each way costs the apiserver one request. They differ in the size of the request, and in how long the client waits:
 //!
-//! - a *revision* is the smallest, and enough where the watch stream is at it already, or a moment later;
-//! - a *digest* (keys and revisions of a collection, of one namespace, or of what a read selects) proves the state wherever
-//!   the stream is;
-//! - *forwarding* costs what it would have cost without informerd;
-//! - a *second watch* costs next to nothing, but takes a second or two, so it is left to reads that cannot be forwarded
-//!   or would be dear for as long as they last: watches.
+//! - A *revision* is the smallest. It is enough if the watch stream is already at this revision, or reaches it a moment
+//!   later.
+//! - A *digest* (keys and revisions of a collection, of one namespace, or of the objects that a read selects) proves
+//!   the state, wherever the stream is.
+//! - *Forwarding* costs as much as it would without informerd.
+//! - A *second watch* costs almost nothing, but takes a second or two. So it is only used for reads that cannot be
+//!   forwarded, and for watches, which would be expensive to forward for as long as they last.
 
 use crate::meta::Verb;
 
-/// What is known of a read and of its informer when it comes.
+/// The known facts about a read and its informer when the read arrives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
     pub verb: Verb,
-    /// The apiserver may be left to answer it.
+    /// The read may be forwarded.
     pub may_forward: bool,
-    /// How likely the stream is to bring the store's revision by itself, from 0 to 1.
+    /// The probability, from 0 to 1, that the stream delivers the store's revision by itself.
     pub odds: f32,
-    /// Objects of the whole informer.
+    /// Number of objects of the whole informer.
     pub all: usize,
-    /// Objects of the read's namespace, counted up to [`MOST`] and one; `None` for a read of everything.
+    /// Number of objects of the read's namespace, counted up to [`MOST`] and one; `None` for a read of everything.
     pub namespace: Option<usize>,
-    /// Objects that the answer is likely to have.
+    /// The expected number of objects in the answer.
     pub answer: usize,
-    /// It has selectors that the apiserver knows, too.
+    /// It has selectors that the apiserver supports, too.
     pub selective: bool,
-    /// Reads of this informer that share the proof: those that wait for it now, this one included, and those that come as
-    /// long as it is new enough for them.
+    /// The number of reads of this informer that share the proof: those that wait for it now, including this one, and
+    /// those expected while it is new enough for them.
     pub waiting: usize,
 }
 
-/// What a digest is of.
+/// What a digest covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     Everything,
     Namespace,
-    /// What the read itself selects.
+    /// The objects that the read selects.
     Selection,
 }
 
-/// What is asked first.
+/// What to ask first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     Revision,
@@ -49,7 +50,7 @@ pub(super) enum First {
     Forward,
 }
 
-/// What is done where a revision was not enough.
+/// What to do if the revision was not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Digest(Extent),
@@ -57,25 +58,26 @@ pub(super) enum Then {
     Forward,
 }
 
-/// Beyond this, a digest takes the apiserver longer than a client should wait.
+/// With more objects, a digest takes the apiserver longer than a client should wait.
 pub(super) const MOST: usize = 5000;
-/// The same for a list of most objects, which would take the apiserver much longer still.
+/// The same limit for a list of most objects, which would take the apiserver much longer still.
 const MOST_OF_ALL: usize = 50_000;
-/// Up to this, everything is compared although one namespace would do, if that still pays: readers of other namespaces share it.
+/// Up to this number of objects, everything is compared even if one namespace is enough, provided that it is still
+/// worthwhile: readers of other namespaces share the result.
 const SHARED: usize = 1000;
-/// What any question costs the apiserver whatever its answer, in objects of a list.
+/// The cost of any question for the apiserver, whatever its answer, in objects of a list.
 const QUESTION: f32 = 30.0;
 /// A wrong guess costs a second question, so a revision must be cheaper by this factor.
 const SECOND: f32 = 1.5;
-/// Below these odds a revision is never asked for first, and above those it always is.
+/// Below the first odds a revision is never asked for first, and above the second it always is.
 const UNLIKELY: f32 = 0.1;
 const LIKELY: f32 = 0.9;
-/// The metadata of an object costs the apiserver about a quarter of the whole.
+/// The metadata of an object costs the apiserver about a quarter of the whole object.
 const METADATA: f32 = 0.25;
 // === impl Situation ===
 
 impl Situation {
-    /// What is asked first.
+    /// What to ask first.
     pub(super) fn first(&self) -> First {
         let then = self.then();
         let instead = match then {
@@ -95,9 +97,9 @@ impl Situation {
         }
     }
 
-    /// What is done where a revision is not enough.
+    /// What to do if a revision is not enough.
     pub(super) fn then(&self) -> Then {
-        // A watch goes on from the state of everything.
+        // A watch continues from the state of everything.
         let namespace = self.namespace.filter(|_| self.verb != Verb::Watch);
         let all = match self.verb {
             Verb::List if self.answer >= self.all / 2 => MOST_OF_ALL,
@@ -108,24 +110,24 @@ impl Situation {
         match namespace {
             _ if self.all <= all && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
-            // The metadata of the same objects are always the smaller answer.
+            // The metadata of the same objects is always the smaller answer.
             _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
             _ if self.may_forward => Then::Forward,
             _ => Then::Watch,
         }
     }
 
-    /// What forwarding costs, in objects, for all who would share the digest.
+    /// The cost of forwarding, in objects, for all reads that would share the digest.
     fn forwarding(&self) -> f32 {
         match self.verb {
-            // The apiserver would serve it for as long as it lasts.
+            // The apiserver would have to serve it for as long as it lasts.
             Verb::Watch => f32::INFINITY,
             _ => (QUESTION + in_objects(self.answer)) * in_objects(self.waiting),
         }
     }
 }
 
-/// What a digest of so many objects costs, in objects.
+/// The cost of a digest of this many objects, in objects.
 fn digest(objects: usize) -> f32 {
     QUESTION + in_objects(objects) * METADATA
 }
@@ -233,7 +235,7 @@ mod tests {
             ("who cannot be forwarded", local(large(LIST)), First::Revision, Then::Watch),
             ("a get that cannot be forwarded", local(GET), First::Digest(Everything), Then::Digest(Everything)),
         ] {
-            // A watch is never left to the apiserver for want of a proof.
+            // A watch is never forwarded only because a proof is missing.
             let situation =
                 Situation { may_forward: situation.may_forward && situation.verb != Verb::Watch, ..situation };
             assert_eq!((situation.first(), situation.then()), (first, then), "{what}");

@@ -1,4 +1,4 @@
-//! Which informer covers a read.
+//! Decides which informer covers a read.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 /// Whether a request lies inside an informer's scope.
 #[derive(Debug)]
 pub enum Coverage {
-    /// Synced or syncing.
+    /// The informer is synced or syncing.
     By(Arc<Informer>),
     None(NoCoverage),
 }
@@ -23,22 +23,22 @@ pub enum NoCoverage {
     NotReadable,
     OutOfScope,
     Forbidden,
-    /// The apiserver does not speak the encoding for this type.
+    /// The apiserver does not support the encoding for this type.
     Encoding,
-    /// The bound on informers is reached.
+    /// The limit on informers is reached.
     TooMany,
-    /// The memory of the caches has no room for it.
+    /// The caches have no memory for it.
     Memory,
-    /// It is read too seldom in this form for an informer of its own.
+    /// It is read too rarely in this form for an informer of its own.
     Seldom,
-    /// Its tables have cells that cannot be printed anew here.
+    /// Its tables have cells that cannot be printed again here.
     Cells,
 }
 
 // === impl Coverage ===
 
 impl Coverage {
-    /// Replaces an informer that cannot be used by the reason.
+    /// Replaces an informer that cannot be used with the reason.
     pub(super) fn usable(self) -> Self {
         match self {
             Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
@@ -53,7 +53,7 @@ impl Coverage {
 // === impl Factory ===
 
 impl Factory {
-    /// The informer that covers `predicate`, usable or not. `open` gives the informer of a scope.
+    /// Returns the informer that covers `predicate`, usable or not. `open` returns the informer of a scope.
     pub(super) fn covered<E>(
         &self,
         resource: &Arc<Resource>,
@@ -90,7 +90,7 @@ impl Factory {
         }
         let everywhere = permitted(open(InformerScope::default())?);
         let is_narrower = match &everywhere {
-            // Not everywhere: perhaps in the request's own namespace.
+            // Forbidden for all namespaces, but perhaps allowed in the namespace of the request.
             Coverage::None(NoCoverage::Forbidden) => true,
             // Holding all namespaces would cost too much.
             Coverage::None(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_in_parts(gvr, encoding),
@@ -102,7 +102,7 @@ impl Factory {
         }
     }
 
-    /// Whether single namespaces are to have informers of their own, which leave half of the places to others.
+    /// Whether single namespaces should have their own informers. They may take up to half of the places.
     fn is_in_parts(&self, gvr: &Gvr, encoding: Encoding) -> bool {
         let parts = self.informers().iter().filter(|informer| informer.key.scope.namespace.is_some()).count();
         if parts >= self.most_informers() / 2 {
@@ -112,8 +112,8 @@ impl Factory {
         self.ledger().lock().size(&key, Instant::now()).is_some()
     }
 
-    /// The informer of a namespace. As long as it runs its readers stay with it, also where one of all namespaces runs by now:
-    /// they know its revisions, and its window reaches back to them.
+    /// Returns the informer of a namespace. Its readers stay with it while it runs, even if an informer of all
+    /// namespaces runs by now: they know its revisions, and its window reaches back to them.
     fn of_namespace(
         &self,
         resource: &Arc<Resource>,
@@ -128,7 +128,7 @@ impl Factory {
         self.holding(resource, &key).filter(is_usable)
     }
 
-    /// The encoding of a cache that holds what `predicate` selects: JSON where both do, or none does.
+    /// Returns the encoding of a cache that holds what `predicate` selects: JSON if both encodings are held, or none.
     pub fn held(&self, resource: &Resource, predicate: &Predicate) -> Encoding {
         let covers = |scope| scope_predicate(resource, scope).is_some_and(|selects| predicate.implies(&selects));
         let informers = self.informers();
@@ -143,7 +143,7 @@ impl Factory {
     }
 }
 
-/// The predicate an informer's own upstream selectors stand for; `None` if they do not fit the resource.
+/// The predicate of an informer's own upstream selectors; `None` if they do not fit the resource.
 pub(super) fn scope_predicate(resource: &Resource, scope: &InformerScope) -> Option<Predicate> {
     let labels = LabelSelector::parse(&scope.label_selector).ok()?;
     let table = selector::field_table(resource);

@@ -1,12 +1,12 @@
-//! When one more informer is worth its price: of tables, of objects that are held in another encoding already, or of a large
-//! collection of which only a part is read.
+//! Decides when one more informer is worth its cost: an informer of tables, of objects that are already held in another
+//! encoding, or of a large collection of which only a part is read.
 //!
-//! A table read that is forwarded costs the apiserver the rows it prints. An informer costs it a whole list at once, and then
-//! an event for every change for as long as it runs. So it is started by repeated use: when the reads that were forwarded
-//! lately, the one at hand included, have cost as much as [`START`] whole lists. What was lately counts less the longer it is
-//! ago, by half every [`HALF_LIFE`]. One `kubectl get` an hour never comes to that; the third within some minutes does,
-//! whoever types it, and so does the third time that a program polls. It is stopped when the events that came since it was
-//! last used have cost as much as another start.
+//! A forwarded read of a table costs the apiserver the rows that it prints. An informer costs it a whole list at once,
+//! and then one event for every change while it runs. So an informer is started only after repeated use: when the
+//! recently forwarded reads, including the present one, have cost as much as [`START`] whole lists. The weight of a
+//! read decreases by half every [`HALF_LIFE`]. One `kubectl get` per hour never reaches the limit. The third one within
+//! a few minutes does, whichever user runs it, and so does the third poll of a program. The informer is stopped when
+//! the events since its last use have cost as much as another start.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,81 +16,83 @@ use tokio::time::Instant;
 use super::InformerKey;
 use crate::meta::Gvr;
 
-/// What one read of a table asks for.
+/// The parameters of one table read that determine its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// One object by its name.
     pub named: bool,
-    /// A label or field selector narrows it.
+    /// A label or field selector limits it.
     pub selected: bool,
-    /// Rows of a page.
+    /// Maximum number of rows of a page.
     pub limit: Option<usize>,
     /// It is a watch, or it cannot be forwarded.
     pub lasts: bool,
 }
 
-/// How many rows there are, as far as a cache of the same objects knows.
+/// The numbers of rows, as far as a cache of the same objects knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// In the scope of the informer that would be started.
     pub whole: Option<usize>,
-    /// In the namespace that the read is of.
+    /// In the namespace of the read.
     pub asked: Option<usize>,
-    /// The read is of a smaller scope than the informer.
+    /// The scope of the read is smaller than that of the informer.
     pub narrower: bool,
 }
 
-/// What was forwarded lately, by the informers that would have served it.
+/// The cost of recently forwarded reads, by the informer that would have served them.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     entries: HashMap<InformerKey, Entry>,
-    /// Resources whose tables cannot be printed here, and until when that is believed.
+    /// Resources whose tables cannot be printed here, and until when this is assumed.
     unprintable: HashMap<Gvr, Instant>,
-    /// The numbers of objects of informers that were not started because they have so many, and until when each number is
-    /// believed.
+    /// The number of objects of each informer that was not started because it has too many, and until when the number
+    /// is valid.
     sizes: HashMap<InformerKey, (usize, Instant)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// In whole lists, as of `at`.
+    /// In units of whole lists, at the time `at`.
     cost: f64,
     at: Instant,
 }
 
-/// Whole lists, for the first informer of a resource's tables.
+/// Cost limit in whole lists, for the first informer of a resource's tables.
 pub(super) const START: f64 = 2.0;
 
-/// For an informer of objects in one more encoding: reads that cost as much as its list pay for it.
+/// Cost limit for an informer of objects in one more encoding: it is worth starting when the reads have cost as much as
+/// its list.
 pub(super) const ALSO: f64 = 1.0;
 
-/// The cost above which reads count as recent: a few reads of a namespace, or one whole list up to half an hour ago.
+/// Reads with at least this cost count as recent: a few reads of a namespace, or one whole list up to half an hour ago.
 const LATELY: f64 = 0.1;
 
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// A resource whose tables cannot be printed here is tried again after this: a cell may have been a coincidence.
+/// How long to wait before a resource whose tables cannot be printed here is tried again: a cell may have been a rare
+/// case.
 pub(super) const UNPRINTABLE: Duration = Duration::from_secs(600);
 
-/// One whose columns are not what its definition says, after this: the apiserver is about to follow a change.
+/// How long to wait if the columns differ from the resource's definition: the apiserver is about to follow a change.
 pub(super) const CHANGED: Duration = Duration::from_secs(30);
 
-/// Entries at most; beyond that the cheapest is forgotten.
+/// Maximum number of entries; beyond that the cheapest one is dropped.
 const ENTRIES: usize = 1024;
 
-/// Taken for the number of rows where nobody knows it, and the share of them that a namespace or a selector leaves.
+/// The assumed number of rows if it is unknown, and the assumed divisor for the rows of a namespace or a selector.
 const ROWS: usize = 500;
 const SHARE: usize = 4;
 
-/// What the requests of a start cost besides its rows, in rows. An informer in one more encoding of no more objects than
-/// that is started at once.
+/// The cost of the requests of a start besides its rows, in rows. An informer in one more encoding is started at once
+/// if it has no more objects than this.
 pub(super) const REQUESTS: usize = 256;
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// Counts a read that no running informer can serve. True if one is to be started for it: if the reads come to `start`
-    /// whole lists.
+    /// Counts a read that no running informer can serve. Returns true if an informer should be started for it, because
+    /// the reads have cost at least `start` whole lists.
     pub(super) fn wants(&mut self, key: &InformerKey, cost: f64, start: f64, now: Instant) -> bool {
         if !self.entries.contains_key(key) && self.entries.len() >= ENTRIES {
             let cheapest = self.entries.iter().min_by(|(_, a), (_, b)| a.cost_at(now).total_cmp(&b.cost_at(now)));
@@ -103,7 +105,7 @@ impl Ledger {
         entry.cost >= start
     }
 
-    /// The objects of a key turned out to be more than a few reads of a part of them are worth.
+    /// Records that the key has too many objects for a few reads of a part of them.
     pub(super) fn is_large(&mut self, key: &InformerKey, objects: usize, now: Instant) {
         self.sizes.retain(|_, (_, until)| *until > now);
         if self.sizes.len() >= ENTRIES {
@@ -118,12 +120,13 @@ impl Ledger {
         self.sizes.get(key).filter(|(_, until)| *until > now).map(|(objects, _)| *objects)
     }
 
-    /// Whether such reads have come lately.
+    /// Whether there were such reads recently.
     pub(super) fn knows(&self, key: &InformerKey, now: Instant) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.cost_at(now) >= LATELY)
     }
 
-    /// The rows of a resource turned out to hold what cannot be printed anew: its tables are refused for a while.
+    /// Records that the rows of a resource contain cells that cannot be printed again: its tables are refused for a
+    /// while.
     pub(super) fn refuse(&mut self, gvr: &Gvr, until: Instant, now: Instant) {
         self.unprintable.retain(|_, until| *until > now);
         self.unprintable.insert(gvr.clone(), until);
@@ -146,7 +149,7 @@ impl Entry {
 // === impl Use ===
 
 impl Use {
-    /// What the apiserver prints for the read, as a part of a whole list.
+    /// The cost of the read for the apiserver, as a fraction of a whole list.
     #[expect(clippy::cast_precision_loss, reason = "numbers of rows")]
     pub fn cost(self, rows: Rows) -> f64 {
         let whole = rows.whole.unwrap_or(ROWS).max(1);
@@ -155,17 +158,17 @@ impl Use {
         if self.selected {
             asked = share(asked);
         }
-        // An empty table is a request all the same.
+        // Even an empty table costs a request.
         asked = asked.min(self.limit.unwrap_or(asked)).max(1);
         if self.named {
             asked = 1;
         }
-        // One of very few is still only one.
+        // A single object of a very small collection still counts as one object, not as a whole list.
         if asked >= whole && !self.named { 1.0 } else { asked as f64 / whole.max(8) as f64 }
     }
 }
 
-/// Whether the events of an informer that nobody has used since they came have cost as much as starting it again.
+/// Whether the events since the informer's last use have cost as much as starting it again.
 pub(super) fn is_too_dear(events: u64, objects: usize) -> bool {
     events >= objects.max(REQUESTS) as u64
 }

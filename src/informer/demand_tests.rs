@@ -6,7 +6,7 @@ fn key(resource: &str) -> InformerKey {
     InformerKey { gvr: Gvr::new("", "v1", resource), scope: InformerScope::default(), encoding: Encoding::Table }
 }
 
-/// At which of reads so far apart the informer is started.
+/// The number of the read that starts the informer, if the reads are this far apart.
 fn started_at(every: Duration, read: Use, rows: Rows) -> Option<usize> {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
     (0..200).find(|&n| ledger.wants(&key("pods"), read.cost(rows), START, now + every * n)).map(|n| n as usize + 1)
@@ -21,21 +21,21 @@ async fn repeated_use_starts_it() {
     let namespace = |asked: usize| Rows { whole: Some(10_000), asked: Some(asked), narrower: true };
     let (seconds, minutes) = (Duration::from_secs, |minutes: u64| Duration::from_secs(60 * minutes));
     for (every, read, rows, started) in [
-        // Somebody who polls, or types the same again and again.
+        // A client that polls, or a user who runs the same command repeatedly.
         (seconds(2), all, unknown, Some(3)),
         (minutes(1), all, unknown, Some(3)),
         (minutes(5), page, unknown, Some(3)),
         (minutes(5), page, of(20), Some(3)),
-        // Now and then.
+        // Occasional reads.
         (minutes(15), all, unknown, None),
         (minutes(60), page, of(20), None),
         // A page of a large collection is a small part of it.
         (seconds(2), page, of(10_000), Some(42)),
-        // One object is next to nothing, unless it is read all the time.
+        // One object costs almost nothing, unless it is read all the time.
         (minutes(1), one, of(10_000), None),
         (seconds(2), one, of(10), Some(21)),
         (seconds(30), some, of(400), Some(10)),
-        // A namespace, for an informer of all.
+        // A namespace, for an informer of all namespaces.
         (seconds(30), all, namespace(20), None),
         (seconds(30), all, namespace(5_000), Some(5)),
     ] {
@@ -49,7 +49,7 @@ async fn each_informer_is_wanted_for_itself() {
     assert!(!ledger.wants(&key("pods"), 1.9, START, now));
     assert!(!ledger.wants(&key("nodes"), 1.9, START, now));
     assert!(ledger.wants(&key("pods"), 0.1, START, now));
-    // What it has cost is not forgotten by the start: one that ends at once is started again.
+    // The start does not clear the cost: an informer that ends at once is started again.
     assert!(ledger.wants(&key("pods"), 0.1, START, now));
 }
 

@@ -1,4 +1,4 @@
-//! The factory: finds or starts the informer that covers a request, and stops the ones nobody needs.
+//! The factory: finds or starts the informer that covers a request, and stops the ones that are no longer used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub struct FactoryConfig {
     pub rules: Rules,
     /// An informer without readers for this long is stopped.
     pub idle_timeout: Duration,
-    /// More informers than this are not started on demand; requests then pass through.
+    /// Above this number, no informers are started on demand; requests are then forwarded.
     pub max_informers: usize,
     pub cache: CacheConfig,
     pub reflector: ReflectorConfig,
 }
 
-/// The shared informers of this daemon. Cloning shares them.
+/// The shared informers of this daemon. Clones share them.
 #[derive(Clone)]
 pub struct Factory {
     inner: Arc<Inner>,
@@ -50,13 +50,13 @@ struct Inner {
     fatal: Fatal,
     drain: DrainWatch,
     informers: Mutex<HashMap<InformerKey, Arc<Informer>>>,
-    /// Reads answered from caches, by resource (`deployments.apps`): informers come and go, counters stay. As many as there
-    /// are resources.
+    /// Reads answered from caches, by resource (`deployments.apps`). The counters are kept when informers stop. There
+    /// are at most as many as resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
     proofs: Arc<Proofs>,
     store: Arc<SharedStore>,
     sharding: Sharding,
-    /// Tables that were forwarded.
+    /// The cost of forwarded tables.
     ledger: Mutex<Ledger>,
 }
 
@@ -79,18 +79,19 @@ impl Factory {
         Self { inner: Arc::new(inner) }
     }
 
-    /// What discovery knows of a resource, as it was last if the apiserver cannot tell now: readers go on.
+    /// Returns what discovery knows of a resource. If the apiserver cannot answer now, returns the last known state, so
+    /// that readers can continue.
     pub async fn resource(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
         self.inner.discovery.resolve_or_last(gvr).await
     }
 
-    /// The `Warning` headers with which the apiserver answers reads of a resource.
+    /// The `Warning` headers of the apiserver's answers to reads of a resource.
     pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.inner.upstream.warnings().of(gvr)
     }
 
-    /// What the apiserver makes of shard selectors for this resource. Takes two seconds at most; with `at_once` only what is
-    /// known is told.
+    /// How the apiserver treats shard selectors for this resource. Takes two seconds at most; with `at_once`, only
+    /// returns what is already known.
     pub async fn shard_support(&self, resource: &Resource, at_once: bool) -> ShardSupport {
         let sharding = &self.inner.sharding;
         if at_once { sharding.known(resource).await } else { sharding.of(resource).await }
@@ -100,7 +101,7 @@ impl Factory {
         self.inner.discovery.resolve(&gvr.group, &gvr.version, &gvr.resource).await
     }
 
-    /// Whether the configuration lets this resource be cached at all.
+    /// Whether the configuration excludes this resource from caching.
     pub fn excludes(&self, gvr: &Gvr) -> bool {
         self.inner.config.rules.excludes(gvr)
     }
@@ -113,18 +114,18 @@ impl Factory {
         self.inner.config.max_informers
     }
 
-    /// Whether the bound on informers is reached.
+    /// Whether the limit on informers is reached.
     pub(super) fn is_full(&self) -> bool {
         self.inner.informers.lock().len() >= self.inner.config.max_informers
     }
 
-    /// A forwarded answer has shown a resource at `rv`: its caches are brought there in the background.
+    /// A forwarded answer has shown a resource at `rv`: brings its caches to this revision in the background.
     pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion, verb: Verb) {
         for informer in self.inner.informers.lock().values() {
             let gvr = &informer.key.gvr;
             if &*gvr.group == group && &*gvr.resource == resource {
                 let informer = informer.clone();
-                // A get shows the revision of its object, which says nothing of the store's.
+                // A get shows the revision of its object, which does not tell the store's revision.
                 if verb == Verb::List {
                     informer.learn(rv);
                 }
@@ -133,20 +134,20 @@ impl Factory {
         }
     }
 
-    /// Every informer that runs, in the order of their keys.
+    /// Every running informer, ordered by key.
     pub fn informers(&self) -> Vec<Arc<Informer>> {
         let mut all: Vec<_> = self.inner.informers.lock().values().cloned().collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 
-    /// How many reads were answered from caches, by resource.
+    /// The number of reads answered from caches, by resource.
     pub fn served(&self) -> Vec<(Arc<str>, u64)> {
         let served = self.inner.served.lock();
         served.iter().map(|(resource, count)| (Arc::clone(resource), count.load(Ordering::Relaxed))).collect()
     }
 
-    /// How long proofs took.
+    /// Histograms of the duration of proofs.
     pub fn proofs(&self) -> &Proofs {
         &self.inner.proofs
     }
@@ -156,7 +157,8 @@ impl Factory {
         self.inner.informers.lock().get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer))
     }
 
-    /// Starts what the configuration pins. Names that discovery does not know are tried again by [`Self::tend`].
+    /// Starts the pinned informers of the configuration. [`Self::tend`] tries names that discovery does not know again
+    /// later.
     pub async fn start_pinned(&self) -> Vec<Arc<Informer>> {
         let mut started = Vec::new();
         let pinned: Vec<_> = self.inner.config.rules.pinned().cloned().collect();
@@ -182,7 +184,7 @@ impl Factory {
         started
     }
 
-    /// What the configuration pins and the apiserver does not know, as in `deployments.apps`.
+    /// The pinned resources that the apiserver does not know, in the form `deployments.apps`.
     pub async fn unknown_pins(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         for rule in self.inner.config.rules.pinned() {
@@ -193,7 +195,7 @@ impl Factory {
         unknown
     }
 
-    /// Runs until the drain starts: stops idle informers, and those whose definition changed or went away.
+    /// Runs until the drain starts. Stops idle informers, and informers whose definition has changed or is gone.
     pub async fn tend(self) {
         let mut definitions = self.inner.discovery.changes();
         let mut tick = tokio::time::interval(Duration::from_secs(15).min(self.inner.config.idle_timeout));
@@ -220,7 +222,7 @@ impl Factory {
         }
     }
 
-    /// Stops every informer. Their watchers end cleanly; nothing is served from a cache any more.
+    /// Stops every informer. Their watchers end cleanly, and no reads are served from caches any more.
     pub fn stop(&self) {
         for informer in self.informers() {
             self.remove(&informer);
@@ -244,7 +246,7 @@ impl Factory {
         self.ledger().lock().refuse(gvr, now + during, now);
     }
 
-    /// Applies to JSON and protobuf.
+    /// Records the size for JSON and protobuf.
     fn is_large(&self, key: &InformerKey, objects: usize) {
         let mut ledger = self.ledger().lock();
         for encoding in [Encoding::Json, Encoding::Protobuf] {
@@ -256,7 +258,7 @@ impl Factory {
         self.inner.informers.lock().get(key).cloned()
     }
 
-    /// A new one ends where there are more than `most` objects.
+    /// A new informer ends if there are more than `most` objects.
     pub(super) fn get_or_start(
         &self,
         resource: &Arc<Resource>,
@@ -331,7 +333,7 @@ impl Factory {
             if let Some(informer) = ended.upgrade() {
                 tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
                 match end {
-                    // Discovery may have told of it longer than it was served.
+                    // Discovery may still list the resource after the apiserver has stopped serving it.
                     ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
                     ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
                     ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
@@ -344,7 +346,7 @@ impl Factory {
         informer
     }
 
-    /// Takes the informer out, so that the next request starts a new one, and ends its watchers cleanly.
+    /// Removes the informer, so that the next request starts a new one, and ends its watchers cleanly.
     pub(super) fn remove(&self, informer: &Arc<Informer>) {
         let mut informers = self.inner.informers.lock();
         if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
@@ -377,8 +379,8 @@ impl Factory {
         }
     }
 
-    /// A CRD or an APIService changed: informers whose resource is another now, or none, are stopped. False if the
-    /// apiserver could not say it of all of them: what runs is kept until it can.
+    /// A CRD or an APIService has changed: stops the informers whose resource is different now, or no longer exists.
+    /// Returns false if the apiserver could not answer for all of them; those keep running until it can.
     async fn recheck_definitions(&self) -> bool {
         let mut sure = true;
         for informer in self.informers() {
@@ -398,7 +400,7 @@ impl Factory {
     }
 }
 
-/// Makes the informers of the same objects as this one's known to each other.
+/// Links the informers that hold the same objects as this one.
 fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
     let is_concerned =
         |informer: &Informer| informer.key == *key || informer.is_sibling_of(key) || informer.is_neighbour_of(key);

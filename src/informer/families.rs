@@ -1,4 +1,4 @@
-//! The caches' numbers as metric families.
+//! The metrics of the caches, as metric families.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use super::{Factory, Informer};
 use crate::cache::CacheStats;
 use crate::telemetry::histogram;
 
-/// What is known at a scrape.
+/// Collects what is known at the time of a scrape.
 struct Families(Factory);
 
-/// One family: its name, without the prefix where that is ours, its help, and where its number stands.
+/// One family: its name (without the prefix if that is ours), its help text, and how to read its number.
 type PerCache = (&'static str, &'static str, fn(&CacheStats) -> u64);
 
 const CACHE_GAUGES: &[PerCache] = &[
@@ -51,7 +51,7 @@ const CACHE_COUNTERS: &[PerCache] = &[
 // === impl Factory ===
 
 impl Factory {
-    /// Registers what is known of every cache, and what this room counts.
+    /// Registers the metrics of every cache and of this module.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Families(self.clone())));
         let help = "How long reads waited for the proof that a cache is fresh enough";
@@ -135,7 +135,7 @@ fn family(
     kind: MetricType,
     series: impl Iterator<Item = (Labels, u64)>,
 ) -> fmt::Result {
-    // What means the same as a metric of the apiserver has its name.
+    // A metric with the same meaning as one of the apiserver has the apiserver's name.
     let name = if name.starts_with("apiserver_") { name.to_owned() } else { format!("informerd_{name}") };
     let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
     for (labels, value) in series {

@@ -1,8 +1,9 @@
-//! In which form objects are held for their readers.
+//! Decides in which form objects are held for their readers.
 //!
-//! The rows of a table hold the objects whole, as JSON. So where tables are read, one informer of tables serves those who
-//! read the objects as well, and the apiserver lists and watches them once. An informer of one more encoding is started when
-//! it is worth its list; see [`super::demand`]. So is one of all namespaces of a large collection where single ones are read.
+//! The rows of a table contain the whole objects, as JSON. So if tables are read, one informer of tables also serves
+//! the readers of the objects, and the apiserver lists and watches them only once. An informer of one more encoding is
+//! started when it is worth the cost of its list; see [`super::demand`]. The same holds for an informer of all
+//! namespaces of a large collection of which only single namespaces are read.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,27 +16,28 @@ use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage}
 use crate::meta::{Encoding, Origin, Resource};
 use crate::selector::Predicate;
 
-/// An informer of JSON that nobody has used for this long is stopped, if one of tables holds its objects.
+/// An informer of JSON that was not used for this long is stopped, if an informer of tables holds its objects.
 const REDUNDANT: Duration = Duration::from_secs(60);
 
-/// Informers of single namespaces, beyond which one of all is better although it holds more.
+/// Above this number of single-namespace informers, one informer of all namespaces is better, although it holds more.
 const PARTS: usize = 32;
 
-/// What starts an informer.
+/// What it takes to start an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     /// The first read.
     Now,
     /// The first read, unless the apiserver reports many objects.
     IfSmall,
-    /// Reads that have cost as much.
+    /// Forwarded reads whose cost reaches that of the list.
     IfWorth,
 }
 
 // === impl Factory ===
 
 impl Factory {
-    /// The informer that covers `predicate`, started if it does not run yet and the read makes it worth that.
+    /// Returns the informer that covers `predicate`. Starts it if it does not run yet and this read makes it
+    /// worthwhile.
     pub fn covering(&self, resource: &Arc<Resource>, predicate: &Predicate, encoding: Encoding, read: Use) -> Coverage {
         if encoding == Encoding::Table {
             return self.covering_table(resource, predicate, read);
@@ -67,8 +69,8 @@ impl Factory {
         coverage.usable()
     }
 
-    /// As [`Self::covering`], but nothing is started, nothing is counted, and no informer notices; `None` where one would be
-    /// started.
+    /// Like [`Self::covering`], but starts nothing, counts nothing, and does not touch any informer. Returns `None` if
+    /// an informer would be started.
     pub fn would_cover(
         &self,
         resource: &Arc<Resource>,
@@ -91,7 +93,8 @@ impl Factory {
         self.covered(resource, predicate, encoding, look).ok().map(Coverage::usable)
     }
 
-    /// The running informer that holds the objects of `key`: that of the key, or one of tables for readers of JSON.
+    /// Returns the running informer that holds the objects of `key`: the one with this key, or one of tables for
+    /// readers of JSON.
     pub(super) fn holding(&self, resource: &Resource, key: &InformerKey) -> Option<Arc<Informer>> {
         let own = self.running(key);
         if key.encoding != Encoding::Json || !holds_objects(resource) {
@@ -106,9 +109,9 @@ impl Factory {
         }
     }
 
-    /// Whether a first read starts the informer of `key`. Of objects that another one holds already in another encoding, only
-    /// a watch does, or a collection so small that its list costs no more than the requests for it. And who reads a part of
-    /// a large collection does not have all of it read.
+    /// Whether a first read starts the informer of `key`. If another informer already holds the objects in another
+    /// encoding, only two cases start it: a watch, and a collection so small that its list costs no more than the
+    /// requests for it. A read of a part of a large collection does not start an informer of the whole collection.
     fn start_of(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> Start {
         if self.is_held(key) {
             let is_small = || self.rows(resource, &key.scope, predicate).whole.is_some_and(|whole| whole <= REQUESTS);
@@ -117,16 +120,16 @@ impl Factory {
         let is_of_a_part = is_narrower(predicate, key) || !read.lasts && (read.selected || read.named);
         match self.ledger().lock().size(key, Instant::now()) {
             _ if !is_of_a_part => Start::Now,
-            // It is started: otherwise the apiserver would serve this watch. A watch of one namespace gets a smaller
-            // informer.
+            // Started, because otherwise the apiserver would have to serve this watch. A watch of one namespace gets a
+            // smaller informer.
             Some(_) if read.lasts && !is_narrower(predicate, key) => Start::Now,
             Some(_) => Start::IfWorth,
             None => Start::IfSmall,
         }
     }
 
-    /// Whether an informer in another encoding holds the objects of `key` already, or is about to. One that the apiserver
-    /// or our memory refuses does not.
+    /// Whether an informer in another encoding holds the objects of `key`, or soon will. An informer that is refused by
+    /// the apiserver or for lack of memory does not count.
     fn is_held(&self, key: &InformerKey) -> bool {
         let holds_them = |informer: &Arc<Informer>| {
             let (other, reflector) = (&informer.key, &informer.reflector);
@@ -137,8 +140,9 @@ impl Factory {
         self.informers().iter().any(holds_them)
     }
 
-    /// Whether the reads that were forwarded lately, with this one, have cost as much as the informer's list. Reads of single
-    /// namespaces have informers of their own; they come to it when these hold half of all there is, or are many.
+    /// Whether the recently forwarded reads, including this one, have cost as much as the informer's list. Single
+    /// namespaces have their own informers. The informer of all namespaces is worth its cost when those hold half of
+    /// all objects, or when there are many of them.
     fn is_worth(&self, resource: &Resource, predicate: &Predicate, key: &InformerKey, read: Use) -> bool {
         let size = self.ledger().lock().size(key, Instant::now());
         if let Some(size) = size.filter(|_| is_narrower(predicate, key)) {
@@ -154,7 +158,7 @@ impl Factory {
         self.ledger().lock().wants(key, cost, ALSO, Instant::now())
     }
 
-    /// Whether tables of these objects are read, so that one informer is to hold both.
+    /// Whether tables of these objects are read, so that one informer should hold both.
     fn prefers_tables(&self, resource: &Resource, scope: &InformerScope) -> bool {
         let (gvr, now) = (resource.gvr.clone(), Instant::now());
         let key = InformerKey { gvr, scope: scope.clone(), encoding: Encoding::Table };
@@ -162,7 +166,8 @@ impl Factory {
         holds_objects(resource) && ledger.knows(&key, now) && !ledger.refuses(&key.gvr, now)
     }
 
-    /// An informer of JSON that is only starting is stopped for one of tables that is to hold its objects as well.
+    /// Stops an informer of JSON that has not synced yet, in favor of an informer of tables that will also hold its
+    /// objects.
     pub(super) fn give_way(&self, json: &InformerKey) {
         let starting = self.running(json).filter(|json| !json.cache.is_ready() && !json.pinned);
         if let Some(starting) = starting.filter(|json| holds_objects(&json.resource)) {
@@ -170,7 +175,7 @@ impl Factory {
         }
     }
 
-    /// Informers of JSON that nobody uses and whose objects an informer of tables holds, too.
+    /// Unused informers of JSON whose objects are also held by an informer of tables.
     pub(super) fn redundant(&self) -> Vec<Arc<Informer>> {
         let is_redundant = |informer: &Arc<Informer>| {
             let key = &informer.key;
@@ -181,13 +186,13 @@ impl Factory {
     }
 }
 
-/// Whether a read is of one namespace, and the informer of all.
+/// Whether the read is limited to one namespace and the informer holds all namespaces.
 fn is_narrower(predicate: &Predicate, key: &InformerKey) -> bool {
     predicate.scope.namespace.is_some() && key.scope.namespace.is_none()
 }
 
-/// Whether the objects in the rows of a resource's tables are what a list of the objects would have. Of types that are not
-/// built in, only such a list tells how their lists are called.
+/// Whether the objects in the rows of a resource's tables are the same as those in a list of objects. For types that
+/// are not built in, only a list of objects shows the kind of their lists.
 fn holds_objects(resource: &Resource) -> bool {
     resource.origin == Origin::BuiltIn
 }

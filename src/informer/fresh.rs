@@ -1,4 +1,4 @@
-//! How a cache is shown to be as fresh as a read asks.
+//! Proves that a cache is as fresh as a read requires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use super::choice::{self, Extent, First, Situation, Then};
 /// How fresh a cache must be before it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Whatever the cache has, though never older than what this daemon has shown before.
+    /// Any state of the cache, but never older than what this daemon has already shown.
     Any,
     /// At or past this revision.
     NotOlderThan(ResourceVersion),
-    /// At or past the revision the store had when the request came.
+    /// At or past the revision of the store when the request arrived.
     Consistent,
 }
 
-/// What a read needs of a cache.
+/// The requirements of a read for a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'a> {
     pub freshness: Freshness,
     /// The newest revision that readers of this resource were shown.
     pub shown: ResourceVersion,
-    /// Something was written or shown at an unknown revision: the store is to be asked whatever the freshness.
+    /// Something was written or shown at an unknown revision, so the store must be asked for any freshness.
     pub unknown: bool,
     pub verb: Verb,
     pub predicate: &'a Predicate,
-    /// Its label and field selector as a request carries them, if it can be asked for by them.
+    /// Its label and field selector as in the request, if the apiserver can be asked with them.
     pub selectors: Option<(&'a str, &'a str)>,
-    /// Objects of a page.
+    /// Maximum number of objects of a page.
     pub limit: Option<usize>,
-    /// The apiserver may be left to answer, where that is cheaper or faster than a proof.
+    /// Whether the read may be forwarded if that is cheaper or faster than a proof.
     pub may_forward: bool,
-    /// How old the word of the store may be that says what the newest state is. Zero: it is asked for after the read came.
+    /// Maximum age of the answer that tells the store's revision. Zero: it must be asked for after the read arrived.
     pub max_age: Duration,
     pub deadline: Instant,
 }
@@ -50,46 +50,46 @@ pub struct Need<'a> {
 #[derive(Debug)]
 pub struct Fresh {
     pub snapshot: Snapshot,
-    /// Nothing was waited for.
+    /// The read did not have to wait.
     pub at_once: bool,
-    /// The store's revision, if it was asked for after the read came.
+    /// The store's revision, if it was asked for after the read arrived.
     pub store: Option<ResourceVersion>,
 }
 
-/// Why a cache was not shown to be fresh enough.
+/// Why a cache could not be proved fresh enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFresh {
     /// The proof did not come in time.
     Late,
     /// Forwarding is cheaper than a proof.
     Dearer,
-    /// The store itself has not reached the revision that is asked for.
+    /// The store itself has not reached the requested revision.
     TooLarge { want: ResourceVersion },
-    /// The store is behind what it has shown: it was restored from a backup.
+    /// The store is behind a revision that it has shown before: it was restored from a backup.
     Rewound { now: ResourceVersion },
 }
 
-/// What is on its way on the stream arrives within a moment as a rule.
+/// Events in flight on the stream normally arrive within this time.
 const MOMENT: Duration = Duration::from_millis(20);
-/// The same, where a second question follows otherwise and the client is not to wait long for it.
+/// The same for reads that are followed by a second question and whose client should not wait long.
 const SHORT_MOMENT: Duration = Duration::from_millis(5);
-/// How long to wait for events that a digest shows to be missing. Beyond the first, forwarding is faster.
+/// How long to wait for events that a digest shows to be missing. After the first limit, forwarding is faster.
 const IN_FLIGHT: Duration = Duration::from_millis(100);
 const IN_FLIGHT_AT_MOST: Duration = Duration::from_millis(500);
-/// How often the store's revision is asked for: any number of readers at once costs the apiserver some 60 small requests a
-/// second and resource. A client that reads in a loop is not slowed.
+/// How often the store's revision is asked for. Any number of concurrent readers costs the apiserver about 60 small
+/// requests per second and resource. A client that reads in a loop is not slowed down.
 const PACE: Pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
-/// The same for the beginnings of watches, which come in crowds and for which a moment means nothing.
+/// The same for watches that start. They arrive in large numbers, and a short delay does not matter to them.
 const WATCH_PACE: Pace = Pace { alone: Duration::from_millis(75), together: Duration::from_millis(75) };
-/// Objects that are looked at to estimate the size of an answer.
+/// Maximum number of objects that are examined to estimate the size of an answer.
 const LOOKS: usize = 500;
-/// A digest of at most this size keeps a state proved for readers who do not ask themselves.
+/// Up to this number of objects, a digest keeps the state proved for readers that do not ask themselves.
 const MOST_AHEAD: usize = 1000;
 
 // === impl Freshness ===
 
 impl Freshness {
-    /// The revision that is asked for; zero if none is.
+    /// The requested revision; zero if there is none.
     fn least(self) -> ResourceVersion {
         match self {
             Self::NotOlderThan(rv) => rv,
@@ -101,10 +101,10 @@ impl Freshness {
 // === impl Informer ===
 
 impl Informer {
-    /// The state that a read needs, as soon as it is there; the cheapest exact way is taken.
+    /// Returns the state that a read needs, as soon as it is available. Uses the cheapest exact way.
     ///
     /// # Errors
-    /// [`NotFresh`]. The read is then for the apiserver.
+    /// [`NotFresh`]. The read must then go to the apiserver.
     pub async fn fresh(self: &Arc<Self>, need: &Need<'_>) -> Result<Fresh, NotFresh> {
         let (arrived, before) = (Instant::now(), self.cache.newest());
         let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
@@ -125,14 +125,14 @@ impl Informer {
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
         match &proof {
             Ok(_) => self.proofs.proved.observe(arrived.elapsed()),
-            // Nothing was asked, nor waited for.
+            // The read neither asked nor waited.
             Err(NotFresh::Dearer) => {}
             Err(_) => self.proofs.failed.observe(arrived.elapsed()),
         }
         proof
     }
 
-    /// The state at or past what the store says.
+    /// Returns a state at or past the store's revision.
     async fn asked(
         self: &Arc<Self>,
         need: &Need<'_>,
@@ -161,16 +161,16 @@ impl Informer {
         Ok(Fresh { snapshot, at_once: !is_ours, store: is_ours.then_some(word.rv) })
     }
 
-    /// The store's revision, asked for after this was called.
+    /// Reads the store's revision. The question is sent after this call.
     ///
     /// # Errors
-    /// When the apiserver does not say it until the deadline.
+    /// The apiserver does not answer before the deadline.
     pub async fn revision(&self, verb: Verb, deadline: Instant) -> Result<ResourceVersion, NotFresh> {
         let word = timeout_at(deadline, self.probe.revision(Instant::now(), self.cache.newest(), pace(verb))).await;
         word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
     }
 
-    /// Whether a read that must be the newest would be left to the apiserver now.
+    /// Whether a read of the newest state would be forwarded now.
     pub fn would_forward(&self, need: &Need<'_>) -> bool {
         self.situation(need).first() == First::Forward
     }
@@ -179,14 +179,14 @@ impl Informer {
         let (all, namespace, answer) = match self.cache.snapshot() {
             None => (0, None, 0),
             Some(snapshot) => {
-                // The informer of one namespace has no smaller part.
+                // An informer of one namespace has no smaller part.
                 let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
                 let part = Scope { namespace, name: None };
                 let in_part = part.namespace.is_some().then(|| snapshot.count_up_to(&part, choice::MOST + 1));
                 (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
             }
         };
-        // The next pages need the same state, and what was proved of a part is not kept.
+        // The next pages need the same state, and a proof of only a part is not kept.
         let in_parts = need.limit.is_none_or(|limit| answer <= limit);
         let namespace = namespace.filter(|_| in_parts);
         let mut situation = Situation {
@@ -203,13 +203,14 @@ impl Informer {
         situation
     }
 
-    /// The newest revision at which what a read needs was proved.
+    /// The newest revision at which the state for this read was proved.
     fn proved(&self, need: &Need<'_>, then: Then) -> ResourceVersion {
         let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
         self.probe.proved(&self.cache, part.as_ref())
     }
 
-    /// What the store says, asked for at or after `since`. At the time that is given it had reached that revision.
+    /// Returns the apiserver's answer about the store's revision, asked for at or after `since`. At the time `arrived`,
+    /// the store had already reached the revision `seen`.
     async fn word(
         &self,
         need: &Need<'_>,
@@ -240,7 +241,7 @@ impl Informer {
         Ok(word)
     }
 
-    /// The state at or past `want`, which the store has reached.
+    /// Returns a state at or past `want`, which the store has reached.
     async fn prove(
         &self,
         need: &Need<'_>,
@@ -274,7 +275,7 @@ impl Informer {
             }
         }
         learn(false);
-        // The proof may fail while the stream itself arrives: whichever comes first.
+        // The proof may fail while the events themselves arrive: whichever comes first.
         let proof = async {
             if let Then::Digest(extent) = then
                 && let Some(snapshot) = self.compare(need, extent, want).await
@@ -295,7 +296,7 @@ impl Informer {
         }
     }
 
-    /// The state, once a digest shows that nothing is missing; waits a moment for events that are on their way.
+    /// Returns the state once a digest shows that nothing is missing. Waits a moment for events in flight.
     async fn compare(&self, need: &Need<'_>, extent: Extent, want: ResourceVersion) -> Option<Snapshot> {
         let part = extent.of(need);
         let part = part.as_ref();
@@ -310,12 +311,12 @@ impl Informer {
             if let Some(snapshot) = self.probe.settled(&self.cache, part, want).await {
                 return Some(snapshot);
             }
-            // An event may complete it.
+            // The next event may complete the state.
             self.cache.wait_for(next, until).await.ok()?;
         }
     }
 
-    /// Brings the cache to `want` for all readers, who do not wait for it.
+    /// Brings the cache to `want` in the background, for all readers.
     pub(super) async fn catch_up(&self, want: ResourceVersion, deadline: Instant) {
         if self.cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST_AHEAD) {
             let digest = self.probe.digest(&self.cache, None, Instant::now(), PACE);
@@ -329,14 +330,15 @@ impl Informer {
         }
     }
 
-    /// What is on its way, or what an informer of another encoding knows.
+    /// Waits for events in flight, or for what an informer of another encoding knows.
     async fn arriving(&self, want: ResourceVersion, deadline: Instant, moment: Duration) -> Option<Snapshot> {
         let soon = deadline.min(Instant::now() + moment);
         self.learn_from_siblings(soon).await;
         self.cache.wait_for(want, soon).await.ok()
     }
 
-    /// While readers come who take a word of some age, the next is asked for just before the last is too old.
+    /// While reads arrive that accept an answer of some age, asks for the store's revision again just before the last
+    /// answer becomes too old.
     fn keep_warm(self: &Arc<Self>, need: &Need<'_>, word: &Word) {
         let lead = self.waits.lead().min(need.max_age / 4);
         let due = word.asked + need.max_age - lead;
@@ -352,7 +354,7 @@ impl Informer {
                     informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()
                 }
                 First::Revision => informer.probe.revision(after, seen, PACE).await.is_ok(),
-                // Large digests, and those of parts, are read for their readers.
+                // Large digests, and digests of parts, are only read on behalf of their readers.
                 First::Digest(_) | First::Forward => false,
             };
             tracing::trace!(informer = %informer.key, asked, "asked ahead");
@@ -365,7 +367,7 @@ fn pace(verb: Verb) -> Pace {
     if verb == Verb::Watch { WATCH_PACE } else { PACE }
 }
 
-/// How many objects an answer is likely to have, of `of` objects in its namespace.
+/// Estimates the number of objects in an answer, if its namespace has `of` objects.
 fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
     let (mut looked, mut found) = (0, 0);
     for object in snapshot.range(&predicate.scope, None).take(LOOKS) {
@@ -384,7 +386,7 @@ impl Extent {
             Self::Everything => None,
             Self::Namespace => need.predicate.scope.namespace.clone().map(Part::namespace),
             Self::Selection => need.selectors.map(|(labels, fields)| Part {
-                // The apiserver is asked for what the selectors say.
+                // The apiserver only evaluates the selectors, not the shard.
                 predicate: need.predicate.clone().in_all_shards(),
                 label_selector: labels.into(),
                 field_selector: fields.into(),

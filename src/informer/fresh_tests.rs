@@ -1,4 +1,4 @@
-//! On a paused clock, before a store that the test writes.
+//! Tests on a paused clock, with a scripted store.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::upstream::script::Script;
 const TAKES: Duration = Duration::from_millis(4);
 const MAX_AGE: Duration = Duration::from_millis(100);
 
-/// The question of the store's revision.
+/// The request for the store's revision.
 const REVISION: &str = "/api/v1/namespaces/default/configmaps?limit=1&fieldSelector=metadata.name%3D-";
 
-/// `a/x@5` and `b/selected@7`, listed at 10 and still what the store has.
+/// The objects `a/x@5` and `b/selected@7`. They are listed at 10, and the store still has them.
 const OBJECTS: [(&str, &str, u64); 2] = [("a", "x", 5), ("b", "selected", 7)];
 
 struct World {
@@ -52,7 +52,7 @@ fn selection() -> Predicate {
     )
 }
 
-/// A list that must be the newest, and that the apiserver may answer as well.
+/// A list of the newest state, which may be forwarded.
 fn list(predicate: &Predicate) -> Need<'_> {
     Need {
         freshness: Freshness::Consistent,
@@ -73,7 +73,7 @@ impl World {
         Self::of(None).await
     }
 
-    /// A bench for a resource that is kept in this store.
+    /// A world whose resource is kept in this store.
     async fn of(store: Option<&Arc<SharedStore>>) -> Self {
         let script = Script::default();
         let (informer, mut writer) = scripted(&script, None, store.cloned()).await;
@@ -84,7 +84,7 @@ impl World {
         Self { script, informer, writer }
     }
 
-    /// In a store where only other resources change.
+    /// A world whose store changes only in other resources.
     async fn quiet() -> Self {
         let world = Self::new().await;
         (0..10).for_each(|_| world.informer.probe.learn(false));
@@ -92,7 +92,7 @@ impl World {
         world
     }
 
-    /// What a read gets, and after how many milliseconds.
+    /// The result of a read, and how many milliseconds it took.
     async fn read(&self, need: &Need<'_>) -> (Result<u64, NotFresh>, u128) {
         let begun = Instant::now();
         let fresh = self.informer.fresh(need).await;
@@ -150,9 +150,9 @@ async fn a_quiet_collection_is_compared_once_for_all_who_wait() {
     for read in reads {
         assert_eq!(read.await.unwrap(), rv(20));
     }
-    // Whoever comes while one is under way shares the next.
+    // A read that arrives while a question is in flight shares the next one.
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=66"; 2]);
-    // All readers of any version have it now.
+    // The state is now confirmed for readers with any freshness.
     let everything = everything();
     let any = Need { freshness: Freshness::Any, ..list(&everything) };
     assert_eq!(world.read(&any).await, (Ok(20), 0));
@@ -162,11 +162,11 @@ async fn a_quiet_collection_is_compared_once_for_all_who_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_selection_is_compared_alone() {
     let mut world = World::quiet().await;
-    // Too many to be compared for the sake of one.
+    // Too many objects to be compared for one read.
     for n in 0..200 {
         world.writer.apply(EventType::Added, object("a", &format!("y{n}"), 11 + n)).await.unwrap();
     }
-    // What is not selected has changed, and its event is still on its way.
+    // An object that is not selected has changed, and its event is in flight.
     world.script.store(400, &[("a", "x", 300), OBJECTS[1]]);
     world.informer.probe.heard(rv(300));
     let selection = selection();
@@ -174,7 +174,7 @@ async fn a_selection_is_compared_alone() {
     assert_eq!(world.read(&need).await, (Ok(400), 4));
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=65&labelSelector=chosen%3Dyes"]);
     assert_eq!(world.informer.cache.newest(), rv(210), "nothing is known of the rest");
-    // Whoever goes on by pages needs a state that is there for the next one.
+    // A paged read needs a state that is still there for the next page.
     let page = Need { limit: Some(0), ..need };
     assert_eq!(world.read(&page).await.0, Err(NotFresh::Dearer));
 }
@@ -214,7 +214,7 @@ async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
     let asked = world.script.asked().len();
     assert!((9..=13).contains(&asked), "asked {asked} times in a second");
     assert_eq!(slowest, 4, "only the first one waits");
-    // What somebody has written since is not covered by an old word.
+    // An old answer about the store's revision does not cover a later write.
     world.script.store(30, &OBJECTS);
     let everything = everything();
     let need = Need { max_age: MAX_AGE, shown: rv(30), ..list(&everything) };
@@ -235,10 +235,10 @@ async fn resources_of_one_store_share_its_revision() {
         }
         worlds.each_ref().map(|world| world.script.asked())
     };
-    // One of the first two questions was asked before the others came.
+    // One of the first two questions was sent before the other reads arrived.
     let asked = read_all().await.concat();
     assert!(!asked.is_empty() && asked.len() <= 2, "{asked:?}");
-    // All of them move together, and nothing of theirs changes: each is compared.
+    // The store moves, but their objects do not change: each one is compared.
     for world in &worlds {
         world.script.store(15, &OBJECTS);
         (0..10).for_each(|_| world.informer.probe.learn(false));
@@ -259,7 +259,8 @@ async fn resources_of_several_stores_are_found_out() {
     let store = SharedStore::known(nowhere().await);
     let (mut ours, theirs) = (World::of(Some(&store)).await, World::of(Some(&store)).await);
     theirs.script.store(9, &[]);
-    // Ours is at 12 already, and another store at 9: a question of theirs would be no proof.
+    // Our resource is at 12 already, and the other store is at 9: a question about the other resource would prove
+    // nothing.
     ours.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
     ours.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
     let (all, them) = (everything(), theirs.informer.clone());
@@ -298,7 +299,7 @@ async fn an_informer_of_another_scope_has_shown_what_it_has_shown() {
         let need = Need { freshness: Freshness::Any, may_forward: false, ..list(&everything) };
         (informer.fresh(&need).await.unwrap().snapshot.rv(), begun.elapsed().as_millis())
     };
-    // What happens elsewhere, or does not happen, is none of the part's business.
+    // Changes of other namespaces, or the lack of them, do not concern the informer of this namespace.
     world.writer.apply(EventType::Modified, object("b", "selected", 12)).await.unwrap();
     world.writer.progress(rv(13));
     assert_eq!(any(&part).await, (rv(10), 0));

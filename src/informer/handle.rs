@@ -20,7 +20,7 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
 
-/// What part of a resource an informer holds: everything, or one namespace, or what one selector matches.
+/// The part of a resource that an informer holds: everything, one namespace, or what one selector matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InformerScope {
     pub namespace: Option<Arc<str>>,
@@ -28,7 +28,7 @@ pub struct InformerScope {
     pub label_selector: Arc<str>,
 }
 
-/// Informers with equal keys are one.
+/// Identifies an informer: there is only one per key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InformerKey {
     pub gvr: Gvr,
@@ -46,35 +46,35 @@ pub struct Informer {
     backfiller: Backfiller,
     pub(super) pinned: bool,
     pub(super) stop: CancellationToken,
-    /// What the comparisons with the store suspect. Locked during a comparison.
+    /// The suspects of the comparisons with the store. Locked during a comparison.
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
-    /// An object that the apiserver lists and its store does not hold, and the lineage of the state with it.
+    /// An object that the apiserver lists although its store does not hold it, and the lineage of the state with it.
     pub(super) detached: Mutex<Option<(u64, ObjectKey)>>,
     /// Reads answered from caches of this resource.
     served: Arc<AtomicU64>,
     /// How long proofs took, for all informers.
     pub(super) proofs: Arc<Proofs>,
-    /// Informers of the same objects, in another encoding or of another version of the type.
+    /// Informers of the same objects in another encoding or another version of the type.
     siblings: ArcSwap<Vec<Weak<Self>>>,
     /// Informers of another scope that hold some of the same objects.
     neighbours: ArcSwap<Vec<Weak<Self>>>,
-    /// What it holds.
+    /// The predicate of all objects that it holds.
     selects: Predicate,
     pub(super) waits: Waits,
-    /// A proof for nobody in particular is under way.
+    /// Whether a background proof is running.
     advancing: AtomicBool,
     /// The newest revision that a forwarded answer has shown.
     shown: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
-    /// Events that had come by then.
+    /// The number of events received until then.
     events_used: AtomicU64,
     started: Instant,
 }
 
-/// How long a proof for nobody in particular may take.
+/// Timeout of a background proof.
 const ADVANCE_TIMEOUT: Duration = Duration::from_secs(6);
-/// Answers that are forwarded within this time are taken together.
+/// Answers forwarded within this time share one background proof.
 const ADVANCE_AFTER: Duration = Duration::from_millis(500);
 
 // === impl Informer ===
@@ -121,7 +121,7 @@ impl Informer {
         }
     }
 
-    /// With a counter of the reads that are answered, and histograms of proofs, which others have too.
+    /// Adds the shared counter of answered reads and the shared histograms of proofs.
     pub(super) fn counting(self, served: Arc<AtomicU64>, proofs: Arc<Proofs>) -> Self {
         Self { served, proofs, ..self }
     }
@@ -134,8 +134,8 @@ impl Informer {
         &self.cache
     }
 
-    /// True as soon as it is synced. False at the deadline, or once the apiserver or our memory refuses it, or it has ended:
-    /// another one may cover the read then.
+    /// Waits until the informer is synced, and returns true. Returns false at the deadline, or if the informer was
+    /// refused by the apiserver or for lack of memory, or has ended: then another one may cover the read.
     pub async fn synced(&self, deadline: Instant) -> bool {
         if !self.cache.is_ready() {
             tokio::select! {
@@ -146,7 +146,7 @@ impl Informer {
         self.cache.is_ready()
     }
 
-    /// What it is doing towards the apiserver.
+    /// The status of its reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
     }
@@ -155,42 +155,42 @@ impl Informer {
         self.reflector.is_forbidden()
     }
 
-    /// Memory has no room for its state.
+    /// Whether there is not enough memory for its state.
     pub fn is_too_large(&self) -> bool {
         self.reflector.is_too_large()
     }
 
-    /// A request is about to read: the idle clock starts anew.
+    /// Records that a request is about to read: restarts the idle timer.
     pub fn touch(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_used.fetch_max(now, Ordering::Relaxed);
         self.events_used.fetch_max(self.reflector.events(), Ordering::Relaxed);
     }
 
-    /// A read is answered from the cache.
+    /// Records that a read is answered from the cache.
     pub fn serves(&self) {
         self.touch();
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets the window reach back to `rv`, if it began later and the apiserver still tells exactly what happened in
-    /// between. Takes no time where it does already, and some seconds at most.
+    /// Extends the window back to `rv`, if it began later and the apiserver can still return exactly the events in
+    /// between. Returns at once if the window already reaches back to `rv`; otherwise takes some seconds at most.
     pub async fn reach_back(&self, rv: ResourceVersion) {
         if self.cache.window_floor().is_some_and(|floor| floor > rv) {
             self.backfiller.reach(&self.cache, rv).await;
         }
     }
 
-    /// The store is at `rv`, as a forwarded list has shown.
+    /// Records that the store is at `rv`, as a forwarded list has shown.
     pub(super) fn learn(&self, rv: ResourceVersion) {
         if self.probe.heard(rv) {
             self.probe.learn(self.cache.resource_version() >= rv);
         }
     }
 
-    /// A forwarded answer has shown these objects at `rv`: the cache of a quiet resource is brought there, so that reads of
-    /// any version that come later need not wait for a proof, nor for an apiserver that has gone away meanwhile. Answers
-    /// that follow each other share a proof, and proofs are seconds apart.
+    /// A forwarded answer has shown these objects at `rv`. Brings the cache of a quiet resource to this revision, so
+    /// that later reads of any version neither wait for a proof nor depend on an apiserver that may be gone by then.
+    /// Answers in quick succession share a proof, and proofs are seconds apart.
     pub(super) async fn advance(&self, rv: ResourceVersion) {
         self.shown.fetch_max(rv.get(), Ordering::AcqRel);
         if self.advancing.swap(true, Ordering::AcqRel) {
@@ -204,18 +204,18 @@ impl Informer {
         self.advancing.store(false, Ordering::Release);
     }
 
-    /// When the apiserver last said anything about this resource: an event, a bookmark, or an answer to a question.
+    /// When data about this resource last arrived from the apiserver: an event, a bookmark, or an answer to a question.
     pub fn heard(&self) -> Option<Instant> {
         self.reflector.last_heard().max(self.probe.last_heard())
     }
 
-    /// Whether both hold the same objects, in whichever encoding and version.
+    /// Whether both hold the same objects, in any encoding and version.
     pub(super) fn is_sibling_of(&self, other: &InformerKey) -> bool {
         let (key, gvr) = (&self.key, &self.key.gvr);
         gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope == other.scope && key != other
     }
 
-    /// Whether both hold objects of one resource, of scopes that are not equal and may have some in common.
+    /// Whether both hold objects of one resource, with different scopes that may overlap.
     pub(super) fn is_neighbour_of(&self, other: &InformerKey) -> bool {
         let (key, gvr) = (&self.key, &self.key.gvr);
         let is_apart = key.scope.namespace.is_some()
@@ -229,8 +229,8 @@ impl Informer {
         self.neighbours.store(Arc::new(neighbours));
     }
 
-    /// The newest revision that the readers of these objects may have been shown by another informer: one of another
-    /// encoding, or of another scope that has seen a change of them. Zero without one.
+    /// The newest revision of these objects that their readers may have seen from another informer: one of another
+    /// encoding, or of another scope in which they have changed. Zero if there is none.
     pub(super) fn newest_elsewhere(&self) -> ResourceVersion {
         let (siblings, neighbours) = (self.siblings.load(), self.neighbours.load());
         let newest = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
@@ -240,8 +240,8 @@ impl Informer {
         newest.chain(shown).max().unwrap_or_default()
     }
 
-    /// Where another informer of these objects knows that nothing has happened for a while, this one need not find it
-    /// out for itself. What has happened before is waited for.
+    /// If another informer of these objects knows that nothing has changed for a while, this one need not find it out
+    /// itself. Earlier changes are waited for.
     pub(super) async fn learn_from_siblings(&self, deadline: Instant) {
         let siblings: Vec<_> = self.siblings.load().iter().filter_map(Weak::upgrade).collect();
         for sibling in siblings {
@@ -254,17 +254,17 @@ impl Informer {
         }
     }
 
-    /// Started by configuration, and never stopped for idleness.
+    /// Whether the configuration pins it: it was started by the configuration, and never stops when idle.
     pub fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// Events that have come since somebody asked for anything.
+    /// The number of events since its last use.
     pub(super) fn events_unused(&self) -> u64 {
         self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed))
     }
 
-    /// How long nobody has asked for anything. Zero while a watch is open.
+    /// The time since its last use. Zero while a watch is open.
     pub(super) fn idle_for(&self) -> Duration {
         if self.cache.stats().watchers > 0 {
             self.touch();
@@ -291,7 +291,7 @@ impl fmt::Display for InformerKey {
                 write!(f, " with {what} {selector}")?;
             }
         }
-        // JSON goes without saying.
+        // JSON is the default and is not shown.
         match self.encoding {
             Encoding::Json => Ok(()),
             other => write!(f, " ({})", other.as_str()),

@@ -1,4 +1,4 @@
-//! Which resources may be cached, and in which scopes: the configured rules, first match wins.
+//! The configured rules for which resources may be cached, and in which scopes. The first match wins.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct ResourceRule {
     /// `*` for every resource of the group; the plural name otherwise.
     pub resource: String,
     pub exclude: bool,
-    /// Start at once and never stop for idleness. Needs a named resource.
+    /// Start at once and never stop when idle. Requires a named resource.
     pub pin: bool,
     /// Empty: every namespace, no selector.
     pub scopes: Vec<ScopeRule>,
@@ -46,8 +46,8 @@ impl Rules {
         self.rules.iter().find(|rule| rule.names(gvr))
     }
 
-    /// Excluded by a rule. Secrets are, unless a rule names them: whoever reaches an unauthenticated listener may
-    /// read what is cached.
+    /// Whether a rule excludes the resource. Secrets are excluded unless a rule names them: any client that can reach
+    /// an unauthenticated listener can read what is cached.
     pub fn excludes(&self, gvr: &Gvr) -> bool {
         let by_default = gvr.group.is_empty() && &*gvr.resource == "secrets";
         match self.find(gvr) {
@@ -57,7 +57,7 @@ impl Rules {
         }
     }
 
-    /// The scopes an informer of this resource may have; empty where only "everything" is configured.
+    /// The scopes that an informer of this resource may have; empty if only "everything" is configured.
     pub fn scopes(&self, gvr: &Gvr) -> Vec<InformerScope> {
         self.find(gvr).map(|rule| rule.scopes.iter().map(InformerScope::from).collect()).unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl Rules {
         self.find(gvr).is_some_and(|rule| rule.pin && !rule.exclude)
     }
 
-    /// Rules that are to be started at once.
+    /// The rules whose informers are started at once.
     pub fn pinned(&self) -> impl Iterator<Item = &ResourceRule> {
         self.rules.iter().filter(|rule| rule.pin && !rule.exclude)
     }

@@ -1,4 +1,4 @@
-//! Informers of tables: found like all others, but started only when they are worth it.
+//! Informers of tables: found like all others, but started only when they are worth their cost.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::selector::Predicate;
 // === impl Factory ===
 
 impl Factory {
-    /// The informer of tables that covers `predicate`. One that does not run is started if this read, with others before
-    /// it, makes it worth that.
+    /// Returns the informer of tables that covers `predicate`. If it does not run, it is started when this read,
+    /// together with earlier ones, makes it worthwhile.
     pub(super) fn covering_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
         self.table(resource, predicate, |key| {
             let cost = read.cost(self.rows(resource, &key.scope, predicate));
@@ -27,12 +27,12 @@ impl Factory {
         })
     }
 
-    /// As [`Self::covering_table`], but nothing is started, and nothing is counted.
+    /// Like [`Self::covering_table`], but starts nothing and counts nothing.
     pub(super) fn would_cover_table(&self, resource: &Arc<Resource>, predicate: &Predicate) -> Coverage {
         self.table(resource, predicate, |_| Coverage::None(NoCoverage::Seldom))
     }
 
-    /// `start` gives the informer of a key for which none runs.
+    /// `start` returns the informer for a key that has no running one.
     fn table(
         &self,
         resource: &Arc<Resource>,
@@ -44,14 +44,14 @@ impl Factory {
         }
         let open = |scope| {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding: Encoding::Table };
-            // Only what it serves is use: a read that is forwarded although it runs saves nothing.
+            // Only served reads count as use: a read that is forwarded although the informer runs saves nothing.
             Ok::<_, Infallible>(self.running(&key).map_or_else(|| start(key), Coverage::By))
         };
         let Ok(coverage) = self.covered(resource, predicate, Encoding::Table, open);
         coverage.usable()
     }
 
-    /// How many rows the read and the informer are of, where another cache of the objects knows it.
+    /// The number of rows of the read and of the informer, if another cache of the objects knows them.
     pub(super) fn rows(&self, resource: &Resource, scope: &InformerScope, predicate: &Predicate) -> Rows {
         let narrower = scope.namespace != predicate.scope.namespace;
         let of_scope = |informer: &Arc<Informer>| {
@@ -70,10 +70,10 @@ impl Factory {
         Rows { whole: Some(count(&scope.namespace)), asked: Some(count(&predicate.scope.namespace)), narrower }
     }
 
-    /// Informers of tables whose events cost the apiserver more than their readers have saved it since.
+    /// Informers of tables whose events have cost the apiserver more than they have saved since their last use.
     pub(super) fn dear_tables(&self) -> Vec<Arc<Informer>> {
         let is_dear = |informer: &Arc<Informer>| {
-            // While a watch is open, all of them are used.
+            // An open watch uses all events.
             let unused = !informer.idle_for().is_zero();
             let objects = informer.cache.stats().objects;
             unused && informer.key.encoding == Encoding::Table && is_too_dear(informer.events_unused(), objects)

@@ -1,15 +1,15 @@
-//! Informers whose caches a test feeds.
+//! Informers whose caches are fed by a test.
 
 use super::*;
 use crate::cache::Writer;
 use crate::upstream::script::Script;
 
-/// An apiserver that nobody asks.
+/// An apiserver that receives no requests.
 pub(in crate::informer) async fn nowhere() -> Upstream {
     Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap()
 }
 
-/// An informer of ConfigMaps, of all or of one namespace, before a store that a test writes. No reflector runs.
+/// An informer of ConfigMaps, of all namespaces or of one, with a scripted store. No reflector runs.
 pub(in crate::informer) async fn scripted(
     script: &Script,
     namespace: Option<&str>,
@@ -59,8 +59,7 @@ fn fed(
 }
 
 impl Factory {
-    /// Puts in an informer of all objects of a resource, in JSON, and hands out the writer of its cache. No reflector
-    /// runs.
+    /// Adds an informer of all objects of a resource, in JSON, and returns the writer of its cache. No reflector runs.
     pub(crate) fn put(&self, resource: Resource) -> Writer {
         let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
         let (informer, writer) = fed(upstream, config, resource, None, Arc::default());

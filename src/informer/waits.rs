@@ -1,4 +1,4 @@
-//! Who waits for a proof, how often such reads come, and how long proofs take.
+//! Tracks how many reads wait for a proof, how often such reads arrive, and how long proofs take.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tokio::time::Instant;
 
 use crate::telemetry::histogram::Histogram;
 
-/// Counts who waits for a proof, how often they come, and how long the last proofs took.
+/// Counts the reads that wait for a proof, how often they arrive, and how long the last proofs took.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     now: AtomicUsize,
     arrivals: Mutex<Arrivals>,
-    /// Microseconds that a word of the store took, as a moving average.
+    /// How many microseconds a question for the store's revision took, as a moving average.
     took: AtomicU64,
-    /// A word is being asked for ahead of its readers.
+    /// Whether the store's revision is already being asked for in advance.
     ahead: AtomicBool,
 }
 
-/// How long reads waited for the proof that a cache is fresh enough for them, by what came of it.
+/// How long reads waited for the proof that a cache is fresh enough, by outcome.
 #[derive(Debug, Default)]
 pub struct Proofs {
     pub proved: Histogram,
@@ -28,14 +28,14 @@ pub struct Proofs {
 
 pub(super) struct Waiting<'a>(&'a AtomicUsize);
 
-/// How many came lately: each counts less the longer ago it was.
+/// The number of recent arrivals. The weight of each decreases with time.
 #[derive(Debug, Default)]
 struct Arrivals {
     lately: f64,
     last: Option<Instant>,
 }
 
-/// What one arrival counts falls to a third in this time.
+/// The weight of an arrival decreases to a third in this time.
 const LATELY: Duration = Duration::from_secs(1);
 
 // === impl Waits ===
@@ -51,12 +51,12 @@ impl Waits {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// How many are likely to come within this time.
+    /// The expected number of arrivals within this time.
     pub(super) fn within(&self, time: Duration) -> usize {
         if time.is_zero() { 0 } else { self.arrivals.lock().within(time, Instant::now()) }
     }
 
-    /// False if a word is being asked for ahead of its readers already.
+    /// Returns false if the store's revision is already being asked for in advance.
     pub(super) fn begin_ahead(&self) -> bool {
         !self.ahead.swap(true, Ordering::AcqRel)
     }
@@ -70,7 +70,7 @@ impl Waits {
         self.took.store(if before == 0 { now } else { (before * 3 + now) / 4 }, Ordering::Relaxed);
     }
 
-    /// How long before it is needed a word is to be asked for.
+    /// How long before it is needed the store's revision must be asked for.
     pub(super) fn lead(&self) -> Duration {
         Duration::from_micros(self.took.load(Ordering::Relaxed)) * 2 + Duration::from_millis(1)
     }

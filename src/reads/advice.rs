@@ -1,12 +1,12 @@
-//! Why a read is forwarded and what can be done about it, for the people who look after the daemon.
-//! docs/compatibility.md has the same texts; `tests/rules/docs.rs` holds it to these.
+//! Explains why a read is forwarded and what can be done about it, for the operators of the daemon.
+//! docs/compatibility.md contains the same texts; `tests/rules/docs.rs` checks that they match.
 
 use super::ForwardReason;
 
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    /// What about the read, the resource or the cache is the cause.
+    /// The property of the read, the resource or the cache that causes it.
     pub fn cause(self) -> &'static str {
         match self {
             Self::Consistent => {

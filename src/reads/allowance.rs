@@ -1,11 +1,11 @@
-//! So many at once, and then one every so often.
+//! A rate limit: a burst, and then one event per interval.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A bound on how often something is done.
+/// A limit on how often something is done.
 #[derive(Debug)]
 pub(super) struct Allowance {
     most: u32,
@@ -16,7 +16,7 @@ pub(super) struct Allowance {
 #[derive(Debug)]
 struct State {
     left: u32,
-    /// Up to when `left` is counted.
+    /// The time up to which `left` is counted.
     at: Instant,
 }
 
@@ -27,7 +27,7 @@ impl Allowance {
         Self { most, every, state: Mutex::new(State { left: most, at: now }) }
     }
 
-    /// Whether it may be done once more.
+    /// Whether it may be done once more now.
     pub(super) fn take(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         while state.left < self.most && now.saturating_duration_since(state.at) >= self.every {
@@ -54,7 +54,7 @@ mod tests {
         let granted = |after: f64| allowance.take(start + second.mul_f64(after));
         assert_eq!([granted(0.0), granted(0.1), granted(0.2), granted(0.9)], [true, true, true, false]);
         assert_eq!([granted(1.0), granted(1.5), granted(2.0), granted(2.1)], [true, false, true, false]);
-        // Nothing is saved up beyond the most.
+        // The allowance does not grow beyond its maximum.
         let after_long: Vec<bool> = (0..5).map(|_| granted(1000.0)).collect();
         assert_eq!(after_long, [true, true, true, false, false]);
     }

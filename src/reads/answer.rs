@@ -1,4 +1,4 @@
-//! What the read path answers.
+//! The answers of the read path.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,39 +24,40 @@ pub enum Outcome<T> {
 /// Why a read was not served from a cache. The labels are a contract of `informerd_reads_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForwardReason {
-    /// The mode `upstream` for reads that must be the newest.
+    /// A read of the newest state in the mode `upstream`.
     Consistent,
     /// An exact revision or continue token that the window does not hold.
     OutsideWindow,
-    /// Options the apiserver is to refuse in its own words.
+    /// Options that the apiserver should refuse with its own message.
     Invalid,
     /// An encoding or transform that no cache holds.
     Encoding,
-    /// Not a resource discovery knows, or one without list and watch.
+    /// Not a resource in discovery, or one without list and watch.
     NotReadable,
     /// Excluded by configuration.
     Excluded,
-    /// Outside of the scopes that are configured for the resource.
+    /// Outside of the configured scopes of the resource.
     OutOfScope,
-    /// Our own identity may not list it.
+    /// The daemon's own identity may not list it.
     Forbidden,
-    /// The memory of the caches has no room for the resource.
+    /// The caches have no memory for the resource.
     Memory,
-    /// A form of a resource, such as its tables, that is read too seldom for an informer of its own.
+    /// A form of a resource, such as its tables, that is read too rarely for an informer of its own.
     Seldom,
     /// A table with cells that only the apiserver can print.
     TableCells,
-    /// The informer is not synced, and was not within the wait.
+    /// The informer is not synced, and did not sync within the wait.
     NotSynced,
-    /// The cache could not be proved to be fresh enough in time.
+    /// The cache could not be proved fresh enough in time.
     NotFresh,
-    /// A parameter this version does not evaluate, impersonation of a trusted client, or an upgrade to anything but a watch.
+    /// A parameter that this version does not evaluate, impersonation by a trusted client, or an upgrade to anything
+    /// but a watch.
     Unsupported,
-    /// Only the apiserver can say whether the client may read it.
+    /// Only the apiserver can decide whether the client may read it.
     Unauthorized,
 }
 
-/// One object, found.
+/// An object that was found.
 #[derive(Debug)]
 pub struct GetAnswer {
     pub form: Arc<Form>,
@@ -65,36 +66,36 @@ pub struct GetAnswer {
     pub served: Served,
 }
 
-/// A list, not yet written.
+/// A list that is not yet written.
 #[derive(Debug)]
 pub struct ListAnswer {
     pub form: Arc<Form>,
     pub shape: Shape,
-    /// Its revision is the snapshot's, or the one an exact read asked for.
+    /// Its revision is that of the snapshot, or the one that an exact read asked for.
     pub meta: ListMetaOut,
     pub items: ListItems,
     pub served: Served,
     pub identity: ListIdentity,
 }
 
-/// What decides which objects are in a list: lists of one identity have the same.
+/// Determines which objects are in a list: lists with the same identity have the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListIdentity {
     pub state: StateId,
     pub predicate: Predicate,
-    /// Where a page begins, and how many objects it may have.
+    /// The start of a page, and its maximum number of objects.
     pub after: Option<ObjectKey>,
     pub limit: Option<usize>,
 }
 
-/// The items of a list: all of a snapshot that match, walked while they are written, or one page.
+/// The items of a list: all matching objects of a snapshot, walked while they are written, or one page.
 #[derive(Debug)]
 pub enum ListItems {
     Matching(Walk),
     Page(Vec<Arc<Object>>),
 }
 
-/// An open watch, not yet written.
+/// An open watch that is not yet written.
 #[derive(Debug)]
 pub struct WatchAnswer {
     pub form: Arc<Form>,
@@ -103,19 +104,19 @@ pub struct WatchAnswer {
     pub served: Served,
 }
 
-/// Where the events of a watch come from.
+/// The source of a watch's events.
 #[derive(Debug)]
 pub enum WatchSource {
     /// A registered watcher, and its cache for the bookmark template.
     Cache { watcher: CacheWatcher, cache: WatchCache },
-    /// The watch begins and ends with this one error event, as the apiserver answers once it parsed the options.
+    /// The watch consists only of this error event. This is how the apiserver answers once it has parsed the options.
     Error(Option<Box<Status>>),
 }
 
 // === impl Outcome ===
 
 impl<T> Outcome<T> {
-    /// What is served, made into something else.
+    /// Converts a served answer into something else.
     pub async fn then<U, F: Future<Output = U>>(self, make: impl FnOnce(T) -> F) -> Outcome<U> {
         match self {
             Self::Serve(answer) => Outcome::Serve(make(answer).await),
@@ -170,7 +171,7 @@ impl ForwardReason {
 // === impl ListItems ===
 
 impl ListItems {
-    /// Bytes of all items as they are written, for [`ListMetaOut::items_len`].
+    /// Total size of all encoded items in bytes, for [`ListMetaOut::items_len`].
     pub(super) async fn measure(&self, form: &Form, shape: Shape) -> u64 {
         let len = |object: &Arc<Object>| form.item_len(object, shape);
         match self {
@@ -184,8 +185,8 @@ impl ListItems {
         }
     }
 
-    /// Appends up to `max` more objects; fewer, even none, when looking for them takes long. False once there are no
-    /// more.
+    /// Appends up to `max` more objects; fewer, or even none, if finding them takes long. Returns false once there are
+    /// no more.
     pub fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {
         match self {
             Self::Page(objects) => {
@@ -202,7 +203,7 @@ impl ListItems {
 // === impl WatchSource ===
 
 impl WatchSource {
-    /// The next event; `None` is the clean end.
+    /// Polls the next event; `None` is the clean end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         match self {
             Self::Cache { watcher, .. } => watcher.poll_next(cx),
@@ -210,7 +211,7 @@ impl WatchSource {
         }
     }
 
-    /// As [`CacheWatcher::received`].
+    /// See [`CacheWatcher::received`].
     pub fn received(&self) -> Option<Instant> {
         match self {
             Self::Cache { watcher, .. } => watcher.received(),
@@ -218,14 +219,15 @@ impl WatchSource {
         }
     }
 
-    /// Asks for the end: what there is, then a last bookmark if the client takes bookmarks, then nothing.
+    /// Asks the watch to end: it delivers what is pending, then a last bookmark if the client accepts bookmarks, then
+    /// nothing.
     pub fn end(&mut self) {
         if let Self::Cache { watcher, .. } = self {
             watcher.end(true);
         }
     }
 
-    /// A bookmark object of this type as the apiserver writes it.
+    /// A bookmark object of this type in the apiserver's encoding.
     pub fn bookmark_template(&self) -> Option<Bytes> {
         match self {
             Self::Cache { cache, .. } => cache.bookmark_template(),

@@ -1,5 +1,5 @@
-//! What would become of a read, without it being done: no informer is started, nothing is waited for, nothing is counted,
-//! and the apiserver is asked for nothing but discovery, and what it makes of shard selectors where there is one.
+//! Predicts the outcome of a read without performing it: it starts no informer, does not wait, and counts nothing. It
+//! asks the apiserver only for discovery and, if there is a shard selector, whether the apiserver supports it.
 
 use crate::cache::{SnapshotError, WatchCache};
 use crate::informer::{Coverage, NoCoverage};
@@ -13,39 +13,39 @@ use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
 use super::{ForwardReason, ReadRequest, Reads, plan};
 
-/// What would become of a read, were it sent now.
+/// The predicted outcome of a read, if it were sent now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
     pub fate: Fate,
-    /// The informer whose cache the answer comes from, or would.
+    /// The informer whose cache the answer comes from, or would come from.
     pub informer: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// From the cache as it is.
+    /// Served from the cache in its present state.
     Served,
-    /// The cache has proved, or will have, that there is no such object: 404.
+    /// The cache proves, or will prove, that there is no such object: 404.
     NotFound,
-    /// From the cache, after this.
+    /// Served from the cache, after this wait.
     Waits(Wait),
     Forwarded(ForwardReason),
 }
 
-/// What a read that is served has to wait for.
+/// What a served read has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// No informer runs: one is started.
+    /// No informer runs, so one is started.
     Start,
     /// The informer's first list.
     Sync,
     /// An event that the cache does not have yet.
     Revision,
-    /// The proof that the cache is as new as the store.
+    /// The proof that the cache is as fresh as the store.
     Proof,
 }
 
-/// What a read asks of the cache.
+/// The requirement of a read for the cache.
 enum Need {
     State(Freshness),
     List(At),
@@ -161,7 +161,7 @@ impl Reads {
 // === impl Fate ===
 
 impl Fate {
-    /// As the plan of an answer is called in `X-Informerd-Plan`.
+    /// The name of the plan in `X-Informerd-Plan`.
     pub fn plan(self) -> &'static str {
         match self {
             Self::Served => "served",
@@ -171,7 +171,7 @@ impl Fate {
         }
     }
 
-    /// The reason as it is called there; empty where there is none.
+    /// The name of the reason in that header; empty if there is none.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Served => "",
@@ -198,7 +198,7 @@ impl Fate {
         }
     }
 
-    /// What to change; empty where there is nothing to be done.
+    /// What to change; empty if nothing can be done.
     pub fn change(self) -> &'static str {
         match self {
             Self::Served | Self::NotFound => "",

@@ -1,4 +1,4 @@
-//! The oldest revision each resource's readers may be shown.
+//! The oldest revision that each resource's readers may be shown.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
 
-/// Per group and resource (all its versions share one history): the newest revision that a forwarded write or a
-/// forwarded read has shown to a client of this daemon. A local read waits until its cache is there: clients read
-/// their own writes, and nobody sees a resource go back in time.
+/// The floor of each group and resource: the newest revision that a forwarded write or a forwarded read has shown to a
+/// client of this daemon. All versions of a resource share one history. A local read waits until its cache has reached
+/// the floor, so clients read their own writes, and no client sees a resource go back in time.
 ///
-/// Only resources that discovery knows and that are read from here have a floor of their own. The resource in the path of a
-/// forwarded write may be any text, so all other resources share one floor. A resource's own floor begins as a copy of it.
+/// Only resources that discovery knows, and that are read from this daemon, have their own floor. The resource in the
+/// path of a forwarded write may be any text, so all other resources share one floor. A new floor starts as a copy of
+/// the shared one.
 #[derive(Clone, Debug, Default)]
 pub struct Floors(Arc<RwLock<Known>>);
 
@@ -30,20 +31,20 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Floor {
     rv: AtomicU64,
-    /// The first revision a forwarded read has shown since this daemon started, zero before any.
+    /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
-    /// Counts forwarded answers whose revision could not be read, and writes whose outcome nobody learnt.
+    /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
     unknown: AtomicU64,
-    /// How many there were when the last of them came that is certain to have been answered with success.
+    /// The value of `unknown` after the last answer that is certain to be a success.
     certain: AtomicU64,
-    /// Until when a write without an outcome counts, in milliseconds of [`now`].
+    /// Until when a write with an unknown outcome counts, in milliseconds of [`now`].
     doubt_until: AtomicU64,
-    /// How many of those a later consistent read of the store's revision has covered.
+    /// How many of the unknown answers are covered by a later consistent read of the store's revision.
     covered: AtomicU64,
 }
 
-/// How long a write whose outcome nobody learnt counts as one that may have happened. By then the watch has shown it, or the
-/// apiserver is away; and nobody was told that it happened.
+/// How long a write with an unknown outcome counts as one that may have happened. After this time the watch has shown
+/// it, or the apiserver is down. The client was never told that it happened.
 const DOUBT: Duration = Duration::from_secs(10);
 
 /// Milliseconds since the first call.
@@ -55,7 +56,7 @@ fn now() -> u64 {
 // === impl Floors ===
 
 impl Floors {
-    /// The floor of a resource that discovery knows. It is kept from now on.
+    /// The floor of a resource that discovery knows. It is created if needed, and kept from then on.
     pub fn of(&self, group: &str, resource: &str) -> Arc<Floor> {
         let (group, resource) = history_of(group, resource);
         if let Some(floor) = self.0.read().get(group, resource) {
@@ -67,10 +68,10 @@ impl Floors {
         of_group.entry(resource.into()).or_insert_with(|| Arc::new(begin)).clone()
     }
 
-    /// Runs `what` with the floor of the resource that a forwarded request names, which may not exist.
+    /// Runs `what` with the floor of the resource in a forwarded request, which may not exist.
     pub fn tell(&self, group: &str, resource: &str, what: impl FnOnce(&Floor)) {
         let (group, resource) = history_of(group, resource);
-        // Under the lock, so that a floor that is made at the same time does not miss it.
+        // Under the lock, so that a floor that is created at the same time does not miss it.
         let known = self.0.read();
         what(known.get(group, resource).map_or(&known.others, |floor| &**floor));
     }
@@ -84,8 +85,8 @@ impl Known {
     }
 }
 
-/// The resource whose history a request writes or shows. Events are one kind in two groups, and who creates a binding in its own
-/// collection changes a pod.
+/// The resource whose history a request writes or shows. Events are one kind in two groups, and creating a binding in
+/// its own collection changes a pod.
 fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
     match (group, resource) {
         ("events.k8s.io", "events") => ("", "events"),
@@ -119,45 +120,46 @@ impl Floor {
         self.rv.fetch_max(rv.get(), Ordering::AcqRel);
     }
 
-    /// A forwarded read showed the resource at `rv`.
+    /// Records that a forwarded read has shown the resource at `rv`.
     pub fn showed(&self, rv: ResourceVersion) {
         let _ = self.first_shown.compare_exchange(0, rv.get(), Ordering::AcqRel, Ordering::Acquire);
         self.raise(rv);
     }
 
-    /// Whether a client may have learnt `rv` from a read that was forwarded by this daemon.
+    /// Whether a client may know `rv` from a read that this daemon forwarded.
     pub fn may_have_shown(&self, rv: ResourceVersion) -> bool {
         let first = self.first_shown.load(Ordering::Acquire);
         first != 0 && rv.get() >= first
     }
 
-    /// Something was written, or shown, at a revision that its answer does not tell.
+    /// Records that something was written or shown at a revision that the answer does not contain.
     pub fn unknown(&self) {
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
         self.certain.fetch_max(answers, Ordering::AcqRel);
     }
 
-    /// Something may have been written: the outcome is not known. It counts for [`DOUBT`].
+    /// Records that something may have been written, because the outcome is unknown. It counts for [`DOUBT`].
     pub fn doubt(&self) {
         self.doubt_until.fetch_max(now() + u64::try_from(DOUBT.as_millis()).unwrap_or_default(), Ordering::AcqRel);
         self.unknown.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many such answers there were, if no read of the store's revision covers all of them yet that count.
+    /// The number of unknown answers, if some of them still count and are not yet covered by a read of the store's
+    /// revision.
     pub fn uncovered(&self) -> Option<u64> {
         let (answers, covered) = (self.unknown.load(Ordering::Acquire), self.covered.load(Ordering::Acquire));
         let counts = self.certain.load(Ordering::Acquire) > covered || now() < self.doubt_until.load(Ordering::Acquire);
         (answers > covered && counts).then_some(answers)
     }
 
-    /// The store's revision `rv` was read after the first `answers` unknown answers.
+    /// Records that the store's revision `rv` was read after the first `answers` unknown answers.
     pub fn cover(&self, answers: u64, rv: ResourceVersion) {
         self.raise(rv);
         self.covered.fetch_max(answers, Ordering::AcqRel);
     }
 
-    /// The store was rewound (an etcd restore): it was read at `rv` after the floor was seen at `seen`, so what was
-    /// shown before no longer binds.
+    /// Records that the store was rewound (an etcd restore): it was read at `rv` after the floor was read at `seen`.
+    /// What was shown before no longer applies.
     pub fn rewound(&self, seen: ResourceVersion, rv: ResourceVersion) {
         if rv < seen && self.rv.compare_exchange(seen.get(), rv.get(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.first_shown.store(0, Ordering::Release);
@@ -199,7 +201,7 @@ mod tests {
         floors.tell("apps", "deployments", Floor::unknown);
         assert_eq!(floors.0.read().by_resource.values().map(HashMap::len).sum::<usize>(), 1);
         assert_eq!(floors.of("", "pods").get(), ResourceVersion(5), "it has been told of its own");
-        // Whoever is read for the first time has been told of all that had no floor.
+        // A resource that is read for the first time starts with everything recorded in the shared floor.
         let deployments = floors.of("apps", "deployments");
         assert_eq!((deployments.get(), deployments.uncovered()), (ResourceVersion(7), Some(1)));
     }
@@ -212,7 +214,7 @@ mod tests {
         assert!(floor.may_have_shown(ResourceVersion(8)));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!((floor.get(), floor.may_have_shown(ResourceVersion(8))), (ResourceVersion(3), false));
-        // What was shown since the store was read is of the restored store.
+        // A revision that was shown after the store was read belongs to the restored store.
         floor.raise(ResourceVersion(4));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!(floor.get(), ResourceVersion(4));

@@ -1,4 +1,4 @@
-//! One object by its name.
+//! Reads one object by its name.
 
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -12,7 +12,7 @@ use super::unserved::Unserved;
 use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 
 impl Reads {
-    /// A get of the object that `request` names. A missing one is refused with the apiserver's 404.
+    /// Gets the object that `request` names. A missing object is refused with the apiserver's 404.
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
         let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
         let result = self.try_get(request).instrument(span.clone()).await;
@@ -35,7 +35,7 @@ impl Reads {
         let (snapshot, waited_fresh) = self.fresh(&informer, &read, freshness, Verb::Get).await?;
         let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
-            // Who takes nothing but a transform gets its errors in a form of the apiserver's own choice.
+            // A client that accepts only a transform gets its errors in a form that the apiserver chooses.
             if read.shape != Shape::Full {
                 return Err(ForwardReason::Encoding.into());
             }

@@ -1,5 +1,5 @@
-//! Which gets come in loops. The proof of one get costs the apiserver as much as the get itself; many gets share proofs, and
-//! a loop of gets is a client that will read on.
+//! Detects gets in a loop. The proof for one get costs the apiserver as much as the get itself. Many gets share proofs,
+//! and a client that sends gets in a loop will read on.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use tokio::time::{Duration, Instant};
 
 use crate::meta::Gvr;
 
-/// Gets of one resource, counted so that half of them are forgotten after this time.
+/// The count of gets decreases by half in this time.
 const HALF: Duration = Duration::from_secs(3);
-/// From so many on it is a loop: the third of three in a row, or one a second for some seconds.
+/// A count from this on is a loop: the third of three gets in a row, or one per second for some seconds.
 const LOOP: f64 = 2.5;
 
-/// The gets of each resource. As many as there are resources: callers name only what discovery knows.
+/// The gets of each resource. There are at most as many as resources: callers only use names that discovery knows.
 #[derive(Debug, Default)]
 pub(super) struct Gets(Mutex<HashMap<Gvr, (f64, Instant)>>);
 
@@ -27,7 +27,7 @@ impl Gets {
         *at = now;
     }
 
-    /// Whether the gets that were counted last are a loop.
+    /// Whether the last counted gets are a loop.
     pub(super) fn is_loop(&self, gvr: &Gvr, now: Instant) -> bool {
         self.0.lock().get(gvr).is_some_and(|(count, at)| faded(*count, *at, now) >= LOOP)
     }

@@ -67,8 +67,8 @@ impl Reads {
         Ok(answer)
     }
 
-    /// Fills in a page as the apiserver cuts it: it stops after `limit` objects, and goes on iff any object follows,
-    /// selected or not.
+    /// Fills in a page like the apiserver: it stops after `limit` objects, and has a continue token iff any object
+    /// follows, selected or not.
     async fn page(
         &self,
         request: &ReadRequest,
@@ -93,7 +93,8 @@ impl Reads {
                 let predicate = identity.predicate.clone().in_all_shards();
                 let whole = ListIdentity { predicate, limit: None, ..identity.clone() };
                 let rest = self.counts.get_with(whole.clone(), all.count()).await - page.len() as u64;
-                // What is left is counted once, and then handed on from page to page, unless other shards' objects lie between.
+                // The remaining objects are counted once, and the number is passed on from page to page, unless objects
+                // of other shards lie in between.
                 if whole.predicate == identity.predicate {
                     self.counts.insert(ListIdentity { after: Some(last), ..whole }, rest).await;
                 }
@@ -104,21 +105,21 @@ impl Reads {
     }
 }
 
-/// The apiserver reads single keys and narrowed namespaces at old revisions from etcd, with other tokens.
+/// The apiserver reads single keys and narrowed namespaces at old revisions from etcd, which uses different tokens.
 pub(super) fn is_narrowed(read: &Resolved, request: &ReadRequest, plan: &ListPlan) -> bool {
     let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
     narrowed && (matches!(plan.state, At::Exact(_)) || plan.limit.is_some())
 }
 
-/// A token in the form of the apiserver's: relative to the request's scope, with a leading slash if it is of the watch
-/// cache, and without if it is of etcd.
+/// A token in the apiserver's form: relative to the request's scope. It has a leading slash if it comes from the watch
+/// cache, and none if it comes from etcd.
 fn token(request: &ReadRequest, rv: ResourceVersion, key: &ObjectKey) -> String {
     let relative = if request.namespace.is_some() { key.name() } else { key.as_str() };
     let root = if request.gvr.is_events() { "" } else { "/" };
     ContinueToken { rv: i64::try_from(rv.get()).unwrap_or(i64::MAX), start: format!("{root}{relative}") }.encode()
 }
 
-/// The key a token's start names.
+/// The key in a token's start.
 fn absolute(namespace: Option<&str>, start: &str) -> ObjectKey {
     ObjectKey::new(namespace.unwrap_or_default(), start.trim_start_matches('/'))
 }

@@ -1,4 +1,4 @@
-//! Counters of the read path: what was served, and why the rest was not.
+//! Counters of the read path: which reads were served, and why the others were not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use prometheus_client::registry::Registry;
 
 use super::{ForwardReason, Waited};
 
-/// `informerd_reads_total{plan,reason}` by plain counters.
+/// `informerd_reads_total{plan,reason}` as plain counters.
 #[derive(Debug, Default)]
 pub struct ReadMetrics {
     served: [AtomicU64; Waited::ALL.len()],
     refused: [AtomicU64; REFUSALS.len()],
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
-    /// Forwarded in vain, and then answered with an old state.
+    /// Reads that could not be forwarded because the apiserver did not answer, and were then answered with an old
+    /// state.
     old: AtomicU64,
 }
 
@@ -28,7 +29,7 @@ struct Series(Arc<ReadMetrics>);
 
 const NOT_FOUND: &str = "not_found";
 
-/// What [`super::refusal`] says.
+/// The possible values of [`super::refusal`].
 const REFUSALS: [&str; 3] = [NOT_FOUND, "not_synced", "other"];
 
 // === impl ReadMetrics ===
@@ -66,7 +67,7 @@ impl ReadMetrics {
         registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Series(Arc::clone(self))));
     }
 
-    /// Reads of objects that a cache knew not to be there.
+    /// Reads of objects that do not exist according to a cache.
     pub fn not_found(&self) -> u64 {
         let refused = REFUSALS.iter().zip(&self.refused).filter(|(reason, _)| **reason == NOT_FOUND);
         refused.map(|(_, counter)| counter.load(Ordering::Relaxed)).sum()
@@ -101,7 +102,7 @@ fn count<T: PartialEq>(counters: &[AtomicU64], kinds: &[T], kind: &T) {
 mod tests {
     use super::*;
 
-    /// Dashboards and alerts know these by name: they are changed here first, on purpose.
+    /// Dashboards and alerts use these names. To change one deliberately, change it here first.
     const SERIES: &str = "serve: wait:not_synced wait:not_fresh old:away refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
         forward:excluded forward:out_of_scope forward:forbidden forward:memory forward:seldom \

@@ -1,7 +1,7 @@
-//! The read path without a wire: from a request to a plan, and the plan carried out.
+//! The read path, independent of the protocol: turns a request into a plan, and executes the plan.
 //!
-//! [`plan`] is the decision table, pure; [`Reads`] carries a plan out against the informers: serve, wait and serve,
-//! forward with a reason, or refuse with a Status. HTTP and gRPC both speak through here.
+//! [`plan`] is the decision table, a pure function. [`Reads`] executes a plan with the informers: serve, wait and
+//! serve, forward with a reason, or refuse with a Status. Both HTTP and gRPC use this module.
 
 mod advice;
 mod allowance;
@@ -34,5 +34,5 @@ pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
 pub use typed::{OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
 
-/// What a watch yields; part of [`WatchSource`]'s interface.
+/// The events of a watch; part of [`WatchSource`]'s interface.
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};

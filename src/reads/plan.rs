@@ -1,7 +1,7 @@
-//! The decision table of the read path: what a request asks of the cache, before any cache is looked at.
+//! The decision table of the read path: what a request requires of the cache, before any cache is used.
 //!
-//! The rules are the kube-apiserver's own (its delegator, cacher and watch handler); what they leave to etcd is
-//! forwarded.
+//! The rules are those of the kube-apiserver (its delegator, cacher and watch handler). Reads that it serves from etcd
+//! are forwarded.
 
 use crate::meta::{ListOptions, ListRevision, ResourceVersion};
 
@@ -13,33 +13,33 @@ pub use crate::informer::Freshness;
 pub enum At {
     /// The newest state, once it is this fresh. The answer carries the cache's revision.
     Latest(Freshness),
-    /// The state at exactly this revision. The answer carries this number.
+    /// The state at exactly this revision. The answer carries this revision.
     Exact(ResourceVersion),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPlan {
     pub state: At,
-    /// Objects of a page; `None` for a complete list.
+    /// Maximum number of objects of a page; `None` for a complete list.
     pub limit: Option<usize>,
-    /// The last key of the page before, relative to the request's scope with its leading slash.
+    /// The last key of the previous page, relative to the request's scope, with its leading slash.
     pub after: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchPlan {
-    /// Synthetic ADDED events for the state, then what follows it.
+    /// Synthetic ADDED events for the state, then the events after it.
     State { freshness: Freshness, initial_end: bool },
-    /// History after this revision, then what follows it.
+    /// The history after this revision, then new events.
     After(ResourceVersion),
-    /// Only what comes from now on; `consistent` asks the store for its revision first.
+    /// Only new events; with `consistent`, the store is asked for its revision first.
     Now { consistent: bool },
 }
 
-/// The apiserver counts in nanoseconds of 63 bits.
+/// The apiserver stores durations as nanoseconds in 63 bits.
 const LONGEST_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
-/// `uncached` resources (events) are always read from etcd by the apiserver, which never ignores the limit.
+/// For `uncached` resources (events), the apiserver always reads from etcd and never ignores the limit.
 pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Result<ListPlan, ForwardReason> {
     let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
     let newest = |freshness| Ok(ListPlan { state: At::Latest(freshness), limit, after: None });
@@ -54,13 +54,13 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
         ListRevision::Any => Ok(ListPlan { state: At::Latest(Freshness::Any), limit: None, after: None }),
         ListRevision::NotOlderThan(rv) => newest(Freshness::NotOlderThan(rv)),
         ListRevision::Exact(rv) => Ok(ListPlan { state: At::Exact(rv), limit, after: None }),
-        // The apiserver takes no notice of the limit then if its cache has the page, and honours it if etcd has.
+        // The apiserver ignores the limit in this case if its cache has the page, and uses it if etcd has.
         ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() && !uncached => {
             Err(ForwardReason::Unsupported)
         }
         ListRevision::Continue(token) => match u64::try_from(token.rv) {
             Ok(rv) => Ok(ListPlan { state: At::Exact(ResourceVersion(rv)), limit, after: Some(token.start) }),
-            // The newest state from a key on.
+            // The newest state, starting at a key.
             Err(_) => Err(ForwardReason::Consistent),
         },
         ListRevision::Unusual => Err(ForwardReason::Invalid),
@@ -82,8 +82,8 @@ pub fn get(options: &ListOptions, mode: ConsistentReads) -> Result<Freshness, Fo
 
 /// `options` are defaulted and validated.
 pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, ForwardReason> {
-    // A negative timeout has expired before it began, and one that is too long for Go's durations is as good as
-    // negative; what the apiserver then sends is a race of its own.
+    // A negative timeout is over before it begins, and one that is too long for Go's durations has the same effect.
+    // What the apiserver sends then depends on a race.
     if options.timeout_seconds.is_some_and(|seconds| !(0..=LONGEST_SECONDS).contains(&seconds)) {
         return Err(ForwardReason::Unsupported);
     }
@@ -102,21 +102,22 @@ pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, 
         (Some(true), None) => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),
         (_, Some(rv)) => Ok(WatchPlan::After(rv)),
         (Some(false), None) => Ok(WatchPlan::Now { consistent: unset && mode != ConsistentReads::Cache }),
-        // Only the legacy path comes here without initial events being decided: state without a wait, and no marker.
+        // Only the legacy path gets here without a decision about initial events: the state without a wait, and no
+        // marker.
         (None, None) => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end: false }),
     }
 }
 
-/// "" and "0" (and "00") name no revision: `None`.
+/// "" and "0" (and "00") are not revisions: `None`.
 fn parse_rv(text: &str) -> Result<Option<ResourceVersion>, ForwardReason> {
     if text.is_empty() {
         return Ok(None);
     }
     match ResourceVersion::parse(text) {
-        // "00" parses to zero but is not the literal the apiserver compares with: its own business.
+        // "00" parses to zero but is not the literal that the apiserver compares with, so the apiserver must decide.
         Some(ResourceVersion::ZERO) if text != "0" => Err(ForwardReason::Invalid),
         Some(ResourceVersion::ZERO) => Ok(None),
-        // Etcd counts in 63 bits; what it makes of more is its own business, too.
+        // Etcd counts in 63 bits; the apiserver must decide what a larger number means.
         Some(rv) if i64::try_from(rv.0).is_err() => Err(ForwardReason::Invalid),
         Some(rv) => Ok(Some(rv)),
         None => Err(ForwardReason::Invalid),

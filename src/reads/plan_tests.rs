@@ -37,7 +37,7 @@ fn any_version_ignores_the_limit() {
         list_of("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=1", Upstream),
         latest(Freshness::Any, None)
     );
-    // With a token it depends on where the apiserver has the page from.
+    // With a token, the result depends on where the apiserver has the page from.
     let token = ContinueToken { rv: 7, start: "/a/b".into() }.encode();
     let page = format!("resourceVersion=0&limit=1&continue={token}");
     assert_eq!(list_of(&page, Upstream), Err(ForwardReason::Unsupported));

@@ -1,11 +1,11 @@
-//! What a wire asks of the read path.
+//! The requests of the read path.
 
 use std::sync::Arc;
 
 use crate::codec::Format;
 use crate::meta::{Gvr, ListOptions};
 
-/// One get, list or watch, as parsed from its wire. Options are decoded, not yet defaulted or validated.
+/// One get, list or watch, as parsed by its protocol. Options are decoded, but not yet defaulted or validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     pub gvr: Gvr,
@@ -15,13 +15,13 @@ pub struct ReadRequest {
     pub name: Option<Arc<str>>,
     pub options: ListOptions,
     pub format: Format,
-    /// The watch came by the deprecated `/watch/` prefix: its options then follow the rules of a list unless the
-    /// query says `watch` as well.
+    /// The watch uses the deprecated `/watch/` prefix: its options then follow the rules of a list unless the query
+    /// contains `watch` as well.
     pub legacy_watch: bool,
-    /// Its client has credentials of its own, and nobody here knows what they may read.
+    /// Its client has its own credentials, and the daemon does not know what they may read.
     pub own_credentials: bool,
-    /// It cannot be forwarded: its client is known by a certificate, which nobody else can show.
+    /// It cannot be forwarded: its client is identified by a certificate, which the daemon cannot present.
     pub local: bool,
-    /// The apiserver does not answer: the newest state that is here will do, whatever else the settings ask for.
+    /// The apiserver does not answer: the newest local state is good enough, whatever the other settings require.
     pub stale: bool,
 }

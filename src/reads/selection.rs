@@ -1,4 +1,5 @@
-//! What a typed wire selects: more than the apiserver's parameters can say, by the same selectors and fields.
+//! The selections of a typed interface. They can express more than the apiserver's parameters, with the same selectors
+//! and fields.
 
 use std::sync::Arc;
 
@@ -10,25 +11,26 @@ use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, Val
 use super::service::{Resolved, answered_as};
 use super::{ForwardReason, ProtobufReads, Reads, Refusal};
 
-/// A part of one resource: what any of the filters matches, everything without a filter.
+/// A part of one resource: the objects that match any of the filters, or all objects if there is no filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub gvr: Gvr,
     pub filters: Vec<Filter>,
-    /// Full, unless only the metadata is wanted, which may exist in encodings in which the whole object does not.
+    /// Full, unless only the metadata is requested. Metadata may be available in encodings in which the whole object is
+    /// not.
     pub shape: Shape,
     pub encoding: Wanted,
 }
 
-/// Which encoding the objects are to be in.
+/// The requested encoding of the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Only(Encoding),
-    /// Whichever is held already, JSON if none is.
+    /// Any encoding that is already held, or JSON if none is.
     Any,
 }
 
-/// Conditions that must all hold. Selectors are as in a query.
+/// Conditions that must all hold. Selectors have the same syntax as in a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub namespace: Option<Arc<str>>,
@@ -39,7 +41,7 @@ pub struct Filter {
     pub index: Vec<(IndexKey, Vec<String>)>,
 }
 
-/// What objects are looked up by.
+/// The key by which objects are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexKey {
     Namespace,
@@ -100,7 +102,7 @@ impl Reads {
 }
 
 /// # Errors
-/// The apiserver's own message for selectors, one sentence for the rest.
+/// The apiserver's own message for selectors, one sentence for other errors.
 fn clause(filter: &Filter, resource: &Resource, table: &FieldTable) -> Result<Clause, String> {
     if filter.namespace.is_some() && !resource.namespaced {
         return Err(format!("{} has no namespaces, but a filter names one", resource.gvr.group_resource()));
@@ -115,7 +117,7 @@ fn clause(filter: &Filter, resource: &Resource, table: &FieldTable) -> Result<Cl
         let all = values.iter().cloned();
         match (key, values.as_slice()) {
             (_, []) => return Err("an index term has no values".to_owned()),
-            // An exact term finds the apiserver's own index, and the informers that are narrowed by it.
+            // An exact term can use the apiserver's own index, and the informers with that field selector.
             (IndexKey::Field(field), [only]) => fields = fields.and_equals(field, only),
             (IndexKey::Field(field), _) => sets.push(ValueSet::field(resource, table, field, all)?),
             (IndexKey::Namespace, _) => sets.push(ValueSet::namespaces(all)),

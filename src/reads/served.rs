@@ -1,4 +1,4 @@
-//! How a read was answered, for whoever wants to know: the metrics, and the header that explains an answer.
+//! How a read was answered, for the metrics and for the header that explains an answer.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::meta::{ResourceVersion, Status};
 pub enum Waited {
     #[default]
     Nothing,
-    /// For its informer to be synced, and perhaps for more.
+    /// For its informer to be synced, and possibly for freshness as well.
     Sync,
-    /// For the cache to be, or to be proved, fresh enough.
+    /// For the cache to be fresh enough, or to be proved so.
     Freshness,
 }
 
-/// What an answer from a cache is of.
+/// The state behind an answer from a cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
     pub waited: Waited,
-    /// The revision of the state that was read, or that a watch begins after.
+    /// The revision of the state that was read, or the one after which a watch begins.
     pub rv: ResourceVersion,
-    /// When the apiserver last said anything about this cache's resource; `None` if never.
+    /// When data about this cache's resource last arrived from the apiserver; `None` if never.
     pub heard: Option<Instant>,
 }
 
-/// Why a read was refused, in the words of `informerd_reads_total`.
+/// Why a read was refused, as a label of `informerd_reads_total`.
 pub fn refusal(status: &Status) -> &'static str {
     match status.code {
         404 => "not_found",
@@ -39,7 +39,7 @@ pub fn refusal(status: &Status) -> &'static str {
 // === impl Served ===
 
 impl Served {
-    /// How long the apiserver has said nothing about the resource; `None` if it never has.
+    /// The time since data about the resource last arrived from the apiserver; `None` if it never has.
     pub fn age(&self) -> Option<Duration> {
         self.heard.map(|heard| Instant::now().saturating_duration_since(heard))
     }
@@ -63,7 +63,7 @@ impl Waited {
         if self == Self::Nothing { "serve" } else { "wait" }
     }
 
-    /// Empty where nothing was waited for.
+    /// Empty if the read did not wait.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Nothing => "",

@@ -1,4 +1,4 @@
-//! What get, list and watch share: finding the informer, waiting for it, and waiting until it is fresh enough.
+//! The common steps of get, list and watch: find the informer, wait for it, and wait until it is fresh enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,51 +21,51 @@ use super::shards::Shard;
 use super::unserved::Unserved;
 use super::{Floors, ForwardReason, ListIdentity, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
 
-/// How reads that must be the newest are answered.
+/// How reads of the newest state are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsistentReads {
-    /// Forward them; equal ones that wait together share one upstream read.
+    /// Forward them; identical reads that wait at the same time share one upstream read.
     Upstream,
-    /// Take the cheapest exact way: prove that the cache is at the apiserver's revision and serve from it, or forward.
+    /// Use the cheapest exact way: prove that the cache is at the apiserver's revision and serve from it, or forward.
     Auto,
-    /// Serve a state that was proved to be the newest within [`Modes::max_age`].
+    /// Serve a state that was proved to be the newest within the last [`Modes::max_age`].
     Bounded,
-    /// Ask the apiserver for its revision, prove that the cache is there, and serve from the cache.
+    /// Ask the apiserver for its revision, prove that the cache has reached it, and serve from the cache.
     Probe,
-    /// Serve what the cache has, never older than anything this daemon has shown.
+    /// Serve the state of the cache, but never one older than this daemon has already shown.
     Cache,
 }
 
 /// How a read that prefers protobuf is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtobufReads {
-    /// In protobuf, from an informer of its own.
+    /// In protobuf, from a separate informer.
     Serve,
-    /// In JSON from the informer of JSON, if the client takes JSON too; otherwise it is forwarded.
+    /// In JSON from the informer of JSON, if the client accepts JSON too; otherwise it is forwarded.
     Json,
-    /// By the apiserver.
+    /// Forwarded to the apiserver.
     Forward,
 }
 
-/// The mode of each verb, and of an encoding.
+/// The mode of each verb, and of protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modes {
     pub get: ConsistentReads,
     pub list: ConsistentReads,
     pub watch: ConsistentReads,
-    /// How old the proof may be that a read in the mode `bounded` relies on.
+    /// Maximum age of the proof for a read in the mode `bounded`.
     pub max_age: Duration,
     pub protobuf: ProtobufReads,
     /// Whether reads are answered with an old state while the apiserver does not answer.
     pub while_away: bool,
 }
 
-/// What a read does whose informer is not synced.
+/// What to do with a read whose informer is not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotSynced {
     /// How long it waits first.
     pub wait: Duration,
-    /// Then: forward it, or refuse it with 429 and Retry-After.
+    /// After the wait: forward it, or refuse it with 429 and Retry-After.
     pub forward: bool,
 }
 
@@ -73,23 +73,24 @@ pub struct NotSynced {
 #[derive(Clone, Debug)]
 pub struct ReadsConfig {
     pub modes: Modes,
-    /// Exceptions from `modes`, by group and resource; the first that matches. `*` matches any.
+    /// Exceptions from `modes`, by group and resource; the first match wins. `*` matches any.
     pub exceptions: Vec<(String, String, Modes)>,
     pub not_synced: NotSynced,
-    /// How long a read waits for a revision; the apiserver's own bound is 3 s.
+    /// How long a read waits for a revision; the apiserver's own limit is 3 s.
     pub freshness_timeout: Duration,
 }
 
-/// Watches from before our window that are forwarded at once, and then one every so often. Each may stay for as long as
-/// its client asked: clients that come back to a daemon that was just started must not all end up at the apiserver.
-/// Beyond that they get the 410 that the apiserver gives them after its own restart, and list anew, from the cache.
+/// Rate limit for forwarded watches that start before our window: a burst, and then one per interval. Each may last as
+/// long as its client asked for. When clients come back to a daemon that was just started, not all of them may move to
+/// the apiserver. Beyond the limit they get the 410 that the apiserver sends after its own restart, and list again from
+/// the cache.
 const OLD_WATCHES: u32 = 100;
 const OLD_WATCH_EVERY: Duration = Duration::from_secs(6);
 
-/// Some hundred bytes each.
+/// Each entry takes a few hundred bytes.
 const COUNTED_PAGES: u64 = 1024;
 
-/// The read path over the shared informers. Cloning shares it.
+/// The read path over the shared informers. Clones share it.
 #[derive(Clone)]
 pub struct Reads {
     pub(super) factory: Factory,
@@ -98,43 +99,44 @@ pub struct Reads {
     metrics: Arc<ReadMetrics>,
     pub(super) old_watches: Arc<Allowance>,
     pub(super) gets: Arc<Gets>,
-    /// How many objects there are from the beginning of a page on. Of so many pages; others are counted again.
+    /// The number of objects from the beginning of a page on. Kept for this many pages; others are counted again.
     pub(super) counts: moka::future::Cache<ListIdentity, u64>,
 }
 
 /// A request whose resource and selectors are known.
 pub(super) struct Resolved {
     pub(super) resource: Arc<Resource>,
-    /// In which encoding and shape it is to be answered.
+    /// The encoding and shape of the answer.
     pub(super) encoding: Encoding,
     pub(super) shape: Shape,
-    /// In which shape it may be answered in JSON if the apiserver does not speak the encoding for this type.
+    /// The shape of the answer in JSON, if that is acceptable when the apiserver does not support the encoding for this
+    /// type.
     pub(super) json_fallback: Option<Shape>,
-    /// The metadata of objects that are kept in JSON is to be written in protobuf.
+    /// The objects are kept in JSON, and their metadata is written in protobuf.
     pub(super) converted: bool,
     pub(super) predicate: Predicate,
-    /// The part of the predicate that is asked for.
+    /// The requested shard of the predicate.
     pub(super) shard: Option<Shard>,
-    /// Its label and field selector as they came, if it has any.
+    /// Its original label and field selectors, if it has any.
     pub(super) selectors: Option<(String, String)>,
-    /// What of a table is read.
+    /// The part of a table that is read.
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
     /// It cannot be forwarded.
     pub(super) local: bool,
-    /// An old state will do.
+    /// An old state is good enough.
     pub(super) stale: bool,
-    /// How long it waits at most for its informer to be synced.
+    /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
 }
 
 // === impl ConsistentReads ===
 
 impl ConsistentReads {
-    /// The mode for a request. What cannot be forwarded is proved, at the cost of a read of our own. A client of a trusted
-    /// listener that shows credentials of its own is left to the apiserver, unless a mode was chosen that says otherwise:
-    /// by default nobody gets the newest state who would not get it without informerd.
+    /// The mode for a request. A read that cannot be forwarded is proved, at the cost of a read of our own. If a client
+    /// of a trusted listener sends its own credentials, its reads are forwarded, unless a configured mode says
+    /// otherwise: by default, no client gets the newest state that would not get it without informerd.
     pub(super) fn of(self, request: &ReadRequest, verb: Verb) -> Self {
         match self {
             Self::Upstream | Self::Auto if request.local => Self::Probe,
@@ -147,15 +149,15 @@ impl ConsistentReads {
 // === impl Resolved ===
 
 impl Resolved {
-    /// A read that the apiserver may answer as well does not wait long for an informer that is only starting: a list some
-    /// time, because the watch that follows it is then served, and a get none.
+    /// A read that the apiserver may answer as well does not wait long for an informer that is still starting. A list
+    /// waits for a short time, because then the watch that follows it can be served. A get does not wait.
     pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {
         if self.may_choose(verb) && freshness == Freshness::Consistent {
             self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
         }
     }
 
-    /// Whether the apiserver may be left to answer where that is cheaper.
+    /// Whether the read may be forwarded if that is cheaper.
     fn may_choose(&self, verb: Verb) -> bool {
         !self.local && matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded)
     }
@@ -202,7 +204,7 @@ impl Reads {
         &self.floors
     }
 
-    /// The `Warning` headers that belong on every answer to a read of this resource, refusals included.
+    /// The `Warning` headers for every answer to a read of this resource, including refusals.
     pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.factory.warnings(gvr)
     }
@@ -218,8 +220,8 @@ impl Reads {
         exception.map_or(self.config.modes, |(_, _, modes)| *modes)
     }
 
-    /// Resource, field table and predicate of a request. Whatever does not parse is forwarded: the apiserver then
-    /// refuses it in its own words.
+    /// Resolves the resource, field table and predicate of a request. A request that cannot be parsed is forwarded, so
+    /// that the apiserver refuses it with its own message.
     pub(super) async fn resolve(&self, request: &ReadRequest) -> Result<Resolved, Unserved> {
         let gvr = &request.gvr;
         if self.factory.excludes(gvr) {
@@ -231,10 +233,10 @@ impl Reads {
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
-        // A namespaced path of a cluster-scoped type, or an item of a namespaced one without namespace, is a 404 of
-        // the apiserver's router.
+        // A path with a namespace for a cluster-scoped type, or an item of a namespaced type without a namespace, gets
+        // a 404 from the apiserver's router.
         let misplaced = if resource.namespaced {
-            // Its watch by a name alone is routed for custom resources only.
+            // A watch by name without a namespace is routed only for custom resources.
             let by_name = request.legacy_watch && matches!(resource.origin, Origin::Custom { .. });
             request.namespace.is_none() && request.name.is_some() && !by_name
         } else {
@@ -273,7 +275,8 @@ impl Reads {
         })
     }
 
-    /// The informer that covers the request, once it is synced; one of JSON if the apiserver does not speak the encoding.
+    /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
+    /// support the encoding.
     pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
         let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
         let mut waited = Waited::Nothing;
@@ -305,7 +308,7 @@ impl Reads {
                 }
                 return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
             }
-            // A refusal ends the wait: the loop then looks for a narrower informer, or for one of another encoding.
+            // A refusal ends the wait: the loop then tries a narrower informer, or one of another encoding.
             informer.synced(deadline).await;
         }
     }
@@ -314,7 +317,7 @@ impl Reads {
         self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
     }
 
-    /// Waits until the cache is as fresh as the read asks, and never older than what this daemon has shown.
+    /// Waits until the cache is as fresh as the read requires, and not older than what this daemon has shown.
     pub(super) async fn fresh(
         &self,
         informer: &Arc<Informer>,
@@ -336,21 +339,21 @@ impl Reads {
             Err(NotFresh::Late) => Err(ForwardReason::NotFresh.into()),
             Err(NotFresh::TooLarge { want }) => Err(Unserved::TooLarge { want }),
             Err(NotFresh::Rewound { now }) => {
-                // What was shown before no longer binds, and the reflector is about to find out, too.
+                // What was shown before no longer applies, and the reflector is about to find that out, too.
                 read.floor.rewound(shown, now);
                 Err(ForwardReason::NotFresh.into())
             }
         }
     }
 
-    /// What a read needs of a cache, from now on.
+    /// The present requirements of a read for a cache.
     pub(super) fn need<'r>(&self, read: &'r Resolved, freshness: Freshness, verb: Verb) -> Need<'r> {
         let mode = read.mode(verb);
         Need {
             freshness,
-            // An old state is told with its age: it may be older than what was shown.
+            // An old state is sent with its age, so it may be older than what was shown.
             shown: if read.stale { ResourceVersion::ZERO } else { read.floor.get() },
-            // What was written at an unknown revision is not known to be missing from an old state, either.
+            // A write at an unknown revision does not matter for an old state either.
             unknown: read.floor.uncovered().is_some() && !read.stale,
             verb,
             predicate: &read.predicate,
@@ -362,7 +365,7 @@ impl Reads {
         }
     }
 
-    /// The state a list is of.
+    /// Returns the state for a list.
     pub(super) async fn state(
         &self,
         informer: &Arc<Informer>,
@@ -387,10 +390,10 @@ impl Reads {
         }
     }
 
-    /// Starts the informer that a forwarded list or watch shows to be wanted, and gives it a moment to sync: the
-    /// watch that follows the list then finds its revision inside our window.
+    /// Starts the informer that would have served a forwarded list or watch, and gives it a moment to sync. The watch
+    /// that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
-        // Tables only for those that would be served.
+        // Tables only get an informer for reads that would be served.
         if read.encoding == Encoding::Table {
             return;
         }
@@ -405,7 +408,7 @@ impl Reads {
         self.modes(gvr).while_away
     }
 
-    /// Counts an outcome on its way out. A read that is `stale` has been counted before, as one that is forwarded.
+    /// Counts the outcome of a read. A read that is `stale` was already counted as a forwarded one.
     pub(super) fn outcome<T>(
         &self,
         span: &Span,
@@ -414,7 +417,7 @@ impl Reads {
         served: impl Fn(&T) -> Served,
     ) -> Outcome<T> {
         let outcome = match result {
-            // That an old state has no such object says little.
+            // If an old state does not contain an object, that proves little.
             Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
             result => result.map_or_else(Outcome::from, Outcome::Serve),
         };
@@ -430,21 +433,21 @@ impl Reads {
     }
 }
 
-/// The encoding of the cache and the shape of the answer, and whether metadata is converted to protobuf; `None` if no
+/// The encoding of the cache and the shape of the answer, and whether metadata is converted to protobuf. `None` if no
 /// cache holds what the apiserver would answer.
 pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: ProtobufReads) -> Option<(Format, bool)> {
     let json = || format.json_fallback.map(Format::json);
     let mut converted = false;
     let answered = match (format.encoding, protobuf, &resource.origin) {
         (Encoding::Json, ..) => Some(format),
-        // How an aggregated server prints its tables, nobody knows.
+        // It is unknown how an aggregated server prints its tables.
         (Encoding::Table, _, Origin::Unknown) => None,
         (Encoding::Table, ..) if table::is_sorted(&resource.gvr) => None,
         (Encoding::Table, ..) => Some(format),
         (Encoding::Protobuf, ProtobufReads::Forward, _) => None,
         (Encoding::Protobuf, ProtobufReads::Json, _) => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::BuiltIn | Origin::Unknown) => Some(format),
-        // There are no messages of them but their metadata, which the apiserver makes of JSON.
+        // Custom resources have no protobuf messages except for their metadata, which the apiserver converts from JSON.
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::Custom { .. }) if format.shape == Shape::Full => json(),
         (Encoding::Protobuf, ProtobufReads::Serve, Origin::Custom { .. }) => {
             converted = true;
@@ -454,7 +457,7 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
     answered.map(|answered| (answered, converted))
 }
 
-/// What the apiserver would print for the request.
+/// The rows that the apiserver would print for the request.
 fn rows(request: &ReadRequest) -> Use {
     let options = &request.options;
     Use {
@@ -465,19 +468,19 @@ fn rows(request: &ReadRequest) -> Use {
     }
 }
 
-/// What an answer from this informer's cache is of, which counts.
+/// Counts a read that is served from this informer's cache, and describes its state.
 pub(super) fn served(informer: &Informer, waited: Waited, rv: ResourceVersion) -> Served {
     informer.serves();
     Served { waited, rv, heard: informer.heard() }
 }
 
-/// Whether the apiserver refuses to read this name (as it cannot be one), or to have it named a second time by the field
-/// selector of a watch that names it in its path.
+/// Whether the apiserver refuses this name: either because it is not a valid name, or because the path of a watch names
+/// the object and its field selector must not name it again.
 fn is_refused(name: &str, request: &ReadRequest) -> bool {
     name.contains('%') || request.legacy_watch && !request.options.field_selector.is_empty()
 }
 
-/// The predicate of a request, or `None` where its selectors are not to be understood.
+/// The predicate of a request, or `None` if its selectors cannot be parsed.
 fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> Option<Predicate> {
     let labels = LabelSelector::parse(&request.options.label_selector).ok()?;
     let fields = FieldSelector::parse(&request.options.field_selector).ok()?.compile(resource, table).ok()?;

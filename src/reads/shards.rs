@@ -1,4 +1,4 @@
-//! Shard selectors: whether a read asks for a part of its selection, and what a list then tells of itself.
+//! Shard selectors: whether a read asks for a part of its selection, and what a list returns about its shard.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use super::plan::ListPlan;
 use super::service::Resolved;
 use super::{ForwardReason, ReadRequest, Reads};
 
-/// The shard that a read asks for.
+/// The shard of a read.
 pub(super) struct Shard {
     pub(super) selector: Arc<ShardSelector>,
-    /// Whether a page tells how many objects follow, those of other shards included, where no other selector is given.
+    /// Whether a page contains the number of remaining objects, including those of other shards, if there is no other
+    /// selector.
     pub(super) counts: Option<bool>,
 }
 
 impl Reads {
-    /// `None` if there is no shard selector, or the apiserver ignores it.
+    /// Returns `None` if there is no shard selector, or if the apiserver ignores it.
     ///
     /// # Errors
-    /// What the apiserver makes of the selector is unknown here, or the selector is not understood.
+    /// It is unknown how the apiserver treats the selector, or the selector cannot be parsed.
     pub(super) async fn shard(
         &self,
         request: &ReadRequest,
@@ -32,7 +33,7 @@ impl Reads {
         if text.is_empty() {
             return Ok(None);
         }
-        // An apiserver that is away need not be asked.
+        // Do not ask an apiserver that is down.
         match self.factory.shard_support(resource, request.stale).await {
             ShardSupport::Ignored => Ok(None),
             ShardSupport::Evaluated { counts } => {
@@ -44,8 +45,8 @@ impl Reads {
     }
 }
 
-/// Whether it is unknown what a page would tell of the objects that follow. From etcd the apiserver reads in portions, and
-/// counts from the last of them on.
+/// Whether the number of remaining objects in the apiserver's page cannot be predicted. From etcd the apiserver reads
+/// in chunks, and counts from the last chunk on.
 pub(super) fn is_counted_otherwise(read: &Resolved, request: &ReadRequest, plan: &ListPlan) -> bool {
     let Some(shard) = read.shard.as_ref().filter(|_| plan.limit.is_some() && read.selectors.is_none()) else {
         return false;
@@ -53,7 +54,7 @@ pub(super) fn is_counted_otherwise(read: &Resolved, request: &ReadRequest, plan:
     shard.counts.is_none_or(|counts| counts && request.gvr.is_events())
 }
 
-/// The selector that a list repeats: only lists of built-in types have a place for it.
+/// The selector that a list repeats: only lists of built-in types have a field for it.
 pub(super) fn repeated(read: &Resolved) -> Option<String> {
     let has_place = read.resource.origin == Origin::BuiltIn && read.shape == Shape::Full;
     read.shard.as_ref().filter(|_| has_place).map(|shard| shard.selector.to_string())

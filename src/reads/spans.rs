@@ -32,7 +32,7 @@ pub(super) fn begin(verb: &'static str, gvr: &Gvr, namespace: Option<&str>) -> S
     span
 }
 
-/// Names the informer that is to answer the current read, and what it does before it is waited for.
+/// Records the informer that will answer the current read, and its state before the read waits for it.
 pub(super) fn informer(informer: &Informer) {
     if trace::is_on() {
         let span = Span::current();
@@ -41,7 +41,7 @@ pub(super) fn informer(informer: &Informer) {
     }
 }
 
-/// Says how a read of the REST side was answered.
+/// Records how a read of the REST side was answered.
 pub(super) fn end<T>(span: &Span, outcome: &Outcome<T>, served: impl FnOnce(&T) -> Served) {
     if span.is_disabled() {
         return;
@@ -58,7 +58,7 @@ pub(super) fn end<T>(span: &Span, outcome: &Outcome<T>, served: impl FnOnce(&T) 
     span.record("informerd.reason", reason);
 }
 
-/// Says how a typed read was answered.
+/// Records how a typed read was answered.
 pub(super) fn end_typed<T>(span: &Span, result: &Result<(T, Waited), Refusal>, rv: impl FnOnce(&T) -> ResourceVersion) {
     if span.is_disabled() {
         return;

@@ -1,5 +1,5 @@
-//! The read path as a typed wire uses it: a state or a watch of a selection. Nothing is forwarded from here: where the
-//! REST side would forward, the refusal says why.
+//! The read path for a typed interface: a state or a watch of a selection. Nothing is forwarded from here. If the REST
+//! side would forward the read, the refusal contains the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,19 +28,19 @@ pub enum WatchFrom {
 /// Why a typed read is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The selection is wrong; for selectors in the apiserver's own words.
+    /// The selection is invalid. Selector errors use the apiserver's own messages.
     Invalid(String),
     /// Discovery does not know the resource.
     UnknownResource,
-    /// Discovery cannot be had.
+    /// Discovery is not available.
     Unreachable(String),
-    /// What the REST side would forward.
+    /// The REST side would forward this read.
     NotServed(ForwardReason),
     /// The revision is older than the window.
     Expired(Box<Status>),
-    /// The store itself has not reached the revision: it was rewound, or never there.
+    /// The store itself has not reached the revision: it was restored, or it never had that revision.
     TooLarge(ResourceVersion),
-    /// Nothing was heard of the apiserver for this long.
+    /// No data from the apiserver arrived for this long.
     Stale(Duration),
     Refused(Box<Status>),
 }
@@ -53,7 +53,7 @@ pub struct State {
     predicate: Predicate,
 }
 
-/// The informer that answers, and how its objects are written.
+/// The informer that answers, and the form of its objects.
 #[derive(Clone, Debug)]
 pub struct Source {
     informer: Arc<Informer>,
@@ -67,7 +67,7 @@ pub struct OpenWatch {
     pub watcher: CacheWatcher,
 }
 
-/// How a watch is to be registered.
+/// The parameters of a watch to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchTerms {
     pub from: WatchFrom,
@@ -79,7 +79,7 @@ pub struct WatchTerms {
 // === impl Reads ===
 
 impl Reads {
-    /// The state of a selection.
+    /// Returns the state of a selection.
     pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<State, Refusal> {
         let span = spans::begin("list", &selection.gvr, None);
         let result = self.try_state(selection, at, stale).instrument(span.clone()).await;
@@ -87,7 +87,7 @@ impl Reads {
         self.counted(result)
     }
 
-    /// A watch of a selection.
+    /// Opens a watch of a selection.
     pub async fn open_watch(&self, selection: &Selection, terms: WatchTerms) -> Result<OpenWatch, Refusal> {
         let span = spans::begin("watch", &selection.gvr, None);
         let result = self.try_open(selection, terms).instrument(span.clone()).await;
@@ -122,7 +122,8 @@ impl Reads {
         let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
             WatchFrom::State(freshness) => (WatchStart::State, freshness),
-            // A revision of another replica may be ahead of ours; one that the store never had is told apart.
+            // The revision may come from another replica and be ahead of ours. A revision that the store never had is
+            // recognized separately.
             WatchFrom::After(rv) => (WatchStart::After(rv), Freshness::NotOlderThan(rv)),
         };
         let (snapshot, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::Watch).await?;
@@ -152,7 +153,7 @@ impl Reads {
         }
     }
 
-    /// Nothing is forwarded for a typed wire: whatever is not served counts as refused.
+    /// Nothing is forwarded for a typed interface: every read that is not served counts as refused.
     fn counted<T>(&self, result: Result<(T, Waited), Refusal>) -> Result<T, Refusal> {
         match result {
             Ok((answer, waited)) => {
@@ -170,7 +171,7 @@ impl Reads {
 // === impl State ===
 
 impl State {
-    /// One object of the selection.
+    /// Returns one object of the selection.
     pub fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
         let found = self.snapshot.get(&ObjectKey::new(namespace, name));
         found.cloned().ok_or_else(|| Refusal::Refused(Box::new(errors::not_found(gvr, name))))
@@ -185,7 +186,7 @@ impl State {
 // === impl Source ===
 
 impl Source {
-    /// Since when nothing was heard of the apiserver.
+    /// The time since data last arrived from the apiserver.
     pub fn silence(&self) -> Duration {
         let status = || self.informer.status().since;
         Instant::now().saturating_duration_since(self.informer.heard().unwrap_or_else(status))

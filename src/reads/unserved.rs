@@ -1,4 +1,4 @@
-//! Why a read is not served, for either wire.
+//! Why a read is not served, for both interfaces (REST and gRPC).
 
 use crate::cache::WatchError;
 use crate::informer::NoCoverage;
@@ -10,11 +10,11 @@ use super::{ForwardReason, Outcome};
 pub(super) enum Unserved {
     Forward(ForwardReason),
     Refuse(Box<Status>),
-    /// The store itself has not reached the revision asked for.
+    /// The store itself has not reached the requested revision.
     TooLarge {
         want: ResourceVersion,
     },
-    /// The revision is older than the window; with what the apiserver says then.
+    /// The revision is older than the window. Contains the Status that the apiserver returns in this case.
     Expired(Box<Status>),
 }
 
@@ -30,7 +30,7 @@ impl<T> From<Unserved> for Outcome<T> {
     fn from(unserved: Unserved) -> Self {
         match unserved {
             Unserved::Forward(reason) => Self::Forward(reason),
-            // The apiserver waits for it as long as it thinks right, and words its own refusal.
+            // The apiserver waits for the revision as long as it sees fit, and writes its own refusal.
             Unserved::TooLarge { .. } => Self::Forward(ForwardReason::NotFresh),
             Unserved::Expired(_) => Self::Forward(ForwardReason::OutsideWindow),
             Unserved::Refuse(status) => Self::Refuse(status),

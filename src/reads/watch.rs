@@ -52,8 +52,8 @@ impl Reads {
                     read.floor.raise(snapshot.rv());
                     WatchStart::State
                 }
-                // The store is not there yet. Once the options are parsed the apiserver answers 200 whatever comes, and
-                // the error is the stream's only event.
+                // The store has not reached the revision yet. Once the apiserver has parsed the options, it answers 200
+                // in any case, and the error is the only event of the stream.
                 Err(Unserved::TooLarge { want }) => {
                     let bound = arrived + self.config.freshness_timeout;
                     if let Err(error) = informer.cache().wait_for(want, bound).await {
@@ -77,7 +77,7 @@ impl Reads {
                 WatchStart::After(self.fresh(&informer, &read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
-        // What a bookmark of a table looks like, only one of the apiserver's tells.
+        // Only a bookmark of the apiserver shows the form of a table's bookmarks.
         let is_table = matches!(read.shape, Shape::Table(_));
         if is_table && options.allow_watch_bookmarks && informer.cache().bookmark_template().is_none() {
             return Err(ForwardReason::NotSynced.into());
@@ -86,10 +86,10 @@ impl Reads {
         let spec = WatchSpec {
             predicate: read.predicate,
             start,
-            // Types without a watch cache get the marker of the initial events, and never another bookmark.
+            // For types without a watch cache, the marker of the initial events is the only bookmark.
             bookmarks: options.allow_watch_bookmarks && !request.gvr.is_events(),
             initial_end,
-            // From here on: the client's time is not for our waits.
+            // Counted from now on: our own waits do not use up the client's time.
             deadline: Instant::now() + lifetime(options.timeout_seconds),
         };
         match informer.cache().watch(spec) {
@@ -99,12 +99,12 @@ impl Reads {
                 Ok(WatchAnswer { form, shape: read.shape, source, served })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
-            // A revision that a forwarded list of ours has just shown is not the client's fault: the apiserver's
-            // window still has it. And types without a watch cache have the far longer history of etcd.
+            // Forwarded, because the client may know this revision from a list that we forwarded: the apiserver's
+            // window still has it. And types without a watch cache have the much longer history of etcd.
             Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || request.gvr.is_events() => {
                 Err(ForwardReason::OutsideWindow.into())
             }
-            // The apiserver's window may reach further back than ours. Not where we had to list anew: what lies before
+            // The apiserver's window may reach further back than ours. But if we had to relist, the revisions before
             // that had left its window, too.
             Err(WatchError::TooOld { .. })
                 if informer.cache().stats().replaced_total <= 1 && self.old_watches.take(Instant::now()) =>

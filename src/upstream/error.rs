@@ -32,7 +32,7 @@ pub enum UpstreamError {
     /// The TLS handshake failed.
     #[error("tls handshake with {authority} failed: {cause}")]
     Tls { authority: Arc<str>, cause: Cause },
-    /// Nothing came in time.
+    /// No answer arrived in time.
     #[error("{what} took longer than {after:?}")]
     Timeout { what: &'static str, after: Duration },
     /// The connection broke before the head of the response.

@@ -1,9 +1,9 @@
 //! Proves freshness: which revision the store is at, and that a cache has everything up to that revision.
 //!
 //! A client cannot ask a kube-apiserver how far a watch has come. Bookmarks come about once a minute, and on a type
-//! without changes not even then. Two requests together prove it. A consistent list of one object returns the store's
-//! revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own revision then
-//! replays the events in between, if there are any, and ends with a bookmark.
+//! without changes not even then. Two requests together prove it. A consistent list of at most one object returns the
+//! store's revision, and makes the apiserver's own cache of the type catch up. A short second watch from our own
+//! revision then replays the events in between, if there are any, and ends with a bookmark.
 //!
 //! That takes a second or two. For a collection of moderate size, a consistent list of its metadata is a faster proof:
 //! if the keys and revisions are the same as ours, our state is the store's state at the revision of the list. This
@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for events in flight before a watch is opened.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
-/// After this many watches in a row without a bookmark, none is expected for [`BARREN_FOR`].
+/// After this many watches in a row without a bookmark, none is expected for `BARREN_FOR`.
 const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Minimum time between two watches that prove nothing.
@@ -94,7 +94,7 @@ struct Barren {
     until: Option<Instant>,
 }
 
-/// What one short watch found.
+/// The result of one short watch.
 struct Found {
     /// The last event that it replayed; zero if there was none.
     last_event: ResourceVersion,
@@ -146,7 +146,7 @@ impl ProgressProbe {
     }
 
     /// Reads a digest of the collection, or of a part, asked for at or after `since`, as [`Self::revision`] does. The
-    /// returned word is the revision of that same read; [`Self::settled`] tells whether it is a proof.
+    /// returned revision is that of the same read; [`Self::settled`] tells whether it is a proof.
     ///
     /// # Errors
     /// The error of the read, for all callers that share it.

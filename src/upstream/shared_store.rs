@@ -54,7 +54,7 @@ struct State {
     asking: bool,
     /// How often revisions have shown that there are several stores.
     refuted: u64,
-    /// The newest word, ordered by the time of its question.
+    /// The newest answer, by the time of its question.
     word: Option<Word>,
     /// The highest revision, and when it was received.
     highest: Option<(ResourceVersion, Instant)>,

@@ -1,4 +1,4 @@
-//! Request and response bodies. A response body holds its place on the connection until it is dropped or ends.
+//! Request and response bodies. A response body keeps its place on the connection until it is dropped or ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::upstream::error::{BoxError, Cause, UpstreamError};
 /// The body of a request to the apiserver.
 pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The body of a response from the apiserver, streamed as it comes.
+/// The body of a response from the apiserver, streamed as it arrives.
 #[derive(Debug)]
 pub struct UpstreamBody {
     inner: Incoming,
@@ -25,12 +25,12 @@ pub struct UpstreamBody {
     metrics: Arc<UpstreamMetrics>,
 }
 
-/// No body.
+/// An empty body.
 pub fn empty() -> ReqBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is all there.
+/// A body that is complete.
 pub fn full(bytes: impl Into<Bytes>) -> ReqBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -71,7 +71,7 @@ impl Body for UpstreamBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                // Dropped without being finished: the connection is not used again.
+                // The lease is dropped without `finished`, so the connection is not used again.
                 self.lease = None;
                 Some(Err(UpstreamError::Body(Cause::new(error))))
             }

@@ -1,20 +1,20 @@
-//! What one call asks of the client besides its request.
+//! The options of one call, besides its request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConnectionId, RequestVerb};
 
-/// What is particular to one call.
+/// The options of one call.
 #[derive(Clone, Debug)]
 pub struct CallOptions {
-    /// Names the request in the counters. Anything but `Forward` is ours and gets our User-Agent.
+    /// The name of the request in the counters. Every verb but `Forward` is our own request and gets our User-Agent.
     pub verb: RequestVerb,
-    /// Names the request in the counters; empty where it has no resource.
+    /// The resource in the counters; empty if the request has none.
     pub resource: Arc<str>,
-    /// For the head of the response, connecting included. Without it a request may wait for ever.
+    /// Timeout for the head of the response, including connecting. Without it a request may wait forever.
     pub header_timeout: Option<Duration>,
-    /// Prefers the connection another response came by, as long as it has room.
+    /// Prefers the connection of an earlier response, as long as it has room.
     pub connection: Option<ConnectionId>,
 }
 

@@ -1,4 +1,4 @@
-//! Connections: TCP with a bounded patience for silence, TLS, and the protocol that was agreed on.
+//! Connections: TCP with a limit on silence, TLS, and the negotiated protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::UpstreamConfig;
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
 
-/// Where the apiserver is.
+/// The address of the apiserver.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     /// `https://host:port`, without a path.
@@ -25,14 +25,14 @@ pub(super) struct Endpoint {
     pub(super) authority: Arc<str>,
     /// The path of the server's URL without a trailing slash; often empty.
     pub(super) prefix: Box<str>,
-    /// The name the server's certificate must bear, if it is not the URL's host.
+    /// The name that the server's certificate must have, if it is not the URL's host.
     pub(super) server_name: Option<String>,
 }
 
-/// Makes connections of one identity.
+/// Makes the connections of one identity.
 pub(super) struct Connector {
     tcp: HttpConnector,
-    /// For sessions of users, which nobody begins anew for them.
+    /// For sessions of users, because nothing restarts them automatically.
     patient_tcp: HttpConnector,
     tls: Option<Tls>,
     base: Uri,
@@ -56,29 +56,29 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// HTTP/2 if the server speaks it.
     Any,
     Http1,
-    /// One session that outlives its request, over HTTP/1.1.
+    /// One session that lives longer than its request, over HTTP/1.1.
     Session,
 }
 
-/// What was agreed on.
+/// The negotiated protocol.
 pub(super) enum Protocol {
     Http2,
     Http1,
 }
 
-/// Probes of an idle TCP connection, and the longest time that sent bytes may stay unacknowledged: what finds a dead
-/// peer, in 10 s, where there is no HTTP/2 PING.
+/// The TCP keepalive probes of an idle connection, and the longest time that sent bytes may stay unacknowledged. They
+/// find a dead peer in 10 s if there is no HTTP/2 PING.
 const KEEPALIVE: Duration = Duration::from_secs(4);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for sessions (`exec`, `port-forward`): they survive a network that is away for as long as this.
+/// The same for sessions (`exec`, `port-forward`): they survive a network outage of this length.
 const SESSION_KEEPALIVE: Duration = Duration::from_secs(30);
 const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 
@@ -117,7 +117,7 @@ impl Connector {
         })
     }
 
-    /// Whether HTTP/2 may be offered: it needs ALPN.
+    /// Whether HTTP/2 may be offered: it requires ALPN.
     pub(super) fn offers_http2(&self) -> bool {
         self.tls.is_some()
     }

@@ -13,11 +13,11 @@ use super::{Identity, UpstreamCertificates, UpstreamConfig};
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
 
-/// One state of the configuration. Replaced whole; streams of an older one live on.
+/// One state of the configuration. It is only replaced as a whole; streams of an older one continue.
 pub(super) struct Generation {
     pub(super) number: u64,
     pub(super) fingerprint: Fingerprint,
-    /// What it was read from.
+    /// The files that it was read from.
     pub(super) files: Files,
     pub(super) authority: Arc<str>,
     /// `https://host:port`, without a path.
@@ -33,7 +33,7 @@ pub(super) struct Generation {
 // === impl Generation ===
 
 impl Generation {
-    /// Keeps the connections of `last` when what they were made with is the same.
+    /// Builds a generation. It keeps the connections of `last` if they were made with the same settings.
     pub(super) fn build(
         loaded: Loaded,
         config: &UpstreamConfig,

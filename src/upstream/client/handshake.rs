@@ -1,4 +1,4 @@
-//! How a connection comes about, and the task that it lives in.
+//! Establishes connections, and runs the task of each connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use super::pool::{ConnectionId, Http2, Idle, Pool};
 use crate::lifecycle;
 use crate::upstream::error::{Cause, UpstreamError};
 
-/// Runs hyper's own tasks where every task is run.
+/// Runs hyper's own tasks with the daemon's task spawner.
 #[derive(Clone, Copy)]
 struct Executor;
 
@@ -28,28 +28,28 @@ pub(super) enum Connected {
     Http1(Idle),
 }
 
-/// What a server allows before its SETTINGS have come.
+/// The assumed limit of concurrent streams before the server's SETTINGS arrive.
 const DEFAULT_STREAMS: usize = 100;
 
-/// A connection's window in stream windows: no number of unread streams can use it up.
+/// The window of a connection, in stream windows. It is larger than all unread streams together can use.
 const WINDOW_STREAMS: u32 = 100;
 
-/// After this, connecting counts as slow.
+/// A connection attempt that takes longer counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Attempts under way at once to make one connection.
+/// Maximum number of concurrent attempts to make one connection.
 const ATTEMPTS: usize = 3;
 
 // === impl Pool ===
 
 impl Pool {
-    /// Makes a connection. An attempt may hang or only be slow. So it goes on, and another one begins beside it whenever the
-    /// apiserver is found elsewhere; the first that succeeds is taken.
+    /// Makes a connection. An attempt may hang or just be slow. So it continues, and another one begins in parallel
+    /// whenever the apiserver answers on another connection; the first one that succeeds is used.
     ///
-    /// `None` when the pool has a connection to use by then.
+    /// Returns `None` if the pool has a usable connection by then.
     ///
     /// # Errors
-    /// The last attempt's, once none is under way.
+    /// The error of the last attempt, once none is running.
     pub(super) async fn dial(&self, wanted: Wanted) -> Result<Option<Connected>, UpstreamError> {
         let mut found = self.keeper.found();
         let attempt = || Box::pin(self.connect(wanted));
@@ -60,7 +60,7 @@ impl Pool {
                     Err(_) if !attempts.is_empty() => {}
                     result => return result.map(Some),
                 },
-                // The sender lives in the keeper.
+                // The sender is owned by the keeper.
                 _ = found.changed() => {
                     if !self.must_dial() {
                         return Ok(None);
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// Connects. If that takes longer than [`SLOW`], the apiserver is also looked for.
+    /// Connects. If that takes longer than [`SLOW`], the client also looks for the apiserver.
     async fn connect(&self, wanted: Wanted) -> Result<Connected, UpstreamError> {
         let mut connecting = pin!(self.establish(wanted));
         if let Ok(connected) = timeout(SLOW, &mut connecting).await {
@@ -83,7 +83,7 @@ impl Pool {
         connecting.await
     }
 
-    /// Connects, and agrees on a protocol.
+    /// Connects and negotiates the protocol.
     pub(super) async fn establish(&self, wanted: Wanted) -> Result<Connected, UpstreamError> {
         let (io, protocol) = self.connector.connect(wanted).await?;
         match protocol {
@@ -92,8 +92,8 @@ impl Pool {
         }
     }
 
-    /// Returns once the server has spoken; its first bytes are its SETTINGS (RFC 9113, 3.4). TLS counts as established as
-    /// soon as our last bytes of it are written, and these may be lost.
+    /// Returns once the server has sent something; its first bytes are its SETTINGS (RFC 9113, 3.4). TLS counts as
+    /// established as soon as our last bytes of the handshake are written, and these may be lost.
     async fn handshake2(&self, io: Io) -> Result<Http2, UpstreamError> {
         let (speak, spoken) = oneshot::channel();
         let mut speak = Some(speak);
@@ -141,12 +141,12 @@ impl Pool {
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
         self.run("upstream-connection", connection);
-        // Ready once its task has run, which an idle one must have.
+        // An HTTP/1.1 connection is ready only after its task has run, and an idle one must be ready.
         sender.ready().await.map_err(request_error)?;
         Ok(Idle { id: ConnectionId::next(), sender, since: Instant::now() })
     }
 
-    /// Runs a connection until it ends, and counts it meanwhile.
+    /// Runs a connection until it ends, and counts it while it is open.
     pub(super) fn run(&self, name: &'static str, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
         let metrics = Arc::clone(&self.metrics);
         let authority = Arc::clone(&self.connector.authority);

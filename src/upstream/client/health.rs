@@ -1,4 +1,4 @@
-//! Whether the apiserver answers. Every request to it is heard of here, whoever made it.
+//! Tracks whether the apiserver answers. The result of every request to it is reported here, whatever its source.
 
 use std::sync::Arc;
 
@@ -8,26 +8,28 @@ use tokio::time::Instant;
 
 use super::UpstreamError;
 
-/// What the requests so far have come to.
+/// The outcome of the requests so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Whether the last request got an answer, whatever it was. False before the first one.
+    /// Whether the last request got any answer, even an error status. False before the first one.
     pub reachable: bool,
-    /// Since when that is so.
+    /// Since when `reachable` has this value.
     pub since: Instant,
     /// Why the last request got no answer; `None` while the apiserver answers, and before the first request.
     pub error: Option<Arc<str>>,
 }
 
-/// Keeps the health, and tells of changes.
+/// Stores the health and announces changes.
 #[derive(Debug)]
 pub(super) struct Keeper {
     health: Mutex<Health>,
-    /// Counts the times the apiserver answered again after it had not, and those at which there were new credentials.
+    /// Counts how often the apiserver answered again after an outage, and how often there were new credentials.
     recoveries: watch::Sender<u64>,
-    /// Whether the apiserver is to be looked for: it does not answer, or a connection to it broke or does not come about.
+    /// Whether the client looks for the apiserver: it does not answer, or a connection to it broke or takes long to be
+    /// established.
     sought: watch::Sender<bool>,
-    /// Counts how often a sought apiserver answered. Dials that were waiting then are tried again.
+    /// Counts how often the apiserver answered again while the client looked for it. Dials that were waiting then are
+    /// tried again.
     found: watch::Sender<u64>,
 }
 
@@ -55,22 +57,22 @@ impl Keeper {
         self.recoveries.subscribe()
     }
 
-    /// Whether the apiserver is to be looked for.
+    /// Whether the client must look for the apiserver.
     pub(super) fn sought(&self) -> watch::Receiver<bool> {
         self.sought.subscribe()
     }
 
-    /// Moves when the apiserver that was looked for answers.
+    /// Changes when the apiserver answers again after the client looked for it.
     pub(super) fn found(&self) -> watch::Receiver<u64> {
         self.found.subscribe()
     }
 
-    /// A connection broke, or takes long to come about: perhaps the apiserver does not answer any more.
+    /// Reports that a connection broke or takes long to be established: the apiserver may no longer answer.
     pub(super) fn doubt(&self) {
         self.seek(true);
     }
 
-    /// There are new credentials.
+    /// Reports that there are new credentials.
     pub(super) fn renewed(&self) {
         self.recoveries.send_modify(|count| *count += 1);
     }
@@ -81,7 +83,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in what a request has come to.
+    /// Records the outcome of a request.
     pub(super) fn learn<T>(&self, result: &Result<T, UpstreamError>, authority: &str) {
         match result {
             Ok(_) => self.answered(authority),
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!((health.reachable, health.since), (false, began), "since the first of them");
         let error = health.error.unwrap();
         assert!(error.starts_with("request failed: éé") && error.len() <= LONGEST_ERROR + '…'.len_utf8(), "{error}");
-        // What says nothing of the apiserver changes nothing.
+        // An error that says nothing about the apiserver changes nothing.
         keeper.learn(&Err::<(), _>(UpstreamError::Busy), "a");
         assert_eq!(keeper.health().since, began);
 

@@ -1,5 +1,5 @@
-//! Two background tasks of the client: one looks for an apiserver that does not answer, the other for changed configuration
-//! files. So the end of an outage is noticed at once, however long everybody backs off.
+//! Two background tasks of the client. One looks for an apiserver that does not answer, the other for changed
+//! configuration files. So the end of an outage is noticed at once, however long other tasks back off.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use super::{CallOptions, Identity, Inner, RequestVerb, Upstream, UpstreamError, empty};
 use crate::lifecycle;
 
-/// Between two attempts to reach the apiserver, of the whole process.
+/// Time between two attempts to reach the apiserver, for the whole process.
 const EVERY: Duration = Duration::from_secs(1);
-/// Time limit of one attempt. Ordinary requests wait longer.
+/// Timeout of one attempt. Ordinary requests wait longer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Attempts under way at once: one that hangs does not hold up the next.
+/// Maximum number of concurrent attempts: one that hangs does not delay the next.
 const AT_ONCE: usize = 3;
-/// After an exec plugin has failed, which is asked by every attempt.
+/// Pause after an exec plugin has failed, because every attempt runs it.
 const AFTER_PLUGIN: Duration = Duration::from_secs(10);
-/// After a configuration that could not be read.
+/// Pause after a configuration that could not be read.
 const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
 
-/// Every identity may read it, and it costs the apiserver least.
+/// Every identity may read it, and it is the cheapest request for the apiserver.
 const PATH: &str = "/readyz";
 
 /// Starts both tasks. They end when the client is dropped.
@@ -35,9 +35,9 @@ pub(super) fn start(upstream: &Upstream) {
     }
 }
 
-/// While the apiserver is sought, begins one attempt a second, at most [`AT_ONCE`] at once.
+/// While the client looks for the apiserver, begins one attempt per second, at most [`AT_ONCE`] at once.
 async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
-    // The sender lives in the client.
+    // The sender is owned by the client.
     while sought.wait_for(|sought| *sought).await.is_ok() {
         let mut tick = interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -46,7 +46,7 @@ async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
             let found = async { sought.wait_for(|sought| !*sought).await.is_ok() };
             tokio::select! {
                 found = found => {
-                    // They may still replace connections that are dead.
+                    // The remaining attempts may still replace dead connections.
                     while attempts.next().await.is_some() {}
                     if found { break } else { return }
                 }
@@ -60,7 +60,7 @@ async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
     }
 }
 
-/// Replaces the connections, and asks on the new ones.
+/// Replaces the connections, and sends a request on the new ones.
 async fn attempt(upstream: Upstream) {
     upstream.inner.metrics.seeks.inc();
     upstream.check_files().await;
@@ -84,7 +84,7 @@ async fn attempt(upstream: Upstream) {
     }
 }
 
-/// Reads the configuration anew when a file of it changes.
+/// Reads the configuration again when one of its files changes.
 async fn follow(inner: Weak<Inner>) {
     let mut pause = Duration::ZERO;
     loop {

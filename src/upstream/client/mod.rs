@@ -1,5 +1,5 @@
-//! The client: HTTP/2 over TLS with as many connections as the streams need, HTTP/1.1 where there is no HTTP/2, our own
-//! credentials or none, and credentials that are read anew when they change or are refused.
+//! The client. It uses HTTP/2 over TLS with as many connections as the streams need, or HTTP/1.1 if the server has no
+//! HTTP/2. Requests carry our own credentials or none. Credentials are read again when they change or are refused.
 
 mod body;
 mod call;
@@ -47,8 +47,8 @@ pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
 use super::retries::Retries;
 
-/// Names the daemons that a request has come through, each by a text of its own that is made at its start. A daemon that
-/// receives its own requests leads to itself.
+/// Names the daemons that a request has passed. Each daemon uses a value of its own, created at its start. If a daemon
+/// receives its own value, it forwards to itself.
 pub const VIA: HeaderName = HeaderName::from_static("x-informerd-via");
 
 /// The client of one apiserver. Cloning shares connections, credentials and counters.
@@ -57,13 +57,13 @@ pub struct Upstream {
     inner: Arc<Inner>,
 }
 
-/// As whom a request goes upstream.
+/// The identity of a request to the apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// With our client certificate, token or exec credentials, and the kubeconfig's impersonation.
     Own,
-    /// With nothing of ours: the request carries its own `Authorization`. Not even on a connection with our client
-    /// certificate, which the apiserver would take before a bearer token.
+    /// Without our credentials: the request carries its own `Authorization`. It does not even use a connection with our
+    /// client certificate, because the apiserver would prefer the certificate to a bearer token.
     Bare,
 }
 
@@ -75,7 +75,7 @@ struct Inner {
     metrics: Arc<UpstreamMetrics>,
     health: Arc<Keeper>,
     retries: Retries,
-    /// API groups whose server refuses watch-lists, and when it last did.
+    /// API groups whose server refuses watch-lists, each with the time of the last refusal.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
     via: HeaderValue,
@@ -88,18 +88,19 @@ struct Reload {
     failed: Option<String>,
 }
 
-/// What the configuration is read from has changed, and cannot be read.
+/// The source of the configuration has changed, but it cannot be read.
 struct Unreadable;
 
-/// A request of ours that the apiserver has not answered after this is sent anew, if its connection was replaced.
+/// If the apiserver has not answered one of our own requests after this time, and its connection was replaced, the
+/// request is sent again.
 const OVERTAKEN: Duration = Duration::from_secs(2);
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// Reads the configuration and the credentials (an exec plugin runs now); connects with the first request.
+    /// Reads the configuration and the credentials (this runs an exec plugin); connects with the first request.
     pub async fn new(source: ConfigSource, config: UpstreamConfig) -> Result<Self, UpstreamError> {
-        // An error says that somebody else has installed a provider.
+        // An error means that another provider is already installed.
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let metrics = Arc::new(UpstreamMetrics::default());
         let loaded = source.load().await?;
@@ -124,7 +125,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// With a configuration that never changes, and default settings.
+    /// Creates a client with a configuration that never changes, and default settings.
     pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
         Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
     }
@@ -139,23 +140,23 @@ impl Upstream {
         Arc::clone(&self.inner.current.load().authority)
     }
 
-    /// Whether the last request got an answer, whatever it was.
+    /// Whether the last request got any answer, even an error status.
     pub fn is_reachable(&self) -> bool {
         self.inner.health.is_reachable()
     }
 
-    /// Whether the apiserver answers, since when, and why it does not.
+    /// Whether the apiserver answers, since when, and why not.
     pub fn health(&self) -> Health {
         self.inner.health.health()
     }
 
-    /// Moves when the apiserver answers again, and when there are new credentials: whoever backs off need not wait any
-    /// longer.
+    /// Changes when the apiserver answers again, and when there are new credentials. Tasks that are in backoff need not
+    /// wait any longer then.
     pub fn recoveries(&self) -> watch::Receiver<u64> {
         self.inner.health.recoveries()
     }
 
-    /// Early attempts of those who back off.
+    /// The early attempts of reflectors that are in backoff.
     pub(super) fn retries(&self) -> &Retries {
         &self.inner.retries
     }
@@ -164,7 +165,7 @@ impl Upstream {
         &self.inner.metrics
     }
 
-    /// Sends a request; of its URI only path and query count. Any HTTP status is an `Ok`.
+    /// Sends a request; only the path and query of its URI are used. Any HTTP status is an `Ok`.
     ///
     /// # Errors
     /// No connection, no response, or no credentials.
@@ -176,8 +177,8 @@ impl Upstream {
         self.send_with(identity, request, &CallOptions::default()).await
     }
 
-    /// [`Upstream::send`] with options. A GET without a body is sent again, once, when its connection breaks before the
-    /// response, and when our credentials were refused but could be renewed.
+    /// [`Upstream::send`] with options. A GET without a body is sent again, once, if its connection breaks before the
+    /// response. It is also sent again if our credentials were refused but could be renewed.
     pub async fn send_with(
         &self,
         identity: Identity,
@@ -206,7 +207,7 @@ impl Upstream {
         result
     }
 
-    /// The one place that hears what every request has come to.
+    /// Records the outcome of every request; this is the only place that does.
     fn learn<T>(&self, result: &Result<Response<T>, UpstreamError>, options: &CallOptions) {
         let code = result.as_ref().map_or(0, |response| response.status().as_u16());
         self.inner.metrics.count_request(options.verb, &options.resource, code);
@@ -216,8 +217,8 @@ impl Upstream {
         self.inner.health.learn(result, &self.inner.current.load().authority);
     }
 
-    /// Sends a request that asks for another protocol, by HTTP/1.1 on a connection of its own. Where the response is a
-    /// 101, `hyper::upgrade::on` gives its connection.
+    /// Sends an upgrade request by HTTP/1.1, on a connection of its own. If the response is a 101, `hyper::upgrade::on`
+    /// returns its connection.
     pub async fn upgrade(
         &self,
         identity: Identity,
@@ -238,7 +239,7 @@ impl Upstream {
         result
     }
 
-    /// What every request of this process carries as [`VIA`].
+    /// The value of [`VIA`] in every request of this process.
     pub fn via(&self) -> &HeaderValue {
         &self.inner.via
     }
@@ -252,7 +253,7 @@ impl Upstream {
         self.inner.refusals.lock().insert(Arc::clone(group), Instant::now());
     }
 
-    /// What the apiserver warns of on reads.
+    /// The apiserver's warnings about reads.
     pub fn warnings(&self) -> &Warnings {
         &self.inner.warnings
     }
@@ -276,7 +277,7 @@ impl Upstream {
             let overtaken = overtaken(pool.renewed());
             let result = tokio::select! {
                 result = pool.send(prepared, options) => result,
-                // Its connection is one of those that were replaced, and may never bring the answer.
+                // Its connection is one of those that were replaced, and may never deliver the answer.
                 () = overtaken, if copy.is_some() && options.verb != RequestVerb::Forward => {
                     Err(UpstreamError::Request(Cause::new("the apiserver has begun to answer others")))
                 }
@@ -299,7 +300,7 @@ impl Upstream {
                     if error.is_about_certificates() {
                         self.check_files().await;
                     }
-                    // Only what may have met a dying connection is worth a second attempt, and only once.
+                    // Only a request that may have hit a dying connection is sent again, and only once.
                     match error {
                         UpstreamError::Request(_) if copy.is_some() => request = copy.take(),
                         error => return Err(error),
@@ -307,7 +308,7 @@ impl Upstream {
                 }
             }
         }
-        // The loop leaves only by return while it has a request.
+        // While it has a request, the loop is left only by return.
         Err(UpstreamError::Busy)
     }
 
@@ -336,7 +337,8 @@ impl Upstream {
         Ok(Request::from_parts(head, body))
     }
 
-    /// Looks for changed files if the last look is old enough. True when they had changed and are in use now.
+    /// Checks the files for changes if the last check is old enough. Returns true if they had changed and are now in
+    /// use.
     async fn check_files(&self) -> bool {
         let mut reload = self.inner.reload.lock().await;
         if reload.checked.elapsed() < self.inner.config.check_interval {
@@ -345,10 +347,10 @@ impl Upstream {
         self.compare_files(&mut reload).await.unwrap_or(false)
     }
 
-    /// Reads the configuration anew if what it is read from has changed; whether it had.
+    /// Reads the configuration again if its source has changed, and returns whether it had.
     ///
     /// # Errors
-    /// When it has changed and cannot be read.
+    /// The source has changed and cannot be read.
     async fn compare_files(&self, reload: &mut Reload) -> Result<bool, Unreadable> {
         reload.checked = Instant::now();
         let current = self.inner.current.load_full();
@@ -407,7 +409,7 @@ impl Upstream {
 // === impl Reload ===
 
 impl Reload {
-    /// Says why the configuration in use stays the one before, once for each reason.
+    /// Logs why the earlier configuration stays in use, once for each reason.
     fn failed(&mut self, error: &UpstreamError) {
         let text = error.to_string();
         if self.failed.as_ref() != Some(&text) {
@@ -417,7 +419,7 @@ impl Reload {
     }
 }
 
-/// Returns once the connections were replaced, but not before a request has had [`OVERTAKEN`] to be answered.
+/// Returns once the connections were replaced, but gives the request at least two seconds to be answered.
 async fn overtaken(mut renewed: watch::Receiver<()>) {
     let asked = Instant::now();
     if renewed.changed().await.is_err() {

@@ -1,5 +1,5 @@
-//! Connections of one identity. HTTP/2 connections are shared and counted; where the server speaks only HTTP/1.1, each
-//! request has a connection, and idle ones are used again.
+//! The connections of one identity. HTTP/2 connections are shared, and their requests are counted. If the server speaks
+//! only HTTP/1.1, each request has its own connection, and idle connections are reused.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::{RequestVerb, UpstreamMetrics};
 
-/// The connection a response came by, found among its extensions. Never reused.
+/// The connection of a response, stored in its extensions. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(u64);
 
@@ -29,10 +29,10 @@ pub(super) struct Pool {
     pub(super) connector: Connector,
     pub(super) config: UpstreamConfig,
     state: Mutex<State>,
-    /// Held while connecting, so that a burst of requests makes one connection and not one each.
+    /// Held while connecting, so that a burst of requests makes one connection instead of one each.
     dialing: tokio::sync::Mutex<Option<UpstreamError>>,
     dial_failures: AtomicU64,
-    /// What is done for clients must leave room for our own watches.
+    /// Limits forwarded requests, so that there is always room for our own watches.
     forward: Arc<Semaphore>,
     pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) keeper: Arc<Keeper>,
@@ -41,7 +41,7 @@ pub(super) struct Pool {
 
 struct State {
     http2: Vec<Arc<Http2>>,
-    /// The server has turned HTTP/2 down, or there is no TLS to agree on it.
+    /// The server has declined HTTP/2, or there is no TLS to negotiate it.
     http1_only: bool,
     idle: Vec<Idle>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Http2 {
     pub(super) id: ConnectionId,
     pub(super) sender: http2::SendRequest<ReqBody>,
     pub(super) in_flight: AtomicUsize,
-    /// What the server's SETTINGS allow.
+    /// The limit from the server's SETTINGS.
     pub(super) max_streams: Arc<AtomicUsize>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Lease {
 #[derive(Debug)]
 enum Held {
     Http2(Arc<Http2>),
-    /// Taken out when the body has ended and the connection can be used again.
+    /// Taken out when the body has ended and the connection can be reused.
     Http1(Option<Box<(ConnectionId, http1::SendRequest<ReqBody>)>>),
     Own,
 }
@@ -85,10 +85,10 @@ enum Pick {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Times a request that never left, or that the server has refused to begin, is put on a connection.
+/// How often a request is put on a connection if it was never sent, or if the server refused to begin it.
 const MAX_MOVES: usize = 8;
 
-/// The kube-apiserver closes connections that were idle for 90 s; ours go first.
+/// The kube-apiserver closes connections that were idle for 90 s; ours close earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE: usize = 32;
 
@@ -152,7 +152,8 @@ impl Pool {
                         None => None,
                     };
                     let error = Cause::new(error.into_error());
-                    // Refused, or closed: nothing more is put on this connection. What it has still to answer, it may.
+                    // Refused, or closed: no more requests are put on this connection. It may still deliver answers to
+                    // earlier ones.
                     let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
                     self.forget(connection.id);
                     self.metrics.resends.inc();
@@ -198,8 +199,8 @@ impl Pool {
         Ok(respond(response, id, self.lease(Held::Own, None)))
     }
 
-    /// Makes a connection that takes the place of all there are: they may be dead without anybody knowing. What is under way
-    /// on them goes on.
+    /// Makes a connection that replaces all present ones, because they may be dead without anyone noticing. Requests in
+    /// flight on them continue.
     pub(super) async fn renew(&self) -> Result<(), UpstreamError> {
         let connected = self.establish(Wanted::Any).await?;
         let mut state = self.state.lock();
@@ -212,12 +213,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Moves when the connections were replaced.
+    /// Changes when the connections were replaced.
     pub(super) fn renewed(&self) -> watch::Receiver<()> {
         self.renewed.subscribe()
     }
 
-    /// Whether there are connections.
+    /// Whether there are any connections.
     pub(super) fn is_used(&self) -> bool {
         let state = self.state.lock();
         !(state.http2.is_empty() && state.idle.is_empty())
@@ -228,7 +229,7 @@ impl Pool {
         acquired.ok().and_then(Result::ok).ok_or(UpstreamError::Busy)
     }
 
-    /// A place on an HTTP/2 connection, already counted; `None` where the server speaks only HTTP/1.1.
+    /// Reserves a place on an HTTP/2 connection; it is already counted. `None` if the server speaks only HTTP/1.1.
     async fn reserve(&self, preferred: Option<ConnectionId>) -> Result<Option<Arc<Http2>>, UpstreamError> {
         loop {
             if let Some(picked) = self.try_reserve(preferred) {
@@ -236,7 +237,8 @@ impl Pool {
             }
             let failures = self.dial_failures.load(Ordering::Acquire);
             let mut last = self.dialing.lock().await;
-            // Whoever waited behind a failed attempt shares its error: the attempts of a burst do not queue up.
+            // Callers that waited for a failed attempt share its error, so that the attempts of a burst do not queue
+            // up.
             if self.dial_failures.load(Ordering::Acquire) != failures
                 && let Some(error) = &*last
             {
@@ -290,7 +292,7 @@ impl Pool {
         connection.in_flight.load(Ordering::Relaxed) < self.room(connection)
     }
 
-    /// Nine tenths of what the server allows: streams that were just reset still count over there.
+    /// Nine tenths of the server's limit: the server still counts streams that were just reset.
     fn room(&self, connection: &Http2) -> usize {
         let allowed = connection.max_streams.load(Ordering::Relaxed);
         self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
@@ -324,7 +326,8 @@ impl Pool {
     fn take_idle(&self) -> Option<Idle> {
         let mut state = self.state.lock();
         state.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE_TIMEOUT);
-        // The newest first, so that a surplus grows old. One that is not ready still reads the end of its last body.
+        // Newest first, so that surplus connections become old. A connection that is not ready still reads the end of
+        // its last body.
         let ready = state.idle.iter().rposition(|idle| idle.sender.is_ready())?;
         Some(state.idle.remove(ready))
     }
@@ -348,7 +351,7 @@ impl Pool {
         self.state.lock().http2.retain(|connection| connection.id != id);
     }
 
-    /// Lets a connection go that has become idle, if the others have room enough for what there is.
+    /// Drops a connection that has become idle, if the others have enough room for the present requests.
     fn retire(&self, idle: &Http2) {
         let mut state = self.state.lock();
         if idle.in_flight.load(Ordering::Relaxed) > 0 {
@@ -373,7 +376,7 @@ fn respond(response: Response<Incoming>, id: ConnectionId, lease: Lease) -> Resp
 // === impl Lease ===
 
 impl Lease {
-    /// The response has been read to its end: its HTTP/1.1 connection may be used again.
+    /// Records that the response was read to its end: its HTTP/1.1 connection may be reused.
     pub(super) fn finished(mut self) {
         let Held::Http1(connection) = &mut self.held else { return };
         if let (Some(connection), Some(pool)) = (connection.take(), self.pool.upgrade()) {

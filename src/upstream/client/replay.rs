@@ -1,8 +1,8 @@
-//! Requests that are sent again because the server has said that it did not begin them: by GOAWAY, whose last stream
-//! they came after, or by REFUSED_STREAM (RFC 9113 §6.8, §8.7). That holds for writes too. A kube-apiserver sends its
-//! clients away when it stops, and with `--goaway-chance` now and then.
+//! Sends requests again if the server has said that it did not begin them: by a GOAWAY whose last stream is before
+//! theirs, or by REFUSED_STREAM (RFC 9113 §6.8, §8.7). This is safe for writes too. A kube-apiserver sends its clients
+//! away when it stops, and with `--goaway-chance` now and then.
 //!
-//! What a body has given away by then is kept beside it, within bounds; past them, a refusal is the client's to see.
+//! The part of a body that was already sent is kept in memory, within bounds. Beyond them, the client sees the refusal.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -20,32 +20,33 @@ use crate::memory::{Ledger, Reservation};
 use crate::upstream::error::BoxError;
 use crate::upstream::metrics::UpstreamMetrics;
 
-/// Kept of one body. The kube-apiserver takes bodies of up to 3 MiB.
+/// Maximum number of bytes kept of one body. The kube-apiserver accepts bodies of up to 3 MiB.
 const MAX_KEPT: usize = 3 << 20;
-/// Kept of all bodies together.
+/// Maximum number of bytes kept of all bodies together.
 const MAX_KEPT_TOTAL: i64 = 64 << 20;
 
-/// What is needed to send a request again.
+/// Everything that is needed to send a request again.
 pub(super) struct Replay {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    /// None where there is no body.
+    /// `None` if there is no body.
     kept: Option<Arc<Mutex<Kept>>>,
 }
 
-/// A body and what it has given away so far.
+/// A body, and the part of it that was already sent.
 struct Kept {
     rest: ReqBody,
     pieces: Vec<Piece>,
-    /// The next piece the present reader gets; at the end it reads on in `rest`.
+    /// The next piece for the present reader; after the last piece, it continues in `rest`.
     next: usize,
-    /// Which sending reads: an earlier one, whose stream may take a moment to notice its end, takes nothing away.
+    /// The number of the sending that reads now. An earlier one, whose stream may take a moment to notice its end, gets
+    /// no data.
     turn: u32,
     /// Whether `pieces` holds everything from the start.
     whole: bool,
     bytes: usize,
-    /// `None` where nothing was to spare.
+    /// `None` if there was no memory to spare.
     place: Option<Reservation>,
     metrics: Arc<UpstreamMetrics>,
 }
@@ -61,7 +62,7 @@ struct Reader {
     turn: u32,
 }
 
-/// Whether the server has said that nothing was done for this request.
+/// Whether the server has said that it did nothing for this request.
 pub(super) fn was_refused(error: &hyper::Error) -> bool {
     let refusal = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     refusal.is_some_and(|error| {
@@ -74,7 +75,7 @@ pub(super) fn was_refused(error: &hyper::Error) -> bool {
 // === impl Replay ===
 
 impl Replay {
-    /// The request, to be sent now, and what is needed to send it again.
+    /// Returns the request, to be sent now, and everything that is needed to send it again.
     pub(super) fn of(
         request: Request<ReqBody>,
         metrics: &Arc<UpstreamMetrics>,
@@ -100,7 +101,7 @@ impl Replay {
         (Request::from_parts(head, Reader { kept, turn: 0 }.boxed_unsync()), replay)
     }
 
-    /// The request once more, unless the start of its body is gone.
+    /// Returns the request again, unless the start of its body is no longer kept.
     pub(super) fn again(&self) -> Option<Request<ReqBody>> {
         let body = match &self.kept {
             None => empty(),
@@ -122,7 +123,7 @@ impl Replay {
     }
 }
 
-/// It has been answered, or given up: the rest of its body is not kept.
+/// The request was answered or given up: the rest of its body need not be kept.
 impl Drop for Replay {
     fn drop(&mut self) {
         if let Some(kept) = &self.kept {
@@ -151,7 +152,7 @@ impl Kept {
         }
     }
 
-    /// Lets go of what was read, and keeps no more; what the present reader has yet to read stays.
+    /// Releases what was read, and keeps no more; the pieces that the present reader has yet to read stay.
     fn forget(&mut self) {
         self.whole = false;
         let gone: usize = self.pieces.drain(..self.next).map(|piece| piece.size()).sum();
@@ -162,7 +163,7 @@ impl Kept {
     fn release(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if let Some(place) = &mut self.place {
-            // What did not fit was not counted.
+            // A piece that did not fit was not counted.
             place.shrink(place.bytes().saturating_sub(self.bytes));
         }
         self.metrics.kept_request_bytes.dec_by(weight(bytes));

@@ -34,8 +34,8 @@ fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Speaks just enough HTTP/2 to end its first `turns` connections once they have brought a request and `body` bytes of
-/// it, and hands all later ones to `next`.
+/// A server with just enough HTTP/2 to end its first `turns` connections, each after it has received a request and
+/// `body` bytes of its body. It passes all later connections to `next`.
 async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (kube::Config, Arc<AtomicUsize>) {
     let certificates: Certificates = next.certificates.clone().unwrap();
     let acceptor = certificates.acceptor(vec![b"h2".to_vec()]);
@@ -77,7 +77,7 @@ async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (ku
                 };
                 io.write_all(&bytes).await.unwrap();
                 if let End::GoAway { last: 1.., .. } = end {
-                    // It said that it had begun; then it went.
+                    // The GOAWAY said that the request was begun; then the connection ends.
                     return;
                 }
                 while io.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {}
@@ -89,7 +89,7 @@ async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (ku
     (config, refused)
 }
 
-/// Answers with the body it got.
+/// A server that answers with the request body.
 async fn echo() -> FakeServer {
     FakeServer::tls(&["h2"], 100, |request, _| async move {
         answer(200, request.into_body().collect().await.unwrap().to_bytes())
@@ -151,7 +151,7 @@ async fn a_server_that_always_refuses_is_not_asked_for_ever() {
     assert_eq!(refused.load(Ordering::Relaxed), 8);
 }
 
-/// A body whose second half comes when the first connection has gone.
+/// A body whose second half is sent after the first connection has ended.
 #[tokio::test]
 async fn a_body_that_was_half_sent_goes_whole() {
     let server = echo().await;
@@ -183,7 +183,7 @@ async fn a_body_that_was_half_sent_goes_whole() {
 async fn what_is_kept_is_bounded() {
     let metrics = Arc::new(UpstreamMetrics::default());
     let kept = || metrics.kept_request_bytes.get();
-    // Not read yet: nothing is kept, and it can be sent again. Twice the same.
+    // The body is not read yet: nothing is kept, and it can be sent again. Twice, with the same result.
     let chunk = || Bytes::from(vec![7; MAX_KEPT]);
     let (request, replay) = Replay::of(
         post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()),
@@ -199,7 +199,7 @@ async fn what_is_kept_is_bounded() {
         assert!(body.is_end_stream());
         assert_eq!(kept(), weight(MAX_KEPT));
     }
-    // A reader of before takes nothing away.
+    // An earlier reader takes nothing away.
     assert!(request.into_body().frame().await.unwrap().is_err());
     drop(replay);
     assert_eq!(kept(), 0);

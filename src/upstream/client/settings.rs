@@ -7,31 +7,31 @@ use crate::memory::Ledger;
 /// Settings of the client.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
-    /// The User-Agent of our own requests; a forwarded one keeps what its client sent.
+    /// The User-Agent of our own requests; a forwarded request keeps that of its client.
     pub user_agent: String,
-    /// For TCP and TLS together.
+    /// Timeout for TCP and TLS together.
     pub connect_timeout: Duration,
-    /// Connections of each identity.
+    /// Maximum number of connections of each identity.
     pub max_connections: usize,
-    /// Streams put on one connection before another is opened; less where the server allows less. The kube-apiserver
+    /// Number of streams on one connection before another is opened; less if the server allows less. The kube-apiserver
     /// allows 100.
     pub streams_per_connection: usize,
-    /// Flow control: bytes one stream may have unread. A connection may have 100 times as many, so that streams that
-    /// nobody reads never hold up the others.
+    /// Flow control: the unread bytes that one stream may have. A connection may have 100 times as many, so that unread
+    /// streams never block the others.
     pub stream_window: u32,
-    /// Bytes that are read ahead of an HTTP/1.1 body, and what the head of an answer may have.
+    /// Read-ahead bytes of an HTTP/1.1 body, and the maximum size of the head of an answer.
     pub http1_buffer: usize,
-    /// What the kernel may keep of a connection's bytes that are not read. `None`, the default, for as much as it sees fit.
+    /// Receive buffer of the kernel for each connection, in bytes. `None`, the default, leaves the size to the kernel.
     pub recv_buffer: Option<usize>,
-    /// What request bodies that are kept until their answer are counted in.
+    /// Accounts for the request bodies that are kept until their answer.
     pub ledger: Ledger,
-    /// HTTP/2 PING: sent after so long a silence, and the connection given up when nothing comes within `ping_timeout`. A
-    /// dead connection is found after both together.
+    /// HTTP/2 PING: sent after this much silence. The connection is closed if nothing arrives within `ping_timeout`, so
+    /// a dead connection is found after the sum of both.
     pub ping_interval: Duration,
     pub ping_timeout: Duration,
-    /// How often the kubeconfig, the token file and the other files it names are looked at for changes.
+    /// How often the kubeconfig, the token file and the other files that it names are checked for changes.
     pub check_interval: Duration,
-    /// How often at most refused credentials are read anew.
+    /// Minimum time between two reads of refused credentials.
     pub reload_interval: Duration,
 }
 

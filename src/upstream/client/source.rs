@@ -1,4 +1,4 @@
-//! Where the configuration comes from, and reading it again.
+//! Where the configuration comes from, and how changes of it are read.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,21 +19,21 @@ use super::connect::Endpoint;
 use crate::upstream::error::{BoxError, Cause, UpstreamError};
 use crate::upstream::kubeconfig;
 
-/// Answers a request with its own headers, our credentials and impersonation among them.
+/// Answers a request with the same headers plus our credentials and impersonation headers.
 pub(super) type AuthService = BoxCloneSyncService<Request<Empty<Bytes>>, Response<HeaderMap>, BoxError>;
 
-/// Where the apiserver's address and our credentials are written.
+/// Where the apiserver's address and our credentials are stored.
 #[derive(Clone, Debug)]
 pub enum ConfigSource {
-    /// kubeconfig files, merged in their order, first value wins. `None` stands for what the file says is current.
+    /// kubeconfig files, merged in their order; the first value wins. `None` means the file's own current value.
     Kubeconfig { paths: Vec<PathBuf>, context: Option<String>, cluster: Option<String>, user: Option<String> },
     /// The service account of the pod we run in.
     InCluster,
-    /// A configuration at hand. Its token file and exec plugin are still followed.
+    /// A configuration in memory. Its token file and exec plugin are still followed.
     Fixed(Box<kube::Config>),
 }
 
-/// A configuration, ready to connect with.
+/// A configuration that is ready to connect with.
 pub(super) struct Loaded {
     pub(super) endpoint: Endpoint,
     /// `None` for `http://`.
@@ -42,7 +42,7 @@ pub(super) struct Loaded {
     pub(super) auth: AuthService,
     pub(super) files: Files,
     pub(super) fingerprint: Fingerprint,
-    /// An exec plugin may give another client certificate without any file changing.
+    /// An exec plugin may return another client certificate although no file changes.
     pub(super) may_change_certificate: bool,
     pub(super) certificates: UpstreamCertificates,
 }
@@ -50,13 +50,13 @@ pub(super) struct Loaded {
 /// The files a configuration is read from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
-    /// The files that say where the apiserver is, and with which certificates to connect.
+    /// The files with the apiserver's address and the certificates for connections.
     connection: BTreeSet<PathBuf>,
     /// The file with the bearer token. Tokens belong to requests, not to connections.
     token: Option<PathBuf>,
 }
 
-/// Hashes of the contents of all files that were read.
+/// Hashes of the contents of all files that the configuration was read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) connection: u64,
@@ -66,21 +66,21 @@ pub(super) struct Fingerprint {
 /// The certificates of a connection to the apiserver, in DER.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamCertificates {
-    /// Our own; `None` without one.
+    /// Our own certificate; `None` if there is none.
     pub client: Option<Vec<u8>>,
-    /// The CAs that the configuration names.
+    /// The CAs in the configuration.
     pub authorities: Vec<Vec<u8>>,
 }
 
 // === impl ConfigSource ===
 
 impl ConfigSource {
-    /// One kubeconfig file and what it says is current.
+    /// One kubeconfig file with its current context.
     pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
         Self::Kubeconfig { paths: vec![path.into()], context: None, cluster: None, user: None }
     }
 
-    /// Reads the configuration. Runs an exec plugin where the kubeconfig names one.
+    /// Reads the configuration. Runs the exec plugin if the kubeconfig names one.
     pub async fn read(&self) -> Result<kube::Config, UpstreamError> {
         Ok(self.read_with_files().await?.0)
     }
@@ -122,7 +122,7 @@ impl ConfigSource {
         }
     }
 
-    /// A number that changes with the files the configuration is read from.
+    /// A hash that changes with the files that the configuration is read from.
     pub(super) async fn fingerprint(&self) -> Result<Fingerprint, UpstreamError> {
         match self {
             Self::Kubeconfig { .. } => {
@@ -152,7 +152,7 @@ impl ConfigSource {
         let Self::Kubeconfig { paths, context, cluster, user } = self else {
             return Ok((Kubeconfig::default(), Files::default(), Fingerprint::default()));
         };
-        // Before they are read, so that a change between the two shows.
+        // Hash the files before they are read, so that a change between the two is noticed.
         let before = hash(paths);
         let mut merged = Kubeconfig::default();
         for path in paths {
@@ -176,7 +176,7 @@ impl ConfigSource {
 
     pub(super) async fn load(&self) -> Result<Loaded, UpstreamError> {
         let (config, files, fingerprint) = self.read_with_files().await?;
-        // Exec plugins are run synchronously by the layers.
+        // The layers run exec plugins synchronously.
         blocking(move || Loaded::build(&config, files, fingerprint)).await
     }
 }
@@ -189,7 +189,7 @@ async fn fingerprint_of(files: Files) -> Result<Fingerprint, UpstreamError> {
     blocking(move || Ok(files.fingerprint())).await
 }
 
-/// A number that changes with the contents of files. One that is missing now is a content like any other.
+/// A hash that changes with the contents of the files. A missing file counts as a content of its own.
 fn hash<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in files {
@@ -198,7 +198,7 @@ fn hash<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
     hasher.finish()
 }
 
-/// The cluster and the user that the options, or the file's current context, name.
+/// The cluster and the user selected by the options or by the file's current context.
 fn selected<'a>(
     kubeconfig: &'a Kubeconfig,
     options: &KubeConfigOptions,
@@ -213,8 +213,8 @@ fn selected<'a>(
     (cluster.and_then(|named| named.cluster.as_ref()), user.and_then(|named| named.auth_info.as_ref()))
 }
 
-/// There is no support for proxies. One that only the environment names is not for a server on this machine or one
-/// that NO_PROXY exempts, as in the Go client.
+/// Proxies are not supported. A proxy that is set only in the environment is ignored for a server on this machine or
+/// one that NO_PROXY exempts, as in the Go client.
 fn refuse_proxy(config: &mut kube::Config, explicit: Option<&str>) -> Result<(), UpstreamError> {
     if let Some(proxy) = explicit.filter(|proxy| !proxy.is_empty()) {
         let message = format!("a proxy to the apiserver is not supported (proxy-url {proxy})");
@@ -312,7 +312,7 @@ impl Loaded {
     }
 }
 
-/// What the apiserver would be shown, were it to ask for any.
+/// The certificate that is shown to the apiserver if it asks for one.
 fn client_certificate(tls: &ClientConfig) -> Option<Vec<u8>> {
     let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
     Some(tls.client_auth_cert_resolver.resolve(&[], &schemes)?.cert.first()?.to_vec())
@@ -335,7 +335,7 @@ impl Endpoint {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        // A port that is the default one stays out of the Host header, as clients have it.
+        // The default port is left out of the Host header, as other clients do.
         let authority = authority.strip_suffix(&format!(":{default_port}")).unwrap_or(&authority).to_owned();
         let base = Uri::builder().scheme(scheme).authority(&*authority).path_and_query("/").build();
         let base = base.map_err(|error| UpstreamError::Config(Cause::new(error)))?;

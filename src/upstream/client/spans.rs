@@ -1,5 +1,6 @@
-//! The span of a request to the apiserver, by OpenTelemetry's conventions for HTTP clients, without its target: a selector
-//! or a forwarded query may say what is nobody's business. It ends with the head of the answer.
+//! The span of a request to the apiserver, by OpenTelemetry's conventions for HTTP clients. It does not contain the
+//! request target, because a selector or a forwarded query may contain private data. It ends with the head of the
+//! answer.
 
 use http::{HeaderMap, Method, Request, Response};
 use tracing::Span;
@@ -8,7 +9,7 @@ use tracing::field::Empty;
 use super::{CallOptions, Upstream, UpstreamError};
 use crate::telemetry::trace::{self, SPANS};
 
-/// Begins it, and names it to the apiserver as the parent of what it does.
+/// Begins the span, and passes it to the apiserver as the parent of its own spans.
 pub(super) fn begin<B>(upstream: &Upstream, request: &mut Request<B>, options: &CallOptions) -> Span {
     let span = tracing::info_span!(
         target: SPANS,
@@ -51,7 +52,7 @@ pub(super) fn end<B>(span: &Span, result: &Result<Response<B>, UpstreamError>) {
         Ok(response) => {
             let status = response.status();
             span.record("http.response.status_code", status.as_u16());
-            // By the conventions for clients, 4xx are errors too.
+            // By the conventions for clients, 4xx responses are errors too.
             (status.is_client_error() || status.is_server_error()).then(|| status.as_str().to_owned())
         }
         Err(error) => Some(error.kind().to_owned()),

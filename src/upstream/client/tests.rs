@@ -80,7 +80,7 @@ async fn opens_connections_as_the_servers_limit_asks_and_gives_them_back() {
     for seen in server.requests() {
         *by_connection.entry(seen.peer.connection).or_insert(0) += 1;
     }
-    // The first connection learns of the limit only with the server's SETTINGS.
+    // The first connection learns the limit only from the server's SETTINGS.
     assert!((3..=5).contains(&by_connection.len()), "{by_connection:?}");
     assert_eq!(client.metrics().in_flight.get(), 30);
     assert_eq!(client.metrics().total(RequestVerb::Watch, Some("pods")), 30);
@@ -106,7 +106,7 @@ async fn a_burst_makes_one_connection() {
     assert_eq!(client.metrics().connects.get(), 1);
 }
 
-/// The last bytes of a TLS handshake may be lost: the connection looks established and never answers.
+/// The last bytes of a TLS handshake may be lost. Then the connection looks established, but never answers.
 #[tokio::test]
 async fn a_connection_that_never_speaks_takes_no_request() {
     let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "hello") }).await;
@@ -118,7 +118,7 @@ async fn a_connection_that_never_speaks_takes_no_request() {
     assert_eq!(server.uris(), ["/readyz", "/a"], "the apiserver was looked for");
 }
 
-/// However often the apiserver answers elsewhere meanwhile.
+/// A slow connection must be established, however often the apiserver answers on other connections in the meantime.
 #[tokio::test]
 async fn a_slow_connection_comes_about() {
     let server = FakeServer::tls(&["h2"], 10, hanging()).await;
@@ -217,7 +217,7 @@ async fn a_write_is_never_sent_twice() {
     assert!(!client.is_reachable());
 }
 
-/// The apiserver has no part in it.
+/// The error is caused by the client, not by the apiserver.
 #[tokio::test]
 async fn a_body_that_its_client_gives_up_says_nothing_of_the_apiserver() {
     let drained = |request: Request<hyper::body::Incoming>, _| async move {
@@ -292,7 +292,7 @@ async fn a_rotated_ca_file_is_followed_at_once() {
     assert_eq!(client.send(Identity::Bare, get("/")).await.unwrap().status(), 200);
 }
 
-/// A server that takes one token.
+/// A server that accepts one token.
 async fn guarded(token: &'static str) -> FakeServer {
     FakeServer::plain(move |request, _| async move {
         let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -309,7 +309,7 @@ fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
     std::fs::File::create(file).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-/// The client library panics where UTF-16 ends inside a character.
+/// The client library panics on UTF-16 input that ends in the middle of a character.
 #[tokio::test]
 async fn a_kubeconfig_that_is_no_text_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ async fn refused_credentials_are_read_anew() {
     let response = client.send(Identity::Own, get("/")).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(server.requests().len(), 4, "each refusal is tried once more");
-    // A bare request's 401 is its client's own affair.
+    // The 401 of a bare request concerns only its client.
     assert_eq!(client.send(Identity::Bare, get("/")).await.unwrap().status(), 401);
     assert_eq!(client.metrics().credential_reloads.get(), 2);
 }

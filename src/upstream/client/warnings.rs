@@ -1,4 +1,4 @@
-//! The apiserver's warnings: a `Warning` header on every answer of an API version that is deprecated.
+//! The apiserver's warnings: the `Warning` header on every answer of a deprecated API version.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use http::header::{HeaderMap, HeaderValue, WARNING};
 
 use crate::meta::Gvr;
 
-/// What the apiserver warns of when a resource is read, as it says so on our own reads: the values of its `Warning`
-/// headers, in their order. Only it knows which versions are deprecated since when, and what to use instead.
-/// Cloning shares it.
+/// The apiserver's warnings for reads of each resource, as it sends them on our own reads: the values of its `Warning`
+/// headers, in their order. Only the apiserver knows which versions are deprecated since when, and what to use instead.
+/// Clones share it.
 ///
-/// Its size is bounded by the deprecated resources we read, and each entry by the size of a response's head.
+/// Its size is bounded by the number of deprecated resources that we read, and each entry by the size of a response's
+/// head.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
     inner: Arc<Inner>,
@@ -21,26 +22,26 @@ pub struct Warnings {
 #[derive(Debug, Default)]
 struct Inner {
     by_resource: ArcSwap<HashMap<Gvr, Arc<[HeaderValue]>>>,
-    /// What is said on answers that are of no resource: it concerns our own credentials and not the clients.
+    /// The warnings on answers without a resource. They concern our own credentials and not the clients.
     ours: ArcSwap<Vec<HeaderValue>>,
 }
 
-/// The code of a warning that is meant to be shown (RFC 7234, 5.5.7). The apiserver uses no other.
+/// The code of a warning that should be shown to the user (RFC 7234, 5.5.7). The apiserver uses no other.
 const MISCELLANEOUS: &[u8] = b"299 ";
 
 // === impl Warnings ===
 
 impl Warnings {
-    /// What a read of the resource is to be answered with. Empty for most.
+    /// The warnings for answers to reads of the resource. Empty for most resources.
     pub fn of(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.inner.by_resource.load().get(gvr).cloned().unwrap_or_default()
     }
 
-    /// Takes what the apiserver has just said on a read of ours.
+    /// Records the warnings of an answer to one of our own reads.
     pub fn learn(&self, gvr: &Gvr, headers: &HeaderMap) {
         let ours = self.inner.ours.load();
         let said: Vec<_> = warnings(headers).filter(|value| !ours.contains(value)).cloned().collect();
-        // Nearly always nothing, or what was said before.
+        // Nearly always there are no warnings, or the same as before.
         if *self.of(gvr) == *said {
             return;
         }
@@ -56,14 +57,15 @@ impl Warnings {
         });
     }
 
-    /// Takes what the apiserver says to us whatever we read, as it does of tokens that are no longer to be used.
+    /// Records the warnings that the apiserver sends us for any read, for example about tokens that should no longer be
+    /// used.
     pub fn learn_ours(&self, headers: &HeaderMap) {
         if !warnings(headers).eq(self.inner.ours.load().iter()) {
             self.inner.ours.store(Arc::new(warnings(headers).cloned().collect()));
         }
     }
 
-    /// Nobody reads the resource any more.
+    /// Forgets the resource, because it has no readers any more.
     pub fn forget(&self, gvr: &Gvr) {
         self.learn(gvr, &HeaderMap::new());
     }
