@@ -19,7 +19,7 @@ use crate::support::Through;
 use crate::support::client::Client as Http;
 
 const OBJECTS: usize = 12;
-const STEPS: u64 = 400;
+pub(super) const STEPS: u64 = 400;
 const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
 pub(super) struct World {

@@ -72,7 +72,7 @@ async fn a_thousand_identities() {
 
     // On a slow machine a question may not have its turn in time. Then its read is forwarded, and it is asked with the next
     // one. While rights settle, each access is asked about again, seldom enough that most are remembered in the end.
-    let (mut rounds, mut tokens) = (0, 0);
+    let (mut rounds, mut tokens, mut late) = (0, 0, 0);
     loop {
         let (seen, served) = (faulty.seen(), world.served());
         let took = all(&clients, TARGET).await;
@@ -86,6 +86,7 @@ async fn a_thousand_identities() {
         assert!(asked.0 <= CROWD && asked.1 <= CROWD && rounds < 12, "{asked:?} in round {rounds}");
         assert!(rounds > 1 || served < CROWD as u64 || asked == (CROWD, CROWD), "{asked:?}: each is asked about once");
         tokens += asked.0;
+        late += CROWD - usize::try_from(served).unwrap();
         if asked.0 == 0 && asked.1 < CROWD / 2 {
             assert_eq!(served, CROWD as u64, "all is remembered");
             break;
@@ -93,7 +94,8 @@ async fn a_thousand_identities() {
     }
     // Those under way when their time was over are asked again.
     assert!((CROWD..=CROWD + 32 * rounds).contains(&tokens), "{tokens} questions about {CROWD} tokens");
-    assert!(faulty.peak() <= 32, "{} at a time", faulty.peak());
+    // A question that was given up is still under way at the other side for a moment.
+    assert!(faulty.peak() <= 32 + late, "{} at a time, {late} late", faulty.peak());
     assert_eq!(metrics.reviews_peak.get(), 32, "the bound was reached, and kept");
     assert_eq!(metrics.review_overflows.get(), 0);
 
