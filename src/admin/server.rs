@@ -129,7 +129,7 @@ fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
 async fn serve(listener: StdListener, pages: Pages, access: Access) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "admin: the listener is of no use"),
+        Err(error) => return tracing::error!(%error, "admin: the listener cannot be used"),
     };
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // The semaphore is never closed.

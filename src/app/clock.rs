@@ -24,7 +24,7 @@ pub(super) async fn watch(drain: DrainWatch) {
         if seconds.abs() >= NOTABLE {
             let set = if seconds > 0.0 { "forward, or the machine slept" } else { "back" };
             let seconds = seconds.abs().round();
-            tracing::warn!(seconds, "the clock was set {set}: ages, certificates and tokens are judged by it");
+            tracing::warn!(seconds, "the clock was set {set}: this affects ages, certificates and tokens");
         }
         last = now;
     }

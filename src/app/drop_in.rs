@@ -47,7 +47,7 @@ impl DropIn {
                 }
                 Err(error) => {
                     let directory = self.directory.display();
-                    tracing::warn!(%directory, %error, "the files for programs of this pod cannot be kept, trying again");
+                    tracing::warn!(%directory, %error, "cannot update the files for programs of this pod, trying again");
                 }
             }
             tokio::time::sleep(EVERY).await;

@@ -65,7 +65,7 @@ impl Memory {
                 size((limit / 100 * u64::from(*percent)).min(room))
             }
             (MemoryConfig::Percent(_), None) => {
-                tracing::warn!("neither cgroup nor machine tell how much memory there is: caches are not bounded");
+                tracing::warn!("neither the cgroup nor the machine reports a memory limit: caches are unbounded");
                 usize::MAX
             }
         };
@@ -137,7 +137,7 @@ impl Memory {
         let waits = last.is_some_and(|last| last.elapsed() < GOING);
         if level == Level::Short && !waits && self.budget.recall() {
             let (used, limit) = (self.pressure.used(), self.pressure.limit());
-            tracing::warn!(used, limit, "memory is nearly used up, the largest cache is given up");
+            tracing::warn!(used, limit, "memory is nearly exhausted, dropping the largest cache");
             *last = Some(Instant::now());
         }
     }

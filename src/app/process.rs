@@ -93,7 +93,7 @@ where
         name = signals.recv() => tracing::info!(signal = name, "draining"),
         () = until(&running) => tracing::info!("draining"),
         reported = context.fatal.wait() => {
-            tracing::error!(task = reported.task, reason = reported.reason, "a task that must run has ended, draining");
+            tracing::error!(task = reported.task, reason = reported.reason, "a required task has ended, draining");
             failure = Some(reported);
         }
     }

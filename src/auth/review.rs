@@ -239,7 +239,7 @@ impl Reviews {
         });
         if let Err(error) = &answer {
             self.metrics.review_failures.inc();
-            tracing::warn!(%error, review = resource, "a review brought no answer");
+            tracing::warn!(%error, review = resource, "no answer to an access review");
         }
         answer
     }

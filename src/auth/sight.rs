@@ -82,7 +82,7 @@ impl Sight {
                 },
                 () = forget => {}
             }
-            tracing::warn!("roles and bindings cannot be watched: everything that was decided by them is decided anew");
+            tracing::warn!("roles and bindings cannot be watched: dropping all cached decisions");
             self.metrics.flushes.inc();
             self.generations.change("");
             // Decisions from now on are short-lived anyway.

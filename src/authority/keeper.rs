@@ -109,7 +109,7 @@ impl Keeper {
                     missing.next(None).min(self.config.lifetimes.interval())
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the shared CA cannot be looked after, trying again");
+                    tracing::warn!(%error, "cannot maintain the shared CA, trying again");
                     retry.next(None).min(self.config.lifetimes.interval())
                 }
             };
@@ -128,7 +128,7 @@ impl Keeper {
                 // It does not exist or informerd may not access it. Then no client reads what informerd would write
                 // there.
                 Err(error @ AuthorityError::Refused { status: 403 | 404, .. }) => {
-                    tracing::warn!(config_map = %name, %error, "what clients are to trust is not published there");
+                    tracing::warn!(config_map = %name, %error, "the CA bundle for clients is not published there");
                 }
                 // One failing ConfigMap must not keep the others from their certificates.
                 Err(error) => failed = Some(error),
@@ -161,7 +161,7 @@ impl Keeper {
             if map["data"][TRUSTED] != trusted.as_str() {
                 map["data"][TRUSTED] = json!(trusted);
                 objects::put(&self.upstream, "configmaps", name, &map).await?;
-                tracing::info!(config_map = %name, "published what clients are to trust");
+                tracing::info!(config_map = %name, "the CA bundle for clients is published");
             }
         }
         self.sign(&bundle, now)?;

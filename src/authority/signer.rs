@@ -100,11 +100,11 @@ impl Signer {
                     tokio::time::sleep(GATHER).await;
                 }
                 Ok(Some(error)) => {
-                    tracing::warn!(%error, "a request for a certificate cannot be decided, trying again");
+                    tracing::warn!(%error, "cannot decide a certificate request, trying again");
                     tokio::time::sleep(GATHER).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "requests for certificates cannot be looked after, trying again");
+                    tracing::warn!(%error, "cannot process certificate requests, trying again");
                     tokio::time::sleep(pause).await;
                 }
             }

@@ -93,7 +93,7 @@ impl Lines {
                     }
                     // As at runtime, lines are dropped and counted until there is space.
                     Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                        tracing::error!(log, path = %path.display(), %error, "the log cannot be opened, and is tried again");
+                        tracing::error!(log, path = %path.display(), %error, "cannot open the log, trying again");
                         (None, 0)
                     }
                     Err(error) => return Err(failed(error)),
@@ -142,7 +142,7 @@ async fn write(
         let counter = if result.is_ok() { &counts.written } else { &counts.dropped };
         counter.inc_by(count);
         match result {
-            Ok(()) if std::mem::take(&mut failing) => tracing::info!(log, "the log is written again"),
+            Ok(()) if std::mem::take(&mut failing) => tracing::info!(log, "the log can be written again"),
             Err(error) if !std::mem::replace(&mut failing, true) => {
                 tracing::error!(log, %error, "the log cannot be written");
             }

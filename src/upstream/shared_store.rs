@@ -192,7 +192,9 @@ impl fmt::Debug for SharedStore {
 
 impl State {
     fn refute(&mut self, now: Instant) {
-        tracing::warn!("the store's revision went back, or there are several stores: each resource is asked of alone");
+        tracing::warn!(
+            "the store's revision went back, or there are several stores: asking for each resource separately"
+        );
         *self = Self {
             only_until: None,
             ask_at: now + LATER,

@@ -87,7 +87,7 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
                     }
                     Some(code @ (403 | 404)) => {
                         if code == StatusCode::FORBIDDEN && !std::mem::replace(&mut told, true) {
-                            tracing::warn!(resource, "not allowed to watch: what changes there is noticed late");
+                            tracing::warn!(resource, "not allowed to watch: changes are noticed late");
                         }
                         from = None;
                         seen(Seen::Refused);
