@@ -127,7 +127,7 @@ impl Writer {
     /// Waits like [`Self::apply`].
     ///
     /// # Errors
-    /// Those of [`Self::apply`]; the cache does not change.
+    /// The errors of [`Self::apply`]. The cache does not change then.
     pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
         let received = Instant::now();
         self.wait_for_dispatcher().await;
