@@ -14,12 +14,12 @@ case $version in 1.[0-9]*.[0-9]*) ;; *) die "$version is no version of Kubernete
 module=$cache/judge/source-$version
 mkdir -p "$module"
 cp "$here"/*.go "$here/build.sh" "$here/go.sh" "$module"
-if [ ! -f "$module/go.sum" ] || [ "$here/go.mod" -nt "$module/go.sum" ]; then
+if [ ! -f "$module/ready" ] || [ "$here/go.mod" -nt "$module/ready" ]; then
 	. "$here/go.sh"
 	go=$(find_go "$here/go.mod") || die "cannot build"
 	export GOWORK=off GOFLAGS=-mod=mod GOTOOLCHAIN=local
 	cd "$module"
-	rm -f go.sum
+	rm -f go.sum ready
 	printf 'module informerd.invalid/judge\n\n%s\n' "$(grep '^go ' "$here/go.mod")" >go.mod
 	# Kubernetes names its own modules as folders of its repository, which no other module can use.
 	"$go" mod download "k8s.io/kubernetes@v$version"
@@ -34,5 +34,6 @@ if [ ! -f "$module/go.sum" ] || [ "$here/go.mod" -nt "$module/go.sum" ]; then
 	"$go" mod edit -require "k8s.io/kubernetes@v$version" -require "go.etcd.io/etcd/client/v3@$etcd" \
 		-require "go.etcd.io/etcd/server/v3@$etcd"
 	"$go" mod tidy >&2
+	touch ready
 fi
 exec "$module/build.sh"

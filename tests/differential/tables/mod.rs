@@ -24,6 +24,9 @@ const V1BETA1: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io,applica
 const ATTEMPTS: usize = 20;
 const AT_ONCE: usize = 32;
 
+/// Names the version of Kubernetes that the tests are written for.
+const PINNED: &str = include_str!("../../cluster/go.mod");
+
 /// A resource that can be listed and watched.
 struct Listed {
     root: String,
@@ -72,7 +75,8 @@ async fn set_up(world: &World, report: &Report) -> Result<Vec<Listed>, String> {
             }
         }
     }
-    let is_pinned = text(&world.direct_json(&Ask::get("/version")).await?["minor"]) == "36";
+    let version = world.direct_json(&Ask::get("/version")).await?;
+    let is_pinned = PINNED.contains(&format!("k8s.io/kubernetes {}\n", text(&version["gitVersion"])));
     for (collection, object) in objects::all() {
         // Another version may not serve a resource yet, or accept less of it.
         match world.create(collection, &object).await {

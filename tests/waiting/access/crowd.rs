@@ -71,7 +71,7 @@ async fn a_thousand_identities() {
     let metrics = world.daemon.daemon.access.metrics().clone();
 
     // On a slow machine a question may not have its turn in time. Then its read is forwarded, and it is asked with the next
-    // one. While rights settle, each access is asked about again, seldom enough that most are remembered in the end.
+    // one. While rights settle, each access is asked about once more at each of a few times. The times between grow.
     let (mut rounds, mut tokens, mut late) = (0, 0, 0);
     loop {
         let (seen, served) = (faulty.seen(), world.served());
@@ -83,11 +83,11 @@ async fn a_thousand_identities() {
             "{CROWD} identities at once: {took:?}, {asked:?} reviews, {served} served, {} at a time",
             faulty.peak()
         );
-        assert!(asked.0 <= CROWD && asked.1 <= CROWD && rounds < 12, "{asked:?} in round {rounds}");
+        assert!(asked.0 <= CROWD && asked.1 <= CROWD && rounds < 60, "{asked:?} in round {rounds}");
         assert!(rounds > 1 || served < CROWD as u64 || asked == (CROWD, CROWD), "{asked:?}: each is asked about once");
         tokens += asked.0;
         late += CROWD - usize::try_from(served).unwrap();
-        if asked.0 == 0 && asked.1 < CROWD / 2 {
+        if asked == (0, 0) {
             assert_eq!(served, CROWD as u64, "all is remembered");
             break;
         }
