@@ -22,6 +22,7 @@ pub mod informer;
 pub mod lifecycle;
 mod memory;
 pub mod meta;
+pub mod packing;
 mod passthrough;
 pub mod reads;
 pub mod selector;

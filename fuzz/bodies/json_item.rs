@@ -174,7 +174,7 @@ impl<'a> Expected<'a> {
             }
         };
         assert_eq!(kept.members(), Some(rest));
-        assert_eq!(raw.framed(), [&raw.item()[..], b","].concat());
+        assert_eq!(raw.clone().framed(), [&raw.item()[..], b","].concat());
         assert_eq!(Json::read(&raw.metadata()).as_ref(), Some(self.metadata));
         let digits = raw.slice(raw.rv_range());
         assert_eq!(std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok()), Some(self.rv));

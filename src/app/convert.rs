@@ -5,10 +5,11 @@ use crate::config::{Config, QueuesConfig, ResourceRule, Then};
 use crate::grpc::QueueConfig;
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
+use crate::packing::Packing;
 use crate::reads::{NotSynced, ReadsConfig};
 use crate::upstream::reflector::ReflectorConfig;
 
-pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
+pub(super) fn factory(config: &Config, budget: &Budget, packing: &Packing) -> FactoryConfig {
     let window = config.window;
     FactoryConfig {
         rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
@@ -19,6 +20,7 @@ pub(super) fn factory(config: &Config, budget: &Budget) -> FactoryConfig {
             window_max_events: window.max_events,
             window_max_bytes: window.max_bytes,
             budget: budget.clone(),
+            packing: packing.clone(),
             // The factory sets the resource of each cache.
             ..CacheConfig::new(Gvr::new("", "", ""))
         },
@@ -63,6 +65,7 @@ fn rule(rule: &ResourceRule) -> informer::ResourceRule {
         resource: rule.pattern.resource.clone(),
         exclude: rule.exclude,
         pin: rule.pin,
+        form: rule.form,
         scopes: match rule.namespaces.as_slice() {
             _ if everything => Vec::new(),
             [] => vec![scope(None)],

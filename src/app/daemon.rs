@@ -33,6 +33,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Latch;
 use crate::memory::StallGuards;
 use crate::meta::Gvr;
+use crate::packing::Packing;
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::reads::Reads;
 use crate::upstream::client::{ConfigSource, Upstream};
@@ -49,6 +50,7 @@ pub struct Daemon {
     pub factory: Factory,
     pub reads: Reads,
     pub upstream: Upstream,
+    pub packing: Packing,
     pub access: Access,
     pub http: Arc<HttpMetrics>,
     pub grpc: Arc<GrpcMetrics>,
@@ -76,7 +78,7 @@ impl Daemon {
         let discovery = Discovery::new(upstream.clone());
         lifecycle::spawn("clock", clock::watch(drain.clone()));
         let factory = Factory::new(
-            convert::factory(config, memory.budget()),
+            convert::factory(config, memory.budget(), memory.packing()),
             upstream.clone(),
             discovery.clone(),
             fatal.clone(),
@@ -125,6 +127,7 @@ impl Daemon {
         metrics.register_with(|registry| rooms.register(registry));
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory.clone());
+        metrics.register(memory.packing().clone());
         let everything = Arc::new(Everything {
             factory: factory.clone(),
             reads: reads.clone(),
@@ -194,6 +197,7 @@ impl Daemon {
             factory,
             reads,
             upstream,
+            packing: memory.packing().clone(),
             access,
             http: http_metrics,
             grpc: grpc_metrics,

@@ -119,6 +119,7 @@ fn pinned(group: &str, resource: &str) -> ResourceRule {
         field_selector: String::new(),
         label_selector: String::new(),
         modes: RuleModes::default(),
+        form: None,
     }
 }
 

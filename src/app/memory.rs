@@ -19,9 +19,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
 use crate::cache::Budget;
-use crate::config::{Config, Loaded, MemoryConfig};
+use crate::config::{Config, Loaded, MemoryConfig, MemoryLimit};
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::{self, Ledger, Level, Pressure};
+use crate::packing::{Packing, PackingConfig};
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::upstream::client::UpstreamConfig;
 
@@ -29,6 +30,7 @@ use crate::upstream::client::UpstreamConfig;
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     budget: Budget,
+    packing: Packing,
     ledger: Ledger,
     pressure: Pressure,
 }
@@ -57,14 +59,14 @@ const CONNECTION: u64 = 40 << 10;
 impl Memory {
     pub(super) fn of(config: &MemoryConfig) -> Self {
         let limit = limit(Path::new("/"));
-        let bytes = match (config, limit) {
-            (MemoryConfig::Bytes(bytes), _) => *bytes,
-            (MemoryConfig::Percent(percent), Some(limit)) => {
+        let bytes = match (&config.limit, limit) {
+            (MemoryLimit::Bytes(bytes), _) => *bytes,
+            (MemoryLimit::Percent(percent), Some(limit)) => {
                 // A small limit leaves less for caches than the configured percentage.
                 let room = limit.saturating_sub(ITSELF + limit / BODIES);
                 size((limit / 100 * u64::from(*percent)).min(room))
             }
-            (MemoryConfig::Percent(_), None) => {
+            (MemoryLimit::Percent(_), None) => {
                 tracing::warn!("neither the cgroup nor the machine reports a memory limit: caches are unbounded");
                 usize::MAX
             }
@@ -74,11 +76,16 @@ impl Memory {
         memory::purge(false);
         let pressure = Pressure::new(limit);
         let (budget, ledger) = (Budget::under(bytes, pressure.clone()), Ledger::new(bodies, pressure.clone()));
-        Self { budget, ledger, pressure }
+        let packing = Packing::new(PackingConfig::of(config.form, config.hot_bytes, bytes));
+        Self { budget, packing, ledger, pressure }
     }
 
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    pub(super) fn packing(&self) -> &Packing {
+        &self.packing
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
@@ -352,7 +359,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn near_the_limit_caches_are_given_up_one_after_another() {
         let pressure = Pressure::default();
-        let memory = Memory { budget: Budget::under(1000, pressure.clone()), ledger: Ledger::default(), pressure };
+        let memory = Memory {
+            budget: Budget::under(1000, pressure.clone()),
+            packing: Packing::default(),
+            ledger: Ledger::default(),
+            pressure,
+        };
         let (mut first, _cache) = crate::cache::new(cache_config(&memory, false));
         let (second, _cache) = crate::cache::new(cache_config(&memory, true));
         first.load(100).unwrap();

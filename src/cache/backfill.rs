@@ -115,11 +115,14 @@ impl Backfill {
     ///
     /// # Errors
     /// There is not enough memory for it, or it does not follow the earlier events.
-    pub fn push(&mut self, kind: EventType, object: Object) -> Result<(), BackfillError> {
+    pub fn push(&mut self, kind: EventType, mut object: Object) -> Result<(), BackfillError> {
         if object.rv <= self.last || object.rv > self.until() {
             return Err(Doubtful("they are out of order"));
         }
         self.last = object.rv;
+        if let Some(Some(prev)) = self.held.get(&object.key) {
+            object.share(prev);
+        }
         let object = match self.end.get(&object.key) {
             // The store already has this object.
             Some(held) if held.rv == object.rv && kind != EventType::Deleted => held.clone(),
@@ -139,6 +142,7 @@ impl Backfill {
         self.held.insert(object.key.clone(), left);
         let received = Instant::now();
         let event = WatchCacheEvent { kind, rv: object.rv, object, prev, received };
+        self.shared.pack_replaced(&event);
         let bytes = memory(&event);
         self.events.push(event);
         self.grow(bytes)
@@ -153,15 +157,17 @@ impl Backfill {
     ///
     /// # Errors
     /// There is not enough memory for it, or its revision is too new.
-    pub fn was(&mut self, object: Object) -> Result<(), BackfillError> {
+    pub fn was(&mut self, mut object: Object) -> Result<(), BackfillError> {
         let Some(event) = self.unknown.remove(&object.key) else { return Ok(()) };
         if object.rv > self.from {
             return Err(Doubtful("a state of then is of a later revision"));
         }
-        let size = object.size();
-        if let Some(event) = self.events.get_mut(event) {
-            event.prev = Some(Arc::new(object));
-        }
+        let Some(event) = self.events.get_mut(event) else { return Ok(()) };
+        object.share(&event.object);
+        let before = memory(event);
+        event.prev = Some(Arc::new(object));
+        self.shared.pack_replaced(event);
+        let size = memory(event) - before;
         self.grow(size)
     }
 

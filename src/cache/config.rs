@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::budget::Budget;
 use super::history::Limits;
 use crate::meta::Gvr;
+use crate::packing::{Packing, PackingForm};
 
 /// Settings of one cache.
 #[derive(Clone, Debug)]
@@ -28,6 +29,10 @@ pub struct CacheConfig {
     pub bookmark_period: Duration,
     /// The memory limit of all caches together.
     pub budget: Budget,
+    /// What is packed in the process.
+    pub packing: Packing,
+    /// The form of this cache's objects, if it differs from that of the process.
+    pub form: Option<PackingForm>,
     /// A pinned cache gives its state up only after all caches that are not pinned.
     pub pinned: bool,
 }
@@ -46,6 +51,8 @@ impl CacheConfig {
             max_lag: 8192,
             bookmark_period: Duration::from_secs(60),
             budget: Budget::default(),
+            packing: Packing::default(),
+            form: None,
             pinned: false,
         }
     }

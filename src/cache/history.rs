@@ -29,6 +29,8 @@ pub(super) struct History {
     first: u64,
     /// Memory that the window uses in addition to the store.
     bytes: usize,
+    /// The same if all packed objects became plain.
+    plain_bytes: usize,
     /// Everything that has left the window so far.
     left: Left,
     /// Revision of the last list: events up to it are kept only for watchers that were already open.
@@ -48,7 +50,16 @@ pub(super) struct History {
 struct Entry {
     event: Arc<WatchCacheEvent>,
     at: Instant,
-    bytes: usize,
+    memory: Memory,
+}
+
+/// The memory of an event in addition to the store, at most 4 GiB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// In bytes, with objects in the form that they had when the event was added.
+    pub(super) present: u32,
+    /// In bytes, once packed objects have become plain.
+    pub(super) plain: u32,
 }
 
 /// The state after all events before `position`.
@@ -97,6 +108,7 @@ impl History {
             events: VecDeque::new(),
             first: FIRST,
             bytes: 0,
+            plain_bytes: 0,
             left: Left::default(),
             list_rv: ResourceVersion::ZERO,
             floor: ResourceVersion::ZERO,
@@ -110,9 +122,9 @@ impl History {
     /// Appends an event; `after` is the state after it. Its revision must be greater than all before, or the same if
     /// objects were deleted together.
     pub(super) fn push(&mut self, event: Arc<WatchCacheEvent>, after: &Store, now: Instant) {
-        let bytes = memory(&event);
-        self.bytes += bytes;
-        self.events.push_back(Entry { event, at: now, bytes });
+        let memory = Memory::of(&event);
+        self.count(memory);
+        self.events.push_back(Entry { event, at: now, memory });
         if self.head() - self.last_mark >= spacing(after.len()) {
             self.last_mark = self.head();
             self.checkpoints.push_back(Mark { position: self.head(), store: after.clone() });
@@ -141,9 +153,11 @@ impl History {
             if !crowded && !stale {
                 break;
             }
-            self.bytes -= front.bytes;
+            let memory = front.memory;
+            self.bytes -= memory.present as usize;
+            self.plain_bytes -= memory.plain as usize;
             self.left.events += 1;
-            self.left.bytes += front.bytes as u64;
+            self.left.bytes += u64::from(memory.present);
             let rv = front.event.rv;
             self.events.pop_front();
             self.first += 1;
@@ -178,7 +192,7 @@ impl History {
     pub(super) fn reset(&mut self, rv: ResourceVersion) {
         self.first = self.head();
         self.events.clear();
-        self.bytes = 0;
+        (self.bytes, self.plain_bytes) = (0, 0);
         self.cut(rv);
     }
 
@@ -197,9 +211,9 @@ impl History {
     pub(super) fn prepend(&mut self, events: Vec<WatchCacheEvent>, from: ResourceVersion, now: Instant) {
         self.first -= events.len() as u64;
         for event in events.into_iter().rev() {
-            let bytes = memory(&event);
-            self.bytes += bytes;
-            self.events.push_front(Entry { event: Arc::new(event), at: now, bytes });
+            let memory = Memory::of(&event);
+            self.count(memory);
+            self.events.push_front(Entry { event: Arc::new(event), at: now, memory });
         }
         self.list_rv = from;
         self.floor = from;
@@ -248,6 +262,16 @@ impl History {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What the window would use if all its packed objects became plain.
+    pub(super) fn plain_bytes(&self) -> usize {
+        self.plain_bytes
+    }
+
+    fn count(&mut self, memory: Memory) {
+        self.bytes += memory.present as usize;
+        self.plain_bytes += memory.plain as usize;
     }
 
     pub(super) fn left(&self) -> Left {
@@ -322,13 +346,22 @@ impl History {
     }
 }
 
-/// The memory that an event uses in addition to the store. The store has the new object, so this counts the object that
-/// it replaced, and the last state of a deleted one.
+/// The memory of an event in addition to the store if its objects are plain.
 pub(super) fn memory(event: &WatchCacheEvent) -> usize {
-    std::mem::size_of::<WatchCacheEvent>()
-        + std::mem::size_of::<Entry>()
-        + event.prev.as_ref().map_or(0, |prev| prev.size())
-        + if event.kind == EventType::Deleted { event.object.size() } else { 0 }
+    Memory::of(event).plain as usize
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// The store has the new object, so this counts the object that it replaced, and the last state of a deleted one.
+    pub(super) fn of(event: &WatchCacheEvent) -> Self {
+        let own = std::mem::size_of::<WatchCacheEvent>() + std::mem::size_of::<Entry>();
+        let (present, most) = event.prev.as_ref().map_or((0, 0), |prev| prev.size_beside(&event.object));
+        let deleted = if event.kind == EventType::Deleted { event.object.size() } else { 0 };
+        let sum = |bytes: usize| u32::try_from(own + deleted + bytes).unwrap_or(u32::MAX);
+        Self { present: sum(present), plain: sum(most) }
+    }
 }
 
 /// Number of events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes per object,

@@ -125,13 +125,14 @@ fn the_byte_budget_counts_what_only_the_window_holds() {
     fed.change(1, 1, false);
     let bare = fed.history.bytes();
     fed.change(1, 1, false);
-    let size = plain("ns", "n1", 1).size();
-    assert_eq!(fed.history.bytes(), 2 * bare + size);
+    let (last, replaced) = (plain("ns", "n1", 1), plain("ns", "n1", 2));
+    let (last, replaced) = (last.size(), replaced.size_beside(&last).0);
+    assert_eq!(fed.history.bytes(), 2 * bare + replaced);
     fed.change(1, 1, true);
-    assert_eq!(fed.history.bytes(), 3 * bare + 3 * size);
-    fed.history.limits.max_bytes = 2 * bare + 2 * size;
+    assert_eq!(fed.history.bytes(), 3 * bare + 2 * replaced + last);
+    fed.history.limits.max_bytes = 2 * bare + replaced + last;
     fed.history.evict(fed.now, u64::MAX);
-    assert_eq!((fed.history.len(), fed.history.bytes()), (1, bare + 2 * size));
+    assert_eq!((fed.history.len(), fed.history.bytes()), (1, bare + replaced + last));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod invariants;
 #[cfg(test)]
 mod model_tests;
 mod order;
+mod packer_task;
 mod ready;
 #[cfg(test)]
 mod relist_tests;
@@ -47,6 +48,7 @@ pub use budget::{Account, Budget, Full, Lent};
 pub use config::CacheConfig;
 pub use invariants::Invariant;
 pub use order::Order;
+pub use packer_task::Arriving;
 pub use ready::Readiness;
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::budget::Account;
+use super::budget::{Account, Budget};
 use super::config::CacheConfig;
 use super::groups::WatchGroups;
 use super::history::History;
@@ -24,10 +24,14 @@ use super::store::{Inner, Snapshot, Store};
 use super::watcher::EndReason;
 use crate::codec::Form;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+use crate::packing::{MOST_READS, Packer, PackingForm};
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: CacheConfig,
+    /// What the cache holds, as the budget knows it.
+    pub(super) account: Account,
+    pub(super) packer: Packer,
     pub(super) state: Mutex<State>,
     /// The newest known state, for readers that must not wait; empty unless ready.
     published: ArcSwapOption<Inner>,
@@ -98,6 +102,8 @@ impl Shared {
     pub(super) const DRAINING_WITH_BOOKMARK: u64 = 2;
 
     pub(super) fn new(config: CacheConfig) -> Self {
+        let account = config.budget.account(config.pinned);
+        let packer = config.packing.packer(config.form);
         let history = History::new(config.limits());
         let groups = WatchGroups::new(config.trigger);
         let dispatched = AtomicU64::new(history.head());
@@ -113,6 +119,8 @@ impl Shared {
         };
         Self {
             config,
+            account,
+            packer,
             state: Mutex::new(state),
             published: ArcSwapOption::empty(),
             ready: Ready::new(),
@@ -183,6 +191,28 @@ impl Shared {
         state.history.push(Arc::new(event), after, now);
     }
 
+    /// The memory of this state and of the window, in their present form.
+    pub(super) fn held(&self, store: &Store, history: &History) -> usize {
+        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes())
+    }
+
+    /// An object that was replaced or deleted is only read by watchers that are behind. It is kept as the difference
+    /// from its next version. If that is large, it is packed like the others.
+    pub(super) fn pack_replaced(&self, event: &WatchCacheEvent) {
+        let packer = &self.packer;
+        let Some(prev) = event.prev.as_ref().filter(|_| packer.form() != PackingForm::Plain) else { return };
+        prev.patch(&event.object);
+        if packer.is_active() {
+            prev.pack(packer, MOST_READS);
+        }
+    }
+
+    /// The memory of objects that would need `plain` bytes if they were plain.
+    fn present(&self, plain: usize) -> usize {
+        let saved = isize::try_from(self.packer.saved()).unwrap_or(isize::MAX);
+        plain.saturating_add_signed(saved.saturating_neg())
+    }
+
     /// Gives the state up: revisions may restart after this. All watchers end.
     pub(super) fn reset(&self, why: &str, reason: EndReason, stopped: bool) {
         let mut state = self.state.lock();
@@ -219,7 +249,7 @@ impl Shared {
             rv: self.ready.rv(),
             dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
             objects: state.current.as_ref().map_or(0, Snapshot::len),
-            bytes: state.current.as_ref().map_or(0, Snapshot::bytes),
+            bytes: self.present(state.current.as_ref().map_or(0, Snapshot::bytes)),
             window_events: state.history.len(),
             window_bytes: state.history.bytes(),
             window_oldest_rv: state.history.oldest(),

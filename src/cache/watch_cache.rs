@@ -12,6 +12,7 @@ use super::dispatcher::Dispatcher;
 use super::groups::view;
 use super::initial::Replay;
 use super::order::Order;
+use super::packer_task::PackerTask;
 use super::ready::Readiness;
 use super::shared::Shared;
 use super::stats::{CacheStats, Standing};
@@ -259,6 +260,12 @@ impl WatchCache {
             }
             Dispatcher::new(shared).run().await;
         }
+    }
+
+    /// Packs objects that nobody reads until dropped, or until the cache stops. Must run at most once per cache, in its
+    /// own task. Without it nothing is packed.
+    pub fn run_packer(&self) -> impl Future<Output = ()> + Send + 'static {
+        PackerTask::new(self.shared.clone()).run()
     }
 
     /// Ends all watchers, including future ones, as soon as each has delivered its pending events. If `last_bookmark`

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::budget::Account;
 use super::difference::Difference;
 use super::shared::Shared;
 use super::store::{Snapshot, Store};
@@ -19,7 +18,6 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent
 pub struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) store: Store,
-    pub(super) account: Account,
     /// Zero unless synced.
     rv: ResourceVersion,
     synced: bool,
@@ -65,9 +63,8 @@ pub enum ReplaceError {
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let account = shared.config.budget.account(shared.config.pinned);
         let head = shared.dispatched.load(Ordering::Acquire);
-        Self { shared, store: Store::default(), account, rv: ResourceVersion::ZERO, synced: false, head }
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -110,10 +107,10 @@ impl Writer {
             (_, None) => EventType::Added,
         };
         if let Some(prev) = &prev {
-            // All versions of an object share one allocation of the key.
-            object.key = prev.key.clone();
+            object.share(prev);
         }
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
+        self.shared.pack_replaced(&event);
         self.store.apply(&event);
         self.rv = rv;
         self.commit([(event, self.store.clone())]);
@@ -141,9 +138,10 @@ impl Writer {
         let mut events = Vec::with_capacity(objects.len());
         for mut object in objects {
             let Some(prev) = self.store.remove(&object.key) else { continue };
-            object.key = prev.key.clone();
+            object.share(&prev);
             let (object, prev) = (Arc::new(object), Some(prev));
             let event = WatchCacheEvent { kind: EventType::Deleted, rv, object, prev, received };
+            self.shared.pack_replaced(&event);
             events.push((event, self.store.clone()));
         }
         self.rv = rv;
@@ -242,9 +240,9 @@ impl Writer {
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
         self.shared.reset(why, reason, stopped);
-        std::mem::take(&mut self.store).lend(self.account.lend());
+        std::mem::take(&mut self.store).lend(self.shared.account.lend());
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
-        self.account.clear();
+        self.shared.account.clear();
     }
 
     /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::budget::{Budget, Full};
-use super::shared::State;
+use super::budget::Full;
+use super::shared::{Shared, State};
 use super::writer::Writer;
 use crate::meta::Object;
 
@@ -26,12 +26,12 @@ impl Writer {
         }
     }
 
-    /// Reports how many bytes ([`Budget::cost`]) of a new state were read so far, in addition to the present state.
+    /// Reports how many bytes ([`super::Budget::cost`]) of a new state were read so far, in addition to the present state.
     ///
     /// # Errors
     /// The state does not fit, and must not be read further.
     pub fn load(&self, bytes: usize) -> Result<(), Full> {
-        self.account.load(bytes)
+        self.shared.account.load(bytes)
     }
 
     pub fn is_pinned(&self) -> bool {
@@ -40,37 +40,33 @@ impl Writer {
 
     /// Resolves when the state must be given up ([`Self::not_ready`]), because all caches together use too much memory.
     pub fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.account.recalled()
+        self.shared.account.recalled()
     }
 
     /// Whether the state must be given up.
     pub fn is_recalled(&self) -> bool {
-        self.account.is_recalled()
+        self.shared.account.is_recalled()
     }
 
     /// Updates the account after a whole state was taken.
     pub(super) fn settle(&self) {
-        let window = {
+        let held = {
             let mut state = self.shared.state.lock();
             state.backfilled.clear();
-            state.history.bytes()
+            self.shared.held(&self.store, &state.history)
         };
-        self.account.settle(self.cost() + window);
+        self.shared.account.settle(held);
     }
 
     /// Updates the account after events. If memory is short, the window shrinks first.
     pub(super) fn charge(&self, state: &mut State, now: Instant) {
-        let cost = self.cost();
         // From here on it is counted with the rest of the window.
         state.backfilled.clear();
-        let excess = self.account.excess(cost + state.history.bytes());
+        let Shared { account, dispatched, .. } = &*self.shared;
+        let excess = account.excess(self.shared.held(&self.store, &state.history));
         if excess > 0 {
-            state.history.shrink(excess, now, self.shared.dispatched.load(Ordering::Acquire));
+            state.history.shrink(excess, now, dispatched.load(Ordering::Acquire));
         }
-        self.account.hold(cost + state.history.bytes());
-    }
-
-    fn cost(&self) -> usize {
-        Budget::cost_of(self.store.len(), self.store.bytes())
+        account.hold(self.shared.held(&self.store, &state.history));
     }
 }

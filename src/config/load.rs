@@ -11,11 +11,13 @@ use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
-    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_signer, positive_count,
-    positive_duration,
+    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_packing_form, parse_signer,
+    positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
-use super::sections::{Config, DrainConfig, InformerConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig};
+use super::sections::{
+    Config, DrainConfig, InformerConfig, MemoryConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig,
+};
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, Policy};
@@ -117,7 +119,7 @@ impl Loader<'_> {
         let store_check = self.duration("storeCheck");
         let queues = self.queues();
         let window = self.window();
-        let memory = self.parse("limits.memory", parse_memory);
+        let memory = self.memory();
         let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
         self.drain_spread_fits(drain, http.as_ref());
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
@@ -153,6 +155,15 @@ impl Loader<'_> {
             log: log?,
             otel: OtelConfig::default(),
         })
+    }
+
+    fn memory(&mut self) -> Option<MemoryConfig> {
+        let limit = self.parse("limits.memory", parse_memory);
+        let form = self.parse("memory.form", parse_packing_form);
+        let hot_bytes = self.parse("memory.hotBytes", |text| {
+            usize::try_from(parse_size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
+        });
+        Some(MemoryConfig { limit: limit?, form: form?, hot_bytes: hot_bytes? })
     }
 
     fn queues(&mut self) -> Option<QueuesConfig> {

@@ -23,7 +23,8 @@ pub use load::{Effective, Loaded, load};
 pub use mistake::{Mistake, Mistakes, Origin, nearest};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
 pub use sections::{
-    Config, DrainConfig, InformerConfig, MemoryConfig, QueuesConfig, ReadsConfig, Then, UpstreamConfig, WindowConfig,
+    Config, DrainConfig, InformerConfig, MemoryConfig, MemoryLimit, QueuesConfig, ReadsConfig, Then, UpstreamConfig,
+    WindowConfig,
 };
 pub use setting::{Kind, SETTINGS, Setting};
 pub use source::{Environment, Flags, Source};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::resources::choice;
-use super::{MemoryConfig, parse_duration, parse_size};
+use super::{MemoryLimit, parse_duration, parse_size};
 use crate::auth::{Anonymous, ClientCaSource};
+use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
 
 /// The error for a listener without authentication: every client that can reach it may read what is cached.
@@ -26,16 +27,20 @@ pub(super) fn parse_anonymous(text: &str) -> Result<Anonymous, String> {
     choice(text, &[("refuse", Anonymous::Refuse), ("forward", Anonymous::Forward)])
 }
 
-pub(super) fn parse_memory(text: &str) -> Result<MemoryConfig, String> {
+pub(super) fn parse_memory(text: &str) -> Result<MemoryLimit, String> {
     if let Some(digits) = text.strip_suffix('%') {
         let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
-        return percent.map(MemoryConfig::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
+        return percent.map(MemoryLimit::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
     }
     let bytes = parse_size(text)?;
     if bytes < 1 << 20 {
         return Err(format!("{text} is less than 1Mi"));
     }
-    usize::try_from(bytes).map(MemoryConfig::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
+    usize::try_from(bytes).map(MemoryLimit::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
+}
+
+pub(super) fn parse_packing_form(text: &str) -> Result<PackingForm, String> {
+    choice(text, &[("auto", PackingForm::Auto), ("plain", PackingForm::Plain), ("packed", PackingForm::Packed)])
 }
 
 pub(super) fn parse_name(text: &str) -> Result<String, String> {

@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::file::{Node, Value};
-use super::parse::positive_duration;
+use super::parse::{parse_packing_form, positive_duration};
 use super::{Then, nearest};
+use crate::packing::PackingForm;
 use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 use crate::selector::{FieldSelector, LabelSelector};
 
@@ -19,6 +20,7 @@ const KEYS: &[&str] = &[
     "consistentReads",
     "protobuf",
     "whileAway",
+    "form",
 ];
 const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 
@@ -45,6 +47,8 @@ pub struct ResourceRule {
     pub field_selector: String,
     pub label_selector: String,
     pub modes: RuleModes,
+    /// Whether its objects are packed, if it differs from the global setting.
+    pub form: Option<PackingForm>,
 }
 
 /// The rule's settings for consistent reads and encodings. An unset value is inherited from the global settings.
@@ -113,6 +117,7 @@ impl RuleReader<'_> {
             field_selector: String::new(),
             label_selector: String::new(),
             modes: RuleModes::default(),
+            form: None,
         };
         for (name, node) in entries {
             match name.scalar().unwrap_or_default() {
@@ -132,6 +137,7 @@ impl RuleReader<'_> {
                 }
                 "protobuf" => rule.modes.protobuf = self.text("protobuf", node, parse_protobuf),
                 "whileAway" => rule.modes.while_away = self.text("whileAway", node, parse_while_away),
+                "form" => rule.form = self.text("form", node, parse_packing_form),
                 unknown => self.unknown(name.line, unknown, KEYS),
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::ResourceRule;
 use crate::http::HttpConfig;
+use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
 
@@ -99,9 +100,18 @@ pub struct WindowConfig {
     pub max_bytes: usize,
 }
 
+/// The memory of the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryConfig {
+    pub limit: MemoryLimit,
+    pub form: PackingForm,
+    /// Bytes of objects that stay plain because they are read.
+    pub hot_bytes: usize,
+}
+
 /// The memory limit for all caches together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryConfig {
+pub enum MemoryLimit {
     /// A percentage of the memory that the process may use.
     Percent(u8),
     Bytes(usize),

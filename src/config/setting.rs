@@ -181,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "resources",
         kind: Kind::Rules,
         default: "",
-        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf, whileAway",
+        help: "rules for resources, the first that matches decides: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf, whileAway, form",
     },
     one(
         "consistentReads.get",
@@ -247,6 +247,18 @@ pub const SETTINGS: &[Setting] = &[
         "size|percentage",
         "60%",
         "memory that all caches may use together, objects and windows: a size, or a part of the memory that the cgroup allows or the machine has; what does not fit is forwarded",
+    ),
+    one(
+        "memory.form",
+        "auto|plain|packed",
+        "auto",
+        "whether objects that nobody reads are packed: auto packs them once all caches together would hold 64 MiB, where limits.memory is 1 GiB or more",
+    ),
+    one(
+        "memory.hotBytes",
+        "size",
+        "64Mi",
+        "bytes of objects that stay plain because they are read, at most a quarter of limits.memory",
     ),
     one("limits.compressedBytes", "size", "64Mi", "compressed lists kept for the next client that asks for the same"),
     one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),

@@ -20,6 +20,10 @@ use crate::reads::{ListAnswer, ListItems};
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes up to 64 slices.
 const BATCH: usize = 63;
 
+/// A frame ends after the object that reaches this many bytes of copies. Packed objects are unpacked for the frame
+/// alone, and it lives until the client takes it.
+const COPIES: usize = 64 << 10;
+
 /// Writes one list.
 pub(super) struct ListWriter {
     form: Arc<Form>,
@@ -27,6 +31,8 @@ pub(super) struct ListWriter {
     meta: ListMetaOut,
     items: ListItems,
     batch: Vec<Arc<Object>>,
+    /// Other batches may follow.
+    more: bool,
     /// Held back until it is known whether another item follows: the last item has no comma.
     held: Option<Arc<Object>>,
     state: State,
@@ -76,6 +82,7 @@ impl ListWriter {
             meta: answer.meta,
             items: answer.items,
             batch: Vec::with_capacity(BATCH),
+            more: true,
             held: None,
             state: State::Head,
             objects: 0,
@@ -91,9 +98,11 @@ impl ListWriter {
         if self.state == State::Done {
             return Step::End;
         }
-        let more = self.items.next(BATCH, &mut self.batch);
-        if more && self.batch.is_empty() {
-            return Step::Again;
+        if self.batch.is_empty() && self.more {
+            self.more = self.items.next(BATCH, &mut self.batch);
+            if self.more && self.batch.is_empty() {
+                return Step::Again;
+            }
         }
         let mut out = Slices::new();
         let empty = self.state == State::Head && self.batch.is_empty();
@@ -101,13 +110,22 @@ impl ListWriter {
             out.append(self.form.list_head(self.shape, &self.meta, empty));
             self.state = State::Items;
         }
-        for object in self.batch.drain(..) {
-            self.objects += 1;
-            if let Some(held) = self.held.replace(object) {
+        let (mut written, mut copies) = (0, 0);
+        for object in &self.batch {
+            if copies >= COPIES {
+                break;
+            }
+            written += 1;
+            if object.is_packed() {
+                copies += object.framed_len();
+            }
+            if let Some(held) = self.held.replace(Arc::clone(object)) {
                 out.append(self.form.list_item(&held, self.shape, false));
             }
         }
-        if !more {
+        self.objects += written as u64;
+        self.batch.drain(..written);
+        if self.batch.is_empty() && !self.more {
             if let Some(last) = self.held.take() {
                 out.append(self.form.list_item(&last, self.shape, true));
             }

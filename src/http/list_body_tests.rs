@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::http::testing::{World, list_text, objects};
 use crate::memory::{HURRY, Level, Pressure};
+use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 
 /// The text, the number of objects, and the number of steps without output.
 fn whole(answer: ListAnswer) -> (String, u64, usize) {
@@ -107,4 +108,31 @@ async fn stalled_lists_are_given_up_however_often_the_level_changes() {
     }
     assert_eq!(metrics.lists_stalled.get(), 1);
     assert!(body.frame().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn frames_of_packed_objects_are_bounded() {
+    const SIZE: usize = 20_000;
+    let objects = objects(100, SIZE);
+    let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
+    let packer = Packing::new(config).packer(None);
+    packer.train(&objects.iter().map(|object| object.raw().framed()).collect::<Vec<_>>(), 1 << 20);
+    for object in &objects {
+        object.pack(&packer, MOST_READS);
+        assert!(object.is_packed());
+    }
+    let mut writer = ListWriter::new(World::new(objects).await.list());
+    let (mut text, mut frames) = (Vec::new(), 0);
+    loop {
+        match writer.step() {
+            Step::Frame(frame) => {
+                assert!(frame.len() < COPIES + 2 * SIZE, "{}", frame.len());
+                frames += 1;
+                frame.into_iter().for_each(|part| text.extend_from_slice(&part));
+            }
+            Step::Again => {}
+            Step::End => break,
+        }
+    }
+    assert!(frames > 20 && text == list_text(100, SIZE).as_bytes());
 }

@@ -294,11 +294,12 @@ impl Factory {
     fn start(&self, key: InformerKey, resource: Arc<Resource>, questions: Arc<Questions>) -> Arc<Informer> {
         let inner = &self.inner;
         let table = selector::field_table(&resource);
-        let pinned = inner.config.rules.pins(&key.gvr);
+        let (pinned, form) = (inner.config.rules.pins(&key.gvr), inner.config.rules.form(&key.gvr));
         let (writer, cache) = cache::new(CacheConfig {
             resource: key.gvr.clone(),
             trigger: table.trigger,
             pinned,
+            form,
             ..inner.config.cache.clone()
         });
         let source = ListerWatcher {
@@ -325,6 +326,11 @@ impl Factory {
             tokio::select! { () = dispatch => {}, () = stop.cancelled() => {} }
         };
         lifecycle::spawn_supervised("dispatcher", dispatcher, &inner.fatal);
+        let (stop, pack) = (informer.stop.clone(), cache.run_packer());
+        let packer = async move {
+            tokio::select! { () = pack => {}, () = stop.cancelled() => {} }
+        };
+        lifecycle::spawn_supervised("packer", packer, &inner.fatal);
         let stop = informer.stop.clone();
         let factory = self.clone();
         let ended = Arc::downgrade(&informer);

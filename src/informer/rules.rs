@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::meta::Gvr;
+use crate::packing::PackingForm;
 
 use super::InformerScope;
 
@@ -16,6 +17,8 @@ pub struct ResourceRule {
     pub exclude: bool,
     /// Start at once and never stop when idle. Requires a named resource.
     pub pin: bool,
+    /// Whether its objects are packed, if it differs from the setting of the process.
+    pub form: Option<PackingForm>,
     /// Empty: every namespace, no selector.
     pub scopes: Vec<ScopeRule>,
 }
@@ -60,6 +63,10 @@ impl Rules {
     /// The scopes that an informer of this resource may have; empty if only "everything" is configured.
     pub fn scopes(&self, gvr: &Gvr) -> Vec<InformerScope> {
         self.find(gvr).map(|rule| rule.scopes.iter().map(InformerScope::from).collect()).unwrap_or_default()
+    }
+
+    pub fn form(&self, gvr: &Gvr) -> Option<PackingForm> {
+        self.find(gvr).and_then(|rule| rule.form)
     }
 
     pub fn pins(&self, gvr: &Gvr) -> bool {

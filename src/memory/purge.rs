@@ -8,12 +8,14 @@ use tikv_jemalloc_ctl::{Access as _, AsName as _};
 /// small limit.
 const DECAY: isize = 500;
 
+/// Whether memory is returned as soon as it is freed.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
 /// Returns all freed pages now. With `at_once`, memory is from now on returned as soon as it is freed, which costs
 /// time. Without it, memory is returned within half a second while the process works.
 ///
 /// Does nothing in a program with another allocator.
 pub(crate) fn purge(at_once: bool) {
-    static AT_ONCE: AtomicBool = AtomicBool::new(false);
     let decay = if at_once { 0 } else { DECAY };
     if AT_ONCE.swap(at_once, Ordering::Relaxed) != at_once {
         // The decay of arenas that are created later.
@@ -29,6 +31,11 @@ pub(crate) fn purge(at_once: bool) {
             set(name.as_bytes(), decay);
         }
     }
+}
+
+/// Returns all freed pages now, and keeps what was set before. For whoever has freed much.
+pub(crate) fn purge_again() {
+    purge(AT_ONCE.load(Ordering::Relaxed));
 }
 
 /// An arena that was never used does not have this name.

@@ -2,20 +2,25 @@
 //! parsing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 use crate::memory::allocated;
+use crate::packing::{Body, Packer, Version, Visit};
 
-/// A stored object. It is immutable: a change creates a new object.
+/// A stored object. It is immutable: a change creates a new object. Only the form of its bytes may change, plain or
+/// packed.
 #[derive(Debug)]
 pub struct Object {
     pub key: ObjectKey,
     pub rv: ResourceVersion,
-    pub attributes: Attributes,
-    raw: Raw,
+    /// Versions of an object with the same attributes share them.
+    pub attributes: Arc<Attributes>,
+    body: Body,
+    layout: Layout,
     /// The row that the apiserver printed for it; only in caches of tables.
     row: Option<Box<Row>>,
 }
@@ -48,6 +53,14 @@ pub struct AttributesBuilder {
 pub struct Raw {
     /// The item, and its framing in a list.
     bytes: Bytes,
+    layout: Layout,
+}
+
+/// Where the parts of an object's bytes are.
+#[derive(Clone, Debug)]
+struct Layout {
+    /// The number of all bytes. The codec limits an object to far less than 4 GiB.
+    len: u32,
     /// The number of bytes before the item, and after it.
     before: u8,
     after: u8,
@@ -60,13 +73,59 @@ pub struct Raw {
 // === impl Object ===
 
 impl Object {
-    pub fn new(key: ObjectKey, rv: ResourceVersion, attributes: Attributes, raw: Raw) -> Self {
-        Self { key, rv, attributes, raw, row: None }
+    pub fn new(key: ObjectKey, rv: ResourceVersion, attributes: impl Into<Arc<Attributes>>, raw: Raw) -> Self {
+        let attributes = attributes.into();
+        Self { key, rv, attributes, body: Body::new(raw.bytes), layout: raw.layout, row: None }
     }
 
-    /// The only access to an object's bytes, so that the stored form can change later.
-    pub fn raw(&self) -> &Raw {
-        &self.raw
+    /// The object's bytes. Packed bytes are unpacked by each call, so one read calls it once.
+    pub fn raw(&self) -> Raw {
+        Raw { bytes: self.body.bytes(), layout: self.layout.clone() }
+    }
+
+    /// Whether each call of [`Self::raw`] gives bytes of its own. Others share them.
+    pub fn is_packed(&self) -> bool {
+        self.body.is_packed()
+    }
+
+    /// The length of the item without framing.
+    pub fn item_len(&self) -> usize {
+        self.layout.item_len()
+    }
+
+    /// The length of the item with its framing in a list.
+    pub fn framed_len(&self) -> usize {
+        self.layout.len as usize
+    }
+
+    /// The encoding of the item.
+    pub fn encoding(&self) -> Encoding {
+        self.layout.encoding()
+    }
+
+    /// Shares the key, and the attributes if they are equal, with another version of the same object.
+    pub fn share(&mut self, other: &Self) {
+        self.key = other.key.clone();
+        if self.attributes == other.attributes {
+            self.attributes = Arc::clone(&other.attributes);
+        }
+    }
+
+    /// Keeps the bytes as the difference from the version that replaced this one, if that is small.
+    pub fn patch(&self, next: &Arc<Self>) {
+        self.body.patch(next);
+    }
+
+    /// The memory of this object in addition to its next version: as it is now, and the most that it will ever need.
+    pub fn size_beside(&self, next: &Self) -> (usize, usize) {
+        let shared = Arc::ptr_eq(&self.attributes, &next.attributes);
+        let own = self.size_besides_bytes() - if shared { self.attributes.size() } else { 0 } - self.key_size();
+        (own + self.body.size(), own + self.body.most_size())
+    }
+
+    /// Packs the bytes unless they were read more than `bar` times of late.
+    pub fn pack(&self, packer: &Packer, bar: u8) -> Visit {
+        self.body.pack(packer, bar)
     }
 
     /// Returns the object with this table row.
@@ -85,21 +144,39 @@ impl Object {
     /// Whether both have the same bytes. Another apiserver may write an object of the same revision differently, and
     /// may print another row for it.
     pub fn is_written_as(&self, other: &Self) -> bool {
-        self.raw.bytes == other.raw.bytes && self.row == other.row
+        self.layout.len == other.layout.len && self.row == other.row && self.body.bytes() == other.body.bytes()
     }
 
     pub fn row(&self) -> Option<&Row> {
         self.row.as_deref()
     }
 
-    /// The memory of this object in bytes, as the allocator rounds it. Its share of the tree is not included.
+    /// The memory of this object if its bytes are plain, as the allocator rounds it. Its share of the tree is not
+    /// included. It is the same for the life of the object.
     pub fn size(&self) -> usize {
-        allocated(self.raw.bytes.len())
-            + allocated(self.attributes.text.len())
-            + allocated(self.attributes.ends.len() * 4)
-            + allocated(self.key.as_str().len())
+        allocated(self.framed_len()) + self.size_besides_bytes()
+    }
+
+    /// The memory of this object with its bytes in their present form.
+    pub fn present_size(&self) -> usize {
+        self.body.size() + self.size_besides_bytes()
+    }
+
+    fn key_size(&self) -> usize {
+        allocated(self.key.as_str().len())
+    }
+
+    fn size_besides_bytes(&self) -> usize {
+        self.attributes.size()
+            + self.key_size()
             + std::mem::size_of::<Self>()
             + self.row.as_ref().map_or(0, |row| row.size())
+    }
+}
+
+impl Version for Object {
+    fn body(&self) -> &Body {
+        &self.body
     }
 }
 
@@ -108,17 +185,19 @@ impl Object {
 impl Raw {
     /// For JSON: `bytes` is the item followed by one comma. The ranges are positions in the item.
     pub fn new(bytes: Bytes, metadata: Range<u32>, rv: Range<u32>) -> Self {
-        Self { bytes, before: 0, after: 1, metadata, rv }
+        let layout = Layout { len: length(&bytes), before: 0, after: 1, metadata, rv };
+        Self { bytes, layout }
     }
 
     /// For protobuf: `bytes` is the item after a header of `before` bytes. The ranges are positions in the item.
     pub fn with_header(bytes: Bytes, before: u8, metadata: Range<u32>, rv: Range<u32>) -> Self {
-        Self { bytes, before, after: 0, metadata, rv }
+        let layout = Layout { len: length(&bytes), before, after: 0, metadata, rv };
+        Self { bytes, layout }
     }
 
     /// The encoding of the item.
     pub fn encoding(&self) -> Encoding {
-        if self.after == 0 { Encoding::Protobuf } else { Encoding::Json }
+        self.layout.encoding()
     }
 
     /// The item without framing.
@@ -127,13 +206,13 @@ impl Raw {
     }
 
     /// The item with its framing in a list: JSON's comma, or protobuf's tag and length.
-    pub fn framed(&self) -> Bytes {
-        self.bytes.clone()
+    pub fn framed(self) -> Bytes {
+        self.bytes
     }
 
     /// The item's length.
     pub fn len(&self) -> usize {
-        self.bytes.len().saturating_sub(usize::from(self.before) + usize::from(self.after))
+        self.layout.item_len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -142,18 +221,18 @@ impl Raw {
 
     /// A part of the item. The range contains positions in the item.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
-        let before = usize::from(self.before);
+        let before = usize::from(self.layout.before);
         self.bytes.slice(before + range.start..before + range.end)
     }
 
     /// The positions of the `metadata` value, including braces.
     pub fn metadata_range(&self) -> Range<usize> {
-        self.metadata.start as usize..self.metadata.end as usize
+        self.layout.metadata.start as usize..self.layout.metadata.end as usize
     }
 
     /// The positions of the digits of `metadata.resourceVersion`.
     pub fn rv_range(&self) -> Range<usize> {
-        self.rv.start as usize..self.rv.end as usize
+        self.layout.rv.start as usize..self.layout.rv.end as usize
     }
 
     /// The `metadata` value, including braces.
@@ -162,9 +241,29 @@ impl Raw {
     }
 }
 
+// === impl Layout ===
+
+impl Layout {
+    fn encoding(&self) -> Encoding {
+        if self.after == 0 { Encoding::Protobuf } else { Encoding::Json }
+    }
+
+    fn item_len(&self) -> usize {
+        (self.len as usize).saturating_sub(usize::from(self.before) + usize::from(self.after))
+    }
+}
+
+fn length(bytes: &Bytes) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
 // === impl Attributes ===
 
 impl Attributes {
+    fn size(&self) -> usize {
+        allocated(self.text.len()) + allocated(self.ends.len() * 4) + size_of::<(usize, usize, Self)>()
+    }
+
     pub fn uid(&self) -> &str {
         self.part(0)
     }

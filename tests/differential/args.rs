@@ -36,9 +36,9 @@ pub(crate) enum Phase {
 /// Which consistent reads the daemon serves itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// As it comes: gets and lists without a resourceVersion are forwarded.
+    /// As it comes. So few objects stay plain.
     Defaults,
-    /// Every read from the cache, once it is proved to be fresh.
+    /// Every read from the cache, once it is proved to be fresh, and all objects packed.
     Probe,
 }
 
@@ -105,7 +105,10 @@ impl Mode {
     pub(crate) fn yaml(self) -> &'static str {
         match self {
             Self::Defaults => "",
-            Self::Probe => "consistentReads: { get: probe, list: probe, watch: probe }\n",
+            Self::Probe => {
+                "consistentReads: { get: probe, list: probe, watch: probe }\n\
+                 memory: { form: packed, hotBytes: 0 }\n"
+            }
         }
     }
 }

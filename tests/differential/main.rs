@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use args::{Args, Mode, Phase};
 use cluster::Cluster;
+use informerd::packing::PackingStats;
 use informerd::upstream::client::ConfigSource;
 use report::Report;
 use served::Served;
@@ -135,6 +136,12 @@ async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     let pair = [direct.expect("the cluster's URL"), Endpoint::new(&daemon.url, None, None, None).expect("its URL")];
     let served = Served::new(daemon.daemon.reads.metrics(), mode);
     let world = phases(args, mode.name(), pair, Some(served), report).await;
+    let PackingStats { objects, unpacked_total, .. } = daemon.daemon.packing.stats();
+    println!("{}: {objects} objects are packed, unpacked {unpacked_total} times", mode.name());
+    let whole = args.filter.is_none() && args.request.is_none() && args.phases.contains(&Phase::Generated);
+    if mode == Mode::Probe && whole && (objects < 50 || unpacked_total < 1000) {
+        report.wrong("objects that were packed", "  too few to say that packing changes nothing\n");
+    }
     if let (Some(world), true) = (world, args.phases.contains(&Phase::Proof)) {
         let source = ConfigSource::kubeconfig(cluster.admin());
         if let Err(error) = proof::forwarding_is_caught(&world, source, mode, report).await {

@@ -29,12 +29,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["lifecycle"]),
     // What the process holds in all, and what bodies under way may.
     ("memory", &[]),
-    ("meta", &["memory::allocated"]),
+    ("packing", &["memory::allocated"]),
+    ("meta", &["memory::allocated", "packing"]),
     ("selector", &["meta", "codec"]),
     ("codec", &["meta"]),
-    ("cache", &["memory", "meta", "selector", "codec", "lifecycle"]),
+    ("cache", &["memory", "packing", "meta", "selector", "codec", "lifecycle"]),
     ("upstream", &["memory", "meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
-    ("informer", &["meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
+    ("informer", &["packing", "meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error, the verbs it counts by and its watches of metadata: never the reflector or
     // the probe.

@@ -209,6 +209,7 @@ mod tests {
             field_selector: String::new(),
             label_selector: String::new(),
             modes: RuleModes::default(),
+            form: None,
         }
     }
 

@@ -82,7 +82,7 @@ pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option
 /// Like [`partial_metadata`], for an event with many watchers. The form caches the reordered metadata for the other
 /// watchers.
 pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
-    if object.raw().len() > REMEMBERED {
+    if object.item_len() > REMEMBERED {
         return partial_metadata(form, object, rv_override);
     }
     partial(form, object, rv_override, |metadata, rv| {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{Shape, Slices};
-use crate::meta::{EventType, Object, ResourceVersion};
+use crate::meta::{EventType, Object, Raw, ResourceVersion};
 
 use super::form::{Form, Style};
 use super::metadata::{event_metadata, partial_metadata};
@@ -19,11 +19,12 @@ pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Slices {
 pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
     let mut out = Slices::new();
     if shape == Shape::Full {
-        let style = form.style_of(&object.raw().item());
+        let raw = object.raw();
+        let style = form.style_of(&raw.item());
         if style == Style::Stripped {
             out.push(form.body_prefix());
         }
-        push_item(&mut out, style, object, rv_override);
+        push_item(&mut out, style, &raw, rv_override);
     } else {
         out.push(shape.partial_prefix());
         out.append(partial_metadata(form, object, rv_override));
@@ -44,12 +45,13 @@ pub fn event_frame(
 ) -> Slices {
     let mut out = Slices::new();
     if shape == Shape::Full {
-        let style = form.style_of(&object.raw().item());
+        let raw = object.raw();
+        let style = form.style_of(&raw.item());
         out.push(match style {
             Style::Stripped => form.frame_prefix(kind),
             Style::Inline => Bytes::from_static(inline_prefix(kind)),
         });
-        push_item(&mut out, style, object, rv_override);
+        push_item(&mut out, style, &raw, rv_override);
         out.push_static(b"}\n");
     } else {
         out.push_static(inline_prefix(kind));
@@ -61,8 +63,7 @@ pub fn event_frame(
 }
 
 /// Writes the item. A stripped item is written without its opening brace.
-fn push_item(out: &mut Slices, style: Style, object: &Object, rv_override: Option<ResourceVersion>) {
-    let raw = object.raw();
+fn push_item(out: &mut Slices, style: Style, raw: &Raw, rv_override: Option<ResourceVersion>) {
     let start = usize::from(style == Style::Stripped);
     match rv_override {
         None => out.push(raw.slice(start..raw.len())),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::meta::{Object, ResourceVersion};
+use crate::meta::{Object, Raw, ResourceVersion};
 
 use super::wire::{put_bytes, put_header, put_number};
 
@@ -84,8 +84,8 @@ struct Text<'a>(#[serde(borrow)] Option<Cow<'a, str>>);
 
 /// Writes the message of a PartialObjectMetadata for an object that is stored as JSON: its metadata is the first
 /// field. `rv_override` replaces the resourceVersion.
-pub(super) fn from_json(object: &Object, rv_override: Option<ResourceVersion>) -> Vec<u8> {
-    let json = object.raw().metadata();
+pub(super) fn from_json(object: &Object, raw: &Raw, rv_override: Option<ResourceVersion>) -> Vec<u8> {
+    let json = raw.metadata();
     // The apiserver stores only valid metadata. Anything else is omitted.
     let metadata: ObjectMeta<'_> = serde_json::from_slice(&json).unwrap_or_default();
     let message = metadata.message(object, rv_override.unwrap_or(object.rv));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{ListMetaOut, Shape, Slices};
-use crate::meta::{EventType, Object, ResourceVersion};
+use crate::meta::{EventType, Object, Raw, ResourceVersion};
 
 use super::envelope::{Lead, TAIL};
 use super::form::Form;
@@ -32,7 +32,7 @@ pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVe
 /// The length of an item as [`list_item`] writes it.
 pub fn item_len(form: &Form, object: &Object, shape: Shape) -> u64 {
     match shape {
-        Shape::Full => object.raw().framed().len() as u64,
+        Shape::Full => object.framed_len() as u64,
         _ => field_len(metadata(form, object).len() as u64),
     }
 }
@@ -116,8 +116,8 @@ fn frame_head(kind: &str, lead: &Lead, len: u64) -> Vec<u8> {
 }
 
 /// An object's message that is to be put into an envelope.
-struct Message<'o> {
-    object: &'o Object,
+struct Message {
+    raw: Raw,
     shape: Shape,
     /// The bytes that replace its beginning up to the end of the metadata.
     beginning: Option<Vec<u8>>,
@@ -126,23 +126,23 @@ struct Message<'o> {
 
 // === impl Message ===
 
-impl<'o> Message<'o> {
-    fn new(form: &Form, object: &'o Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
+impl Message {
+    fn new(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
         let (raw, full) = (object.raw(), shape == Shape::Full);
         if form.is_of_json() {
-            let message = from_json(object, rv_override);
-            return Self { object, shape, len: message.len(), beginning: Some(message) };
+            let message = from_json(object, &raw, rv_override);
+            return Self { raw, shape, len: message.len(), beginning: Some(message) };
         }
-        if !full && let Some(metadata) = shown(form, object, rv_override) {
-            return Self { object, shape, len: metadata.len(), beginning: Some(metadata) };
+        if !full && let Some(metadata) = shown(form, &raw, rv_override) {
+            return Self { raw, shape, len: metadata.len(), beginning: Some(metadata) };
         }
         let Some(rv) = rv_override else {
             let len = if full { raw.len() } else { raw.metadata_range().end };
-            return Self { object, shape, beginning: None, len };
+            return Self { raw, shape, beginning: None, len };
         };
-        let (beginning, whole) = with_resource_version(raw, rv);
+        let (beginning, whole) = with_resource_version(&raw, rv);
         let len = if full { whole } else { beginning.len() };
-        Self { object, shape, beginning: Some(beginning), len }
+        Self { raw, shape, beginning: Some(beginning), len }
     }
 
     /// Whether it is written as stored, including its tag and length.
@@ -152,8 +152,9 @@ impl<'o> Message<'o> {
 
     /// Appends `head`, then the message as the field `raw` of an envelope, then the end of the envelope.
     fn append(self, mut head: Vec<u8>, out: &mut Slices) {
-        let raw = self.object.raw();
-        if self.is_kept() {
+        let is_kept = self.is_kept();
+        let raw = self.raw;
+        if is_kept {
             out.push(head.into());
             out.push(raw.framed());
         } else {
@@ -178,22 +179,21 @@ impl<'o> Message<'o> {
 
 /// The message of a PartialObjectMetadata: the metadata field of the object.
 fn metadata(form: &Form, object: &Object) -> Bytes {
+    let raw = object.raw();
     if form.is_of_json() {
-        return from_json(object, None).into();
+        return from_json(object, &raw, None).into();
     }
-    if let Some(metadata) = shown(form, object, None) {
+    if let Some(metadata) = shown(form, &raw, None) {
         return metadata.into();
     }
-    let raw = object.raw();
     raw.slice(0..raw.metadata_range().end)
 }
 
 /// The metadata without the parts that partial shapes omit; `None` if nothing has to be omitted.
-fn shown(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Option<Vec<u8>> {
+fn shown(form: &Form, raw: &Raw, rv_override: Option<ResourceVersion>) -> Option<Vec<u8>> {
     if form.unshown.is_nothing() {
         return None;
     }
-    let raw = object.raw();
     let whole = match rv_override {
         Some(rv) => with_resource_version(raw, rv).0.into(),
         None => raw.slice(0..raw.metadata_range().end),

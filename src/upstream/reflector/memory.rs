@@ -6,23 +6,25 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
 use super::machine::Outcome;
-use crate::cache::{Budget, Full, Writer};
+use crate::cache::{Arriving, Budget, Full, Writer};
 use crate::codec::json::ListMeta;
 use crate::meta::Object;
 
 /// The size of a state that is being read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Load {
     /// The cost of those of its objects that the cache does not have yet.
     bytes: usize,
     objects: usize,
+    arriving: Arriving,
 }
 
 /// The part that was read of a state that did not fit. It avoids reading the state again and again just to find out
 /// that it does not fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    load: Load,
+    bytes: usize,
+    objects: usize,
     /// How often it may still be relied on: objects can become smaller, too.
     trusted: u8,
 }
@@ -40,9 +42,11 @@ impl Load {
             Ok(known) => return Ok(known),
             Err(object) => object,
         };
+        let object = Arc::new(object);
         self.bytes += Budget::cost(object.size());
         self.objects += 1;
-        writer.load(self.bytes).map(|()| Arc::new(object))
+        self.bytes = self.bytes.saturating_sub(self.arriving.take(writer, &object));
+        writer.load(self.bytes).map(|()| object)
     }
 }
 
@@ -59,7 +63,7 @@ impl Reflector {
         let need = match &mut self.sample {
             Some(sample) if sample.trusted > 0 => {
                 sample.trusted -= 1;
-                let Load { bytes, objects } = sample.load;
+                let Sample { bytes, objects, .. } = *sample;
                 // With a selector, the apiserver does not tell the number: it is more than what was read.
                 if more.is_some() { (bytes / objects.max(1)).saturating_mul(count) } else { bytes }
             }
@@ -71,7 +75,7 @@ impl Reflector {
 
     /// A state that was being read does not fit.
     pub(super) fn full(&mut self, full: Full, load: &Load) -> Outcome {
-        self.sample = Some(Sample { load: *load, trusted: TRUSTED });
+        self.sample = Some(Sample { bytes: load.bytes, objects: load.objects, trusted: TRUSTED });
         self.refuse(full)
     }
 

@@ -1,0 +1,131 @@
+//! The figures as tables.
+
+use super::ingest::EventCost;
+use super::kinds::KindCost;
+use super::others::Kind;
+use super::reads::ListCost;
+use super::start::StartCost;
+
+/// Figures are printed when the last one is there, because the servers' log lines stand between them otherwise.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) json_bytes: usize,
+    kinds: Vec<(Kind, KindCost)>,
+    starts: Vec<(String, StartCost)>,
+    lists: Vec<(String, ListCost)>,
+    events: Vec<(String, EventCost, usize)>,
+}
+
+const MB: f64 = 1e6;
+
+// === impl Report ===
+
+impl Report {
+    pub(crate) fn kind(&mut self, kind: Kind, cost: KindCost) {
+        eprintln!("{kind:?}: {cost:?}");
+        self.kinds.push((kind, cost));
+    }
+
+    pub(crate) fn start(&mut self, name: &str, cost: StartCost) {
+        eprintln!("{name}: {cost:?}");
+        self.starts.push((name.to_owned(), cost));
+    }
+
+    pub(crate) fn list(&mut self, name: &str, cost: ListCost) {
+        eprintln!("{name}: {cost:?}");
+        self.lists.push((name.to_owned(), cost));
+    }
+
+    pub(crate) fn events(&mut self, name: &str, cost: EventCost, count: usize) {
+        eprintln!("{name}: {cost:?}");
+        self.events.push((name.to_owned(), cost, count));
+    }
+
+    pub(crate) fn print(&self) {
+        let objects: usize = self.kinds.iter().map(|(_, cost)| cost.objects).sum();
+        println!("\n{}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
+        println!("{objects} objects, {:.1} MB of JSON", self.json_bytes as f64 / MB);
+        self.print_kinds();
+        self.print_starts();
+        self.print_lists();
+        self.print_events();
+    }
+
+    fn print_kinds(&self) {
+        println!("\nObjects that the dictionary was not trained on, without a server:\n");
+        println!(
+            "| kind | objects | bytes each | samples | ms to train | packed ÷ plain | stay plain | µs to pack | µs to unpack |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for (kind, cost) in &self.kinds {
+            println!(
+                "| {} | {} | {:.0} | {} | {:.0} | {:.3} | {} | {:.1} | {:.1} |",
+                kind.resource(),
+                cost.objects,
+                cost.plain_bytes as f64 / cost.objects.max(1) as f64,
+                cost.samples,
+                cost.train_ms,
+                cost.ratio,
+                cost.stay_plain,
+                cost.pack_micros,
+                cost.unpack_micros,
+            );
+        }
+    }
+
+    fn print_starts(&self) {
+        println!("\nFrom the start until everything is packed:\n");
+        println!(
+            "| form | s until ready | CPU s until ready | CPU s after | MB resident | peak | resident ÷ JSON | objects packed | MB saved | settled |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|---|");
+        for (name, cost) in &self.starts {
+            println!(
+                "| {name} | {:.2} | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.0} | {:.1} | {} |",
+                cost.ready_seconds,
+                cost.ready_cpu_seconds,
+                cost.packing_cpu_seconds,
+                cost.resident as f64 / MB,
+                cost.peak as f64 / MB,
+                cost.resident as f64 / self.json_bytes.max(1) as f64,
+                cost.packed_objects,
+                cost.saved_bytes / MB,
+                if cost.is_settled { "yes" } else { "no" },
+            );
+        }
+    }
+
+    fn print_lists(&self) {
+        println!("\nLists of all pods, CPU of the server; all have the items that the kube-apiserver has:\n");
+        println!("| form | MB | first, ms | those after it, ms | MB resident after |");
+        println!("|---|---|---|---|---|");
+        for (name, cost) in &self.lists {
+            println!(
+                "| {name} | {:.1} | {:.0} | {:.0} | {:.1} |",
+                cost.bytes as f64 / MB,
+                cost.first * 1e3,
+                cost.next * 1e3,
+                cost.resident as f64 / MB,
+            );
+        }
+    }
+
+    fn print_events(&self) {
+        println!("\nPods that change, with one watcher; CPU of the server:\n");
+        println!(
+            "| form | events | events a s | µs an event | the same with the 5 s after | ms in 5 s before | MB resident after |"
+        );
+        println!("|---|---|---|---|---|---|---|");
+        for (name, cost, count) in &self.events {
+            let count = *count as f64;
+            println!(
+                "| {name} | {count:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {:.1} |",
+                count / cost.wall_seconds,
+                cost.cpu_seconds * 1e6 / count,
+                (cost.cpu_seconds + cost.after_cpu_seconds) * 1e6 / count,
+                cost.rest_cpu_seconds * 1e3,
+                cost.resident as f64 / MB,
+            );
+        }
+    }
+}

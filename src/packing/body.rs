@@ -1,0 +1,186 @@
+//! The bytes of one object.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::delta;
+use super::dictionary::Packed;
+use super::packer::Packer;
+use crate::memory::allocated;
+
+/// The bytes of one object. Everybody who holds the object shares its form, and sees the same bytes in either.
+pub struct Body {
+    state: Mutex<State>,
+}
+
+struct State {
+    form: Form,
+    /// Recent reads, at most [`MOST_READS`]. The packer halves them in each pass.
+    reads: u8,
+    /// Packing was tried and gained too little.
+    gains_nothing: bool,
+    /// The length of the longest chain of older versions that are differences from this one.
+    older: u8,
+}
+
+#[derive(Debug)]
+enum Form {
+    Plain(Bytes),
+    Packed(Packed),
+    Patch(Patch),
+}
+
+/// The difference from the next version of the object.
+struct Patch {
+    next: Arc<dyn Version>,
+    delta: Box<[u8]>,
+    len: u32,
+}
+
+/// A version of an object, which older ones may be differences from.
+pub trait Version: Send + Sync {
+    fn body(&self) -> &Body;
+}
+
+/// What a visit of the packer did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The plain bytes are read too often to be packed.
+    Hot(usize),
+    /// The bytes are too few, or gain too little.
+    Plain,
+    Packed,
+    /// It was plain before the visit: `plain` bytes became `packed` bytes.
+    NowPacked {
+        plain: usize,
+        packed: usize,
+    },
+}
+
+/// A longer chain of differences would take too long to unpack: each link costs about 2 µs.
+const LONGEST_CHAIN: u8 = 16;
+
+/// Reads are counted up to this number.
+pub const MOST_READS: u8 = 8;
+
+/// Objects smaller than this stay plain: a packed one needs a dozen bytes for its frame alone.
+const LEAST: usize = 256;
+
+// === impl Body ===
+
+impl Body {
+    /// Bytes that have just arrived, and are read next by those who watch.
+    pub fn new(plain: Bytes) -> Self {
+        Self { state: Mutex::new(State { form: Form::Plain(plain), reads: 0, gains_nothing: false, older: 0 }) }
+    }
+
+    /// The bytes. Packed ones are unpacked, once for all who ask at the same time. They stay plain if they are read
+    /// again before the packer's next pass, and if the budget of such bytes allows it.
+    pub fn bytes(&self) -> Bytes {
+        let mut state = self.state.lock();
+        let reads = state.reads;
+        if reads < MOST_READS {
+            state.reads = reads + 1;
+        }
+        let packed = match &state.form {
+            Form::Plain(plain) => return plain.clone(),
+            Form::Patch(patch) => return patch.unpack(),
+            Form::Packed(packed) => packed,
+        };
+        let plain = packed.unpack();
+        if reads > 0 && packed.tally().stays_plain(plain.len()) {
+            state.form = Form::Plain(plain.clone());
+        }
+        plain
+    }
+
+    /// The memory of the bytes in their present form.
+    pub fn size(&self) -> usize {
+        match &self.state.lock().form {
+            Form::Plain(plain) => allocated(plain.len()),
+            Form::Packed(packed) => packed.size(),
+            Form::Patch(patch) => allocated(patch.delta.len()),
+        }
+    }
+
+    /// The most memory that the bytes will ever need: they may become plain again, but a difference stays one.
+    pub fn most_size(&self) -> usize {
+        match &self.state.lock().form {
+            Form::Plain(plain) => allocated(plain.len()),
+            Form::Packed(packed) => allocated(packed.len()),
+            Form::Patch(patch) => allocated(patch.delta.len()),
+        }
+    }
+
+    /// Keeps the bytes as the difference from the next version, which replaced this one, if that is small. Every
+    /// [`LONGEST_CHAIN`] versions, one is kept as it is.
+    pub fn patch(&self, next: &Arc<impl Version + 'static>) {
+        let mut state = self.state.lock();
+        let Form::Plain(plain) = &state.form else { return };
+        if plain.len() < LEAST || state.older >= LONGEST_CHAIN {
+            return;
+        }
+        // The next version is never a difference from this one, so the locks are always taken in this order.
+        let mut after = next.body().state.lock();
+        let Form::Plain(base) = &after.form else { return };
+        let (Some(delta), Ok(len)) = (delta::diff(base, plain, plain.len() / 2), u32::try_from(plain.len())) else {
+            return;
+        };
+        after.older = after.older.max(state.older + 1);
+        drop(after);
+        let next: Arc<dyn Version> = next.clone();
+        state.form = Form::Patch(Patch { next, delta, len });
+    }
+
+    /// Packs the bytes, unless they were read more than `bar` times of late.
+    pub fn pack(&self, packer: &Packer, bar: u8) -> Visit {
+        let mut state = self.state.lock();
+        let reads = std::mem::replace(&mut state.reads, 0);
+        state.reads = reads / 2;
+        let plain = match &state.form {
+            Form::Plain(plain) if plain.len() < LEAST || state.gains_nothing => return Visit::Plain,
+            Form::Plain(plain) if reads > bar => return Visit::Hot(plain.len()),
+            Form::Plain(plain) => plain,
+            Form::Packed(_) | Form::Patch(_) => return Visit::Packed,
+        };
+        let Some(packed) = packer.pack(plain) else {
+            state.gains_nothing = packer.is_trained();
+            return Visit::Plain;
+        };
+        let visit = Visit::NowPacked { plain: plain.len(), packed: packed.size() };
+        state.form = Form::Packed(packed);
+        visit
+    }
+
+    /// Whether each read has bytes of its own.
+    pub fn is_packed(&self) -> bool {
+        !matches!(self.state.lock().form, Form::Plain(_))
+    }
+}
+
+// === impl Patch ===
+
+impl Patch {
+    fn unpack(&self) -> Bytes {
+        let plain = delta::apply(&self.next.body().bytes(), &self.delta, self.len as usize);
+        // The difference was made from these very bytes.
+        debug_assert!(plain.is_some());
+        plain.unwrap_or_default().into()
+    }
+}
+
+impl fmt::Debug for Patch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Patch({} of {})", self.delta.len(), self.len)
+    }
+}
+
+impl fmt::Debug for Body {
+    /// The same for bodies that show the same: without how often they were read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.lock().form.fmt(f)
+    }
+}

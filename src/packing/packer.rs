@@ -1,0 +1,232 @@
+//! The packer of one cache: its dictionaries, and what they save.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::dictionary::{Dictionary, Packed};
+use super::{Packing, PackingForm};
+
+/// Packs the objects of one cache. Clones share the dictionary and the counts.
+#[derive(Clone, Debug)]
+pub struct Packer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    form: PackingForm,
+    /// Objects are packed now, not only when they are visited.
+    is_active: AtomicBool,
+    tally: Arc<Tally>,
+    /// The newest dictionary. Earlier ones live as long as objects that were packed with them.
+    dictionary: ArcSwapOption<Dictionary>,
+    ratio: Mutex<Ratio>,
+}
+
+/// What the dictionaries of one cache have packed. Objects may outlive the cache, in the hands of its readers.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) packing: Packing,
+    saved: AtomicI64,
+    hot: AtomicI64,
+}
+
+/// How well the dictionary fits: bytes before and after packing.
+#[derive(Debug, Default)]
+struct Ratio {
+    trained: Option<Instant>,
+    /// Parts in a thousand, of the first bytes that were packed with the dictionary.
+    first: Option<usize>,
+    plain: usize,
+    packed: usize,
+}
+
+/// The ratio is looked at once this many bytes were packed.
+const SPAN: usize = 1 << 20;
+
+/// A dictionary is replaced when the ratio has become this much worse, in parts of 4: half as bad again.
+const DRIFT: usize = 6;
+
+/// A dictionary lives at least this long, which bounds the number of dictionaries as well as the time for training.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// Samples to train on. More improve the ratio by less than a hundredth.
+pub const SAMPLES: usize = 300;
+
+/// The bytes of all samples, at most.
+const SAMPLE_BYTES: usize = 2 << 20;
+
+/// The limits of a dictionary. Its tables need four times its size in addition.
+const SMALLEST: usize = 4 << 10;
+const LARGEST: usize = 112 << 10;
+
+/// A smaller cache is not packed: its dictionary would need a large part of what it saves.
+const LEAST_AUTO: usize = 1 << 20;
+const LEAST_PACKED: usize = 16 << 10;
+
+// === impl Packer ===
+
+impl Packer {
+    pub(super) fn new(packing: Packing, form: PackingForm) -> Self {
+        let tally = Arc::new(Tally { packing, saved: AtomicI64::new(0), hot: AtomicI64::new(0) });
+        let (dictionary, ratio) = (ArcSwapOption::empty(), Mutex::default());
+        Self { inner: Arc::new(Inner { form, is_active: AtomicBool::new(false), tally, dictionary, ratio }) }
+    }
+
+    pub fn packing(&self) -> &Packing {
+        &self.inner.tally.packing
+    }
+
+    pub fn form(&self) -> PackingForm {
+        self.inner.form
+    }
+
+    /// Whether a cache of this size is packed. `used` bytes are held by all caches together.
+    pub fn is_wanted(&self, used: usize, bytes: usize) -> bool {
+        match self.form() {
+            PackingForm::Auto => bytes >= LEAST_AUTO && self.packing().is_above_threshold(used),
+            PackingForm::Plain => false,
+            PackingForm::Packed => bytes >= LEAST_PACKED,
+        }
+    }
+
+    /// Whether a state of this size is packed while it is read: if its plain objects would need much memory at once.
+    pub fn is_wanted_early(&self, used: usize, bytes: usize) -> bool {
+        self.is_wanted(used, bytes) && self.packing().is_above_threshold(used)
+    }
+
+    /// Sets whether [`Self::is_active`].
+    pub fn set_active(&self, active: bool) {
+        self.inner.is_active.store(active, Ordering::Relaxed);
+    }
+
+    /// Whether objects that are replaced are packed at once.
+    pub fn is_active(&self) -> bool {
+        self.inner.is_active.load(Ordering::Relaxed) && self.is_trained()
+    }
+
+    /// Bytes that this cache's objects need less than if all were plain. Negative if the dictionaries need more.
+    pub fn saved(&self) -> i64 {
+        self.inner.tally.saved.load(Ordering::Relaxed)
+    }
+
+    /// Whether [`Self::train`] has been called, so that bytes can be packed.
+    pub fn is_trained(&self) -> bool {
+        self.inner.dictionary.load().is_some()
+    }
+
+    /// Whether a new dictionary is needed: there is none, or it has ceased to fit.
+    pub fn needs_training(&self) -> bool {
+        !self.is_trained() || self.inner.ratio.lock().has_drifted()
+    }
+
+    /// Trains a dictionary for a cache of `bytes`. It takes up to a few tenths of a second, so it must not run on a
+    /// thread that serves clients.
+    pub fn train(&self, samples: &[Bytes], bytes: usize) {
+        let mut room = SAMPLE_BYTES;
+        let fitting = samples.iter().position(|sample| {
+            let fits = sample.len() <= room;
+            room = room.saturating_sub(sample.len());
+            !fits
+        });
+        let samples = &samples[..fitting.unwrap_or(samples.len())];
+        if samples.is_empty() {
+            return;
+        }
+        let size = (bytes / 128).clamp(SMALLEST, LARGEST);
+        let dictionary = Dictionary::train(samples, size, &self.inner.tally);
+        *self.inner.ratio.lock() = Ratio { trained: Some(Instant::now()), ..Ratio::default() };
+        self.inner.dictionary.store(Some(Arc::new(dictionary)));
+        self.packing().inner.total.trained.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets how many bytes of this cache stay plain because they are read.
+    pub fn set_hot(&self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let before = self.inner.tally.hot.swap(bytes, Ordering::Relaxed);
+        self.packing().inner.total.hot.fetch_add(bytes - before, Ordering::Relaxed);
+    }
+
+    /// Packs bytes. `None` if they gain too little, or if there is no dictionary yet.
+    pub(super) fn pack(&self, plain: &[u8]) -> Option<Packed> {
+        let dictionary = self.inner.dictionary.load();
+        let packed = dictionary.as_ref()?.pack(plain)?;
+        self.inner.ratio.lock().add(plain.len(), packed.size());
+        Some(packed)
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// Adds to the bytes that are saved.
+    pub(super) fn save(&self, bytes: i64) {
+        self.saved.fetch_add(bytes, Ordering::Relaxed);
+        self.packing.inner.total.saved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// An object was packed.
+    pub(super) fn add(&self, saved: i64) {
+        self.save(saved);
+        let total = &self.packing.inner.total;
+        total.objects.fetch_add(1, Ordering::Relaxed);
+        total.packed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A packed object is gone, or became plain.
+    pub(super) fn remove(&self, saved: i64) {
+        self.save(-saved);
+        self.packing.inner.total.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether bytes that were unpacked may stay plain. They are counted then.
+    pub(super) fn stays_plain(&self, bytes: usize) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let total = &self.packing.inner.total.hot;
+        let most = i64::try_from(self.packing.config().hot_bytes).unwrap_or(i64::MAX);
+        if total.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > most {
+            total.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.hot.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.packing.inner.total.hot.fetch_sub(*self.hot.get_mut(), Ordering::Relaxed);
+    }
+}
+
+// === impl Ratio ===
+
+impl Ratio {
+    fn add(&mut self, plain: usize, packed: usize) {
+        self.plain += plain;
+        self.packed += packed;
+        if self.first.is_none() && self.plain >= SPAN {
+            self.first = Some(self.take());
+        }
+    }
+
+    /// Whether what was packed since the last look gains clearly less than what was packed first.
+    fn has_drifted(&mut self) -> bool {
+        let Some(first) = self.first.filter(|_| self.plain >= SPAN) else { return false };
+        let old = self.trained.is_none_or(|trained| trained.elapsed() > LIFE);
+        old && self.take() * 4 > first * DRIFT
+    }
+
+    /// The ratio of what was added, in parts of a thousand; begins anew.
+    fn take(&mut self) -> usize {
+        let ratio = self.packed.saturating_mul(1000) / self.plain.max(1);
+        (self.plain, self.packed) = (0, 0);
+        ratio
+    }
+}

@@ -1,0 +1,215 @@
+//! Whatever the form, the bytes are the same, and the counts return to zero.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+fn object(i: usize) -> Bytes {
+    let labels: String = (0..8).map(|n| format!("\"label-{n}\":\"value-{}\",", (i * 7 + n) % 40)).collect();
+    format!(
+        "{{\"metadata\":{{\"name\":\"object-{i}\",\"uid\":\"{:032x}\",\"labels\":{{{labels}\"last\":\"\"}}}},\
+         \"spec\":{{\"replicas\":{i},\"image\":\"registry.example.com/team/program:{i}\"}}}}",
+        i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    )
+    .into()
+}
+
+fn packing(hot_bytes: usize) -> Packing {
+    Packing::new(PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes })
+}
+
+fn trained(packing: &Packing) -> Packer {
+    let packer = packing.packer(None);
+    let samples: Vec<Bytes> = (0..200).map(object).collect();
+    packer.train(&samples, 1 << 20);
+    packer
+}
+
+#[test]
+fn bytes_stay_the_same_and_become_few() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let bodies: Vec<Body> = (1000..1100).map(|i| Body::new(object(i))).collect();
+    let plain: usize = bodies.iter().map(Body::size).sum();
+    for body in &bodies {
+        assert!(matches!(body.pack(&packer, 0), Visit::NowPacked { .. }));
+        assert_eq!(body.pack(&packer, 0), Visit::Packed);
+    }
+    let packed: usize = bodies.iter().map(Body::size).sum();
+    assert!(packed * 3 < plain, "{packed} of {plain}");
+    for (i, body) in (1000..).zip(&bodies) {
+        assert_eq!(body.bytes(), object(i));
+        assert!(body.is_packed());
+    }
+    assert_eq!(packing.stats().objects, 100);
+    assert_eq!(packing.stats().unpacked_total, 100);
+}
+
+#[test]
+fn a_body_outlives_its_packer() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let body = Body::new(object(1));
+    body.pack(&packer, 0);
+    drop(packer);
+    assert_eq!(body.bytes(), object(1));
+    drop(body);
+    let stats = packing.stats();
+    assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
+}
+
+#[test]
+fn what_is_read_again_stays_plain_within_the_budget() {
+    let packing = packing(object(1).len() + object(2).len());
+    let packer = trained(&packing);
+    let bodies: Vec<Body> = (1..4).map(|i| Body::new(object(i))).collect();
+    for body in &bodies {
+        body.pack(&packer, MOST_READS);
+        // A scan reads everything once.
+        body.bytes();
+        assert!(body.is_packed());
+    }
+    for body in &bodies {
+        body.bytes();
+    }
+    assert_eq!(bodies.iter().map(Body::is_packed).collect::<Vec<_>>(), [false, false, true]);
+    assert!(!packing.is_hot());
+    // Two reads are above the bar, then one, then none.
+    for expected in [Visit::Hot(object(1).len()), Visit::Hot(object(1).len())] {
+        assert_eq!(bodies[0].pack(&packer, 0), expected);
+    }
+    assert!(matches!(bodies[0].pack(&packer, 0), Visit::NowPacked { .. }));
+}
+
+#[test]
+fn small_and_random_bytes_stay_plain() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let small = Body::new(Bytes::from_static(b"{\"metadata\":{}}"));
+    assert_eq!(small.pack(&packer, 0), Visit::Plain);
+    let mut state = 1u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(4096)
+    .collect();
+    let noise = Body::new(noise.into());
+    assert_eq!(noise.pack(&packer, 0), Visit::Plain);
+    assert_eq!(noise.pack(&packer, 0), Visit::Plain);
+    assert_eq!(packing.stats().objects, 0);
+}
+
+#[test]
+fn without_a_dictionary_everything_stays_plain() {
+    let packer = packing(0).packer(None);
+    let body = Body::new(object(1));
+    assert_eq!(body.pack(&packer, 0), Visit::Plain);
+    packer.train(&[], 1 << 20);
+    assert!(!packer.is_trained());
+    // Then it is tried again.
+    packer.train(&[object(2)], 1 << 20);
+    assert!(matches!(body.pack(&packer, 0), Visit::NowPacked { .. }));
+}
+
+#[test]
+fn forms_decide_when() {
+    let auto = Packing::new(PackingConfig { form: PackingForm::Auto, threshold: 10 << 20, hot_bytes: 0 });
+    assert!(!auto.packer(None).is_wanted(10 << 20, 5 << 20));
+    assert!(auto.packer(None).is_wanted(11 << 20, 5 << 20));
+    assert!(!auto.packer(None).is_wanted(11 << 20, 5 << 10), "too small to be worth a dictionary");
+    assert!(!auto.packer(Some(PackingForm::Plain)).is_wanted(usize::MAX, usize::MAX));
+    assert!(auto.packer(Some(PackingForm::Packed)).is_wanted(0, 1 << 20));
+    // What was saved counts as if it were plain, so that packing does not end itself.
+    let packer = trained(&auto);
+    let bodies: Vec<Body> = (0..2000).map(|i| Body::new(object(i))).collect();
+    bodies.iter().for_each(|body| assert!(matches!(body.pack(&packer, 0), Visit::NowPacked { .. })));
+    let saved = usize::try_from(auto.stats().saved_bytes).unwrap();
+    assert!(!auto.packer(None).is_wanted((10 << 20) - saved, 5 << 20));
+    assert!(auto.packer(None).is_wanted((10 << 20) - saved + 1, 5 << 20));
+}
+
+#[test]
+fn a_dictionary_that_no_longer_fits_is_replaced_after_a_while() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let packing = packing(0);
+        let packer = trained(&packing);
+        let other = |i: usize| -> Bytes {
+            let text: String = (0..60).map(|n| format!("{:x}-{}-", i * n * 31, "abcdefgh".repeat(n % 3))).collect();
+            text.into()
+        };
+        for i in 0..3000 {
+            Body::new(object(i)).pack(&packer, 0);
+        }
+        assert!(!packer.needs_training());
+        for i in 0..3000 {
+            Body::new(other(i)).pack(&packer, 0);
+        }
+        assert!(!packer.needs_training(), "too soon");
+        tokio::time::advance(std::time::Duration::from_secs(601)).await;
+        assert!(packer.needs_training());
+        let samples: Vec<Bytes> = (0..200).map(other).collect();
+        packer.train(&samples, 1 << 20);
+        assert!(!packer.needs_training());
+        assert_eq!(packing.stats().trained_total, 2);
+    });
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_come_back(
+        samples in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..8),
+        repeats in 1usize..20,
+        plain in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let packing = packing(usize::MAX);
+        let packer = packing.packer(None);
+        let samples: Vec<Bytes> = samples.into_iter().map(Bytes::from).collect();
+        packer.train(&samples, 1 << 14);
+        for plain in samples.iter().cloned().chain([Bytes::from(plain.repeat(repeats))]) {
+            let body = Body::new(plain.clone());
+            body.pack(&packer, 0);
+            for _ in 0..3 {
+                prop_assert_eq!(&body.bytes(), &plain);
+            }
+            prop_assert!(!body.is_packed());
+        }
+        drop(packer);
+        let stats = packing.stats();
+        prop_assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
+    }
+}
+
+struct Versioned(Body);
+
+impl Version for Versioned {
+    fn body(&self) -> &Body {
+        &self.0
+    }
+}
+
+#[test]
+fn replaced_versions_are_differences_from_the_next() {
+    let text =
+        |i: usize| -> Bytes { [&object(1)[..], format!("{{\"resourceVersion\":\"{i}\"}}").as_bytes()].concat().into() };
+    let versions: Vec<_> = (0..100).map(|i| std::sync::Arc::new(Versioned(Body::new(text(i))))).collect();
+    for pair in versions.windows(2) {
+        pair[0].0.patch(&pair[1]);
+    }
+    let patched = versions.iter().filter(|version| version.0.is_packed()).count();
+    assert!((90..99).contains(&patched), "{patched}: every seventeenth stays plain");
+    assert!(versions[0].0.size() <= 64 && versions[0].0.most_size() == versions[0].0.size());
+    for (i, version) in versions.iter().enumerate() {
+        assert_eq!(version.0.bytes(), text(i));
+    }
+    // Whatever form the next version takes, and whoever still holds it.
+    let packer = trained(&packing(0));
+    for version in versions.iter().rev() {
+        version.0.pack(&packer, MOST_READS);
+    }
+    for (i, version) in versions.into_iter().enumerate() {
+        assert_eq!(version.0.bytes(), text(i));
+    }
+}
