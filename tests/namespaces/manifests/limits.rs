@@ -6,7 +6,7 @@ use std::path::Path;
 use super::pod::bytes;
 
 /// Of the whole process besides its objects, in bytes.
-const PROCESS: f64 = 20.0 * MEBIBYTE;
+const PROCESS: f64 = 25.0 * MEBIBYTE;
 const MEBIBYTE: f64 = 1_048_576.0;
 /// How much more than the sum is asked for.
 const HEADROOM: f64 = 1.5;
@@ -76,7 +76,7 @@ fn holds(row: &str, measured: &Measured) {
 }
 
 fn measured(page: &str) -> Measured {
-    assert!(page.contains("about one and a half times the JSON of its objects, and 20 MiB besides"), "{page}");
+    assert!(page.contains("about one and a half times the JSON of its plain objects, and 25 MiB besides"), "{page}");
     let row = |section: &str, row: &str| -> Vec<String> {
         let section = page.split_once(&format!("\n## {section}\n")).expect("a section").1;
         let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
