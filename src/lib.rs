@@ -26,6 +26,7 @@ pub mod packing;
 mod passthrough;
 pub mod reads;
 pub mod selector;
+pub mod snapshots;
 pub mod telemetry;
 pub mod upstream;
 mod workqueue;

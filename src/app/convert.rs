@@ -7,9 +7,15 @@ use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
 use crate::packing::Packing;
 use crate::reads::{NotSynced, ReadsConfig};
+use crate::snapshots::Snapshots;
 use crate::upstream::reflector::ReflectorConfig;
 
-pub(super) fn factory(config: &Config, budget: &Budget, packing: &Packing) -> FactoryConfig {
+pub(super) fn factory(
+    config: &Config,
+    budget: &Budget,
+    packing: &Packing,
+    snapshots: Option<Snapshots>,
+) -> FactoryConfig {
     let window = config.window;
     FactoryConfig {
         rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
@@ -25,6 +31,7 @@ pub(super) fn factory(config: &Config, budget: &Budget, packing: &Packing) -> Fa
             ..CacheConfig::new(Gvr::new("", "", ""))
         },
         reflector: ReflectorConfig::default(),
+        snapshots,
     }
 }
 
@@ -66,6 +73,7 @@ fn rule(rule: &ResourceRule) -> informer::ResourceRule {
         exclude: rule.exclude,
         pin: rule.pin,
         form: rule.form,
+        no_snapshot: !rule.snapshot,
         scopes: match rule.namespaces.as_slice() {
             _ if everything => Vec::new(),
             [] => vec![scope(None)],

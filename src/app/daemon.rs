@@ -36,6 +36,7 @@ use crate::meta::Gvr;
 use crate::packing::Packing;
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::reads::Reads;
+use crate::snapshots::{Disk, Snapshots};
 use crate::upstream::client::{ConfigSource, Upstream};
 use crate::upstream::discovery::Discovery;
 
@@ -77,8 +78,12 @@ impl Daemon {
         let upstream = Upstream::new(source.clone(), memory.upstream()).await?;
         let discovery = Discovery::new(upstream.clone());
         lifecycle::spawn("clock", clock::watch(drain.clone()));
+        let snapshots = config.snapshots.clone().map(|config| {
+            let disk = Disk::new(config.dir.clone());
+            Snapshots::new(config, disk)
+        });
         let factory = Factory::new(
-            convert::factory(config, memory.budget(), memory.packing()),
+            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone()),
             upstream.clone(),
             discovery.clone(),
             fatal.clone(),
@@ -128,6 +133,8 @@ impl Daemon {
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory.clone());
         metrics.register(memory.packing().clone());
+        let kept = snapshots.as_ref().map(|snapshots| snapshots.metrics().clone()).unwrap_or_default();
+        metrics.register_with(|registry| kept.register(registry));
         let everything = Arc::new(Everything {
             factory: factory.clone(),
             reads: reads.clone(),

@@ -120,6 +120,7 @@ fn pinned(group: &str, resource: &str) -> ResourceRule {
         label_selector: String::new(),
         modes: RuleModes::default(),
         form: None,
+        snapshot: true,
     }
 }
 

@@ -219,6 +219,11 @@ impl History {
         self.floor = from;
     }
 
+    /// Changes whenever a whole state was taken: states and positions from before do not lead to those after it.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// The position of the next event.
     pub(super) fn head(&self) -> u64 {
         self.first + self.events.len() as u64

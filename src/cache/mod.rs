@@ -20,8 +20,10 @@ mod model_tests;
 mod order;
 mod packer_task;
 mod ready;
+mod recorder;
 #[cfg(test)]
 mod relist_tests;
+mod restoration;
 mod ring;
 #[cfg(test)]
 mod ring_tests;
@@ -50,6 +52,8 @@ pub use invariants::Invariant;
 pub use order::Order;
 pub use packer_task::Arriving;
 pub use ready::Readiness;
+pub use recorder::{Recorded, Recorder};
+pub use restoration::{Restoration, RestoreError};
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};
 pub use walk::Walk;

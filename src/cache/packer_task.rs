@@ -185,7 +185,11 @@ impl Arriving {
     /// Takes an object that has arrived. Once the state is large enough to be packed, this trains a dictionary in the
     /// background, and then packs this object and some of the earlier ones. Returns the bytes that are saved by that.
     pub fn take(&mut self, writer: &Writer, object: &Arc<Object>) -> usize {
-        let packer = &writer.shared.packer;
+        self.take_into(&writer.shared, object)
+    }
+
+    pub(super) fn take_into(&mut self, shared: &Shared, object: &Arc<Object>) -> usize {
+        let packer = &shared.packer;
         if packer.form() == PackingForm::Plain {
             return 0;
         }
@@ -196,7 +200,7 @@ impl Arriving {
             // Looked at now and then only: it needs a lock that all caches share.
             return 0;
         }
-        if !started && packer.is_wanted_early(writer.shared.config.budget.used(), self.bytes) {
+        if !started && packer.is_wanted_early(shared.config.budget.used(), self.bytes) {
             self.training = true;
             packer.set_active(true);
             if packer.needs_training() {

@@ -92,6 +92,11 @@ impl Store {
         self.map.values()
     }
 
+    /// The object with the greatest key.
+    pub(super) fn last(&self) -> Option<&Arc<Object>> {
+        self.map.get_max().map(|(_, object)| object)
+    }
+
     pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.bytes += object.size();
         let old = self.map.insert(object.key.clone(), object);

@@ -84,6 +84,11 @@ impl WatchCache {
         self.ready()
     }
 
+    /// Waits until the cache is ready, or until its writer is gone.
+    pub async fn ready_or_stopped(&self) {
+        self.shared.ready.wait_ready().await;
+    }
+
     /// How TypeMeta is encoded in this cache's objects, once known.
     pub fn form(&self) -> Option<Arc<Form>> {
         self.shared.form.load_full()

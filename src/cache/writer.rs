@@ -222,6 +222,11 @@ impl Writer {
         Ok(Replaced { continued, ended, changed, deleted })
     }
 
+    /// Continues from a state that was published.
+    pub(super) fn take(&mut self, store: Store, rv: ResourceVersion, head: u64) {
+        (self.store, self.rv, self.synced, self.head) = (store, rv, true, head);
+    }
+
     /// Sets how TypeMeta is encoded in the objects; must be called before the first list.
     pub fn set_form(&mut self, form: Form) {
         self.shared.form.store(Some(Arc::new(form)));

@@ -26,6 +26,7 @@ use crate::authority::{AuthorityConfig, Lifetimes, RequestConfig, SignerConfig};
 use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
+use crate::snapshots::{Key, SnapshotConfig};
 use crate::telemetry::lines::LinesTo;
 use crate::telemetry::otel::OtelConfig;
 use crate::telemetry::{LogConfig, LogFormat};
@@ -120,6 +121,7 @@ impl Loader<'_> {
         let queues = self.queues();
         let window = self.window();
         let memory = self.memory();
+        let snapshots = self.snapshots();
         let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
         self.drain_spread_fits(drain, http.as_ref());
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
@@ -150,6 +152,7 @@ impl Loader<'_> {
             queues: queues?,
             window: window?,
             memory: memory?,
+            snapshots: snapshots?,
             drain: drain?,
             threads: threads?,
             log: log?,
@@ -164,6 +167,23 @@ impl Loader<'_> {
             usize::try_from(parse_size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
         });
         Some(MemoryConfig { limit: limit?, form: form?, hot_bytes: hot_bytes? })
+    }
+
+    fn snapshots(&mut self) -> Option<Option<SnapshotConfig>> {
+        let max_bytes = self.parse("snapshots.maxBytes", parse_size);
+        let max_age = self.parse("snapshots.maxAge", positive_duration);
+        let source = self.source;
+        let key = self.optional("snapshots.key", |path| {
+            let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
+            Key::parse(&text).map_err(|error| format!("{path}: {error}"))
+        });
+        let Some(dir) = self.path("snapshots.dir") else {
+            if key.is_some() {
+                self.wrong("snapshots.key", "needs snapshots.dir beside it");
+            }
+            return Some(None);
+        };
+        Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
     }
 
     fn queues(&mut self) -> Option<QueuesConfig> {

@@ -21,6 +21,7 @@ const KEYS: &[&str] = &[
     "protobuf",
     "whileAway",
     "form",
+    "snapshot",
 ];
 const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 
@@ -49,6 +50,8 @@ pub struct ResourceRule {
     pub modes: RuleModes,
     /// Whether its objects are packed, if it differs from the global setting.
     pub form: Option<PackingForm>,
+    /// Whether it may be kept on disk.
+    pub snapshot: bool,
 }
 
 /// The rule's settings for consistent reads and encodings. An unset value is inherited from the global settings.
@@ -118,6 +121,7 @@ impl RuleReader<'_> {
             label_selector: String::new(),
             modes: RuleModes::default(),
             form: None,
+            snapshot: true,
         };
         for (name, node) in entries {
             match name.scalar().unwrap_or_default() {
@@ -137,6 +141,7 @@ impl RuleReader<'_> {
                 }
                 "protobuf" => rule.modes.protobuf = self.text("protobuf", node, parse_protobuf),
                 "whileAway" => rule.modes.while_away = self.text("whileAway", node, parse_while_away),
+                "snapshot" => rule.snapshot = self.text("snapshot", node, parse_bool).unwrap_or(true),
                 "form" => rule.form = self.text("form", node, parse_packing_form),
                 unknown => self.unknown(name.line, unknown, KEYS),
             }

@@ -8,6 +8,7 @@ use crate::http::HttpConfig;
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
+use crate::snapshots::SnapshotConfig;
 
 /// The whole configuration of the daemon.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Config {
     pub queues: QueuesConfig,
     pub window: WindowConfig,
     pub memory: MemoryConfig,
+    /// `None`: caches are not kept on disk.
+    pub snapshots: Option<SnapshotConfig>,
     pub drain: DrainConfig,
     /// The number of threads of the traffic runtime. `None`: as many as the number of CPUs that the process may use.
     pub threads: Option<usize>,

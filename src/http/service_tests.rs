@@ -52,6 +52,7 @@ impl Cached {
             ApiResource { gvr, kind, namespaced: true, verbs, singular, short_names }
         });
         let config = FactoryConfig {
+            snapshots: None,
             rules: Rules::new(Vec::new()),
             idle_timeout: Duration::from_secs(600),
             max_informers: 100,

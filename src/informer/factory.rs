@@ -14,6 +14,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
 use crate::meta::{Encoding, Gvr, Origin, Resource, ResourceVersion, Verb};
 use crate::selector;
+use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
@@ -22,6 +23,7 @@ use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE};
+use super::kept::Keeper;
 use super::waits::Proofs;
 use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules};
 
@@ -35,6 +37,8 @@ pub struct FactoryConfig {
     pub max_informers: usize,
     pub cache: CacheConfig,
     pub reflector: ReflectorConfig,
+    /// Where informers are kept over a restart.
+    pub snapshots: Option<Snapshots>,
 }
 
 /// The shared informers of this daemon. Clones share them.
@@ -56,6 +60,7 @@ struct Inner {
     proofs: Arc<Proofs>,
     store: Arc<SharedStore>,
     sharding: Sharding,
+    keeper: Option<Arc<Keeper>>,
     /// The cost of forwarded tables.
     ledger: Mutex<Ledger>,
 }
@@ -74,8 +79,21 @@ impl Factory {
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
         let sharding = Sharding::new(upstream.clone());
-        let inner =
-            Inner { config, upstream, discovery, fatal, drain, informers, served, proofs, store, sharding, ledger };
+        let keeper = config.snapshots.clone().map(|snapshots| Arc::new(Keeper::new(snapshots, upstream.clone())));
+        let inner = Inner {
+            config,
+            upstream,
+            discovery,
+            fatal,
+            drain,
+            informers,
+            served,
+            proofs,
+            store,
+            sharding,
+            keeper,
+            ledger,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -311,7 +329,12 @@ impl Factory {
             encoding: key.encoding,
             columns: Arc::default(),
         };
-        let reflector = Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
+        let mut reflector =
+            Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
+        let kept = inner.keeper.as_ref().and_then(|keeper| keeper.of(&key, &source, &inner.config.rules));
+        if let Some(kept) = &kept {
+            reflector = reflector.with_saved(Arc::clone(kept).load());
+        }
         let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender(), questions);
         let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), inner.config.reflector.clone());
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
@@ -331,6 +354,13 @@ impl Factory {
             tokio::select! { () = pack => {}, () = stop.cancelled() => {} }
         };
         lifecycle::spawn_supervised("packer", packer, &inner.fatal);
+        if let Some(kept) = kept {
+            let stop = informer.stop.clone();
+            let record = kept.record(cache.clone());
+            lifecycle::spawn("snapshot", async move {
+                tokio::select! { () = record => {}, () = stop.cancelled() => {} }
+            });
+        }
         let stop = informer.stop.clone();
         let factory = self.clone();
         let ended = Arc::downgrade(&informer);

@@ -9,6 +9,7 @@ mod families;
 mod forms;
 mod fresh;
 mod handle;
+mod kept;
 mod rules;
 mod tables;
 mod waits;

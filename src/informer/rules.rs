@@ -19,6 +19,8 @@ pub struct ResourceRule {
     pub pin: bool,
     /// Whether its objects are packed, if it differs from the setting of the process.
     pub form: Option<PackingForm>,
+    /// Whether it may be kept on disk, if snapshots are on.
+    pub no_snapshot: bool,
     /// Empty: every namespace, no selector.
     pub scopes: Vec<ScopeRule>,
 }
@@ -67,6 +69,12 @@ impl Rules {
 
     pub fn form(&self, gvr: &Gvr) -> Option<PackingForm> {
         self.find(gvr).and_then(|rule| rule.form)
+    }
+
+    /// Whether the resource may be kept on disk. Secrets may only if they are encrypted there.
+    pub fn keeps(&self, gvr: &Gvr, encrypted: bool) -> bool {
+        let is_secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
+        (encrypted || !is_secret) && !self.find(gvr).is_some_and(|rule| rule.no_snapshot)
     }
 
     pub fn pins(&self, gvr: &Gvr) -> bool {

@@ -25,6 +25,11 @@ impl ObjectKey {
         Self { flat: flat.into() }
     }
 
+    /// The key as [`Self::as_str`] gives it.
+    pub fn from_flat(flat: &str) -> Self {
+        Self { flat: flat.into() }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.flat
     }

@@ -27,14 +27,14 @@ struct State {
 }
 
 #[derive(Debug)]
-enum Form {
+pub(super) enum Form {
     Plain(Bytes),
     Packed(Packed),
     Patch(Patch),
 }
 
 /// The difference from the next version of the object.
-struct Patch {
+pub(super) struct Patch {
     next: Arc<dyn Version>,
     delta: Box<[u8]>,
     len: u32,
@@ -75,6 +75,24 @@ impl Body {
     /// Bytes that have just arrived, and are read next by those who watch.
     pub fn new(plain: Bytes) -> Self {
         Self { state: Mutex::new(State { form: Form::Plain(plain), reads: 0, gains_nothing: false, older: 0 }) }
+    }
+
+    /// Bytes that were saved packed.
+    pub(super) fn packed(packed: Packed) -> Self {
+        Self { state: Mutex::new(State { form: Form::Packed(packed), reads: 0, gains_nothing: false, older: 0 }) }
+    }
+
+    pub(super) fn with_form<T>(&self, look: impl FnOnce(&Form) -> T) -> T {
+        look(&self.state.lock().form)
+    }
+
+    /// The bytes, for what saves them: this counts as no read.
+    pub(super) fn saved_bytes(&self) -> Bytes {
+        match &self.state.lock().form {
+            Form::Plain(plain) => plain.clone(),
+            Form::Packed(packed) => packed.unpack(),
+            Form::Patch(patch) => patch.unpack(),
+        }
     }
 
     /// The bytes. Packed ones are unpacked, once for all who ask at the same time. They stay plain if they are read

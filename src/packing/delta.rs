@@ -4,6 +4,8 @@
 //! differ in a revision, a time or a status: what stands before and after is found by comparing, and only the rest is
 //! searched.
 
+use super::numbers;
+
 /// A match shorter than this costs as much as the bytes themselves.
 const WINDOW: usize = 8;
 
@@ -38,10 +40,10 @@ pub(super) fn diff(base: &[u8], target: &[u8], most: usize) -> Option<Box<[u8]>>
 pub(super) fn apply(base: &[u8], mut delta: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(len);
     while !delta.is_empty() {
-        let head = take_number(&mut delta)?;
+        let head = numbers::take(&mut delta)?;
         let count = head >> 1;
         let piece = if head & 1 == 1 {
-            let from = take_number(&mut delta)?;
+            let from = numbers::take(&mut delta)?;
             base.get(from..from.checked_add(count)?)?
         } else {
             let (piece, rest) = delta.split_at_checked(count)?;
@@ -108,19 +110,6 @@ fn common_prefix_reversed(a: &[u8], b: &[u8]) -> usize {
     whole + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
-fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    let mut number = 0usize;
-    for shift in (0..usize::BITS).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= usize::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
 struct Writer {
     out: Vec<u8>,
     most: usize,
@@ -145,12 +134,8 @@ impl Writer {
         self.fits()
     }
 
-    fn number(&mut self, mut number: usize) {
-        while number >= 0x80 {
-            self.out.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.out.push(number as u8);
+    fn number(&mut self, number: usize) {
+        numbers::put(&mut self.out, number);
     }
 
     fn fits(&self) -> Option<()> {

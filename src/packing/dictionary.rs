@@ -15,6 +15,8 @@ use crate::memory::allocated;
 pub(super) struct Dictionary {
     pack: CDict<'static>,
     unpack: DDict<'static>,
+    /// What both were made from.
+    content: Box<[u8]>,
     size: usize,
     tally: Arc<Tally>,
 }
@@ -59,9 +61,24 @@ impl Dictionary {
             Err(_) => joined(samples, size),
         };
         let (pack, unpack) = (CDict::create(&content, LEVEL), DDict::create(&content));
-        let size = pack.sizeof() + unpack.sizeof();
+        Self::of(content.into(), pack, unpack, tally)
+    }
+
+    /// A dictionary that was saved. `None` if it is none.
+    pub(super) fn load(content: &[u8], tally: &Arc<Tally>) -> Option<Self> {
+        let (pack, unpack) = (CDict::try_create(content, LEVEL)?, DDict::try_create(content)?);
+        Some(Self::of(content.into(), pack, unpack, tally))
+    }
+
+    fn of(content: Box<[u8]>, pack: CDict<'static>, unpack: DDict<'static>, tally: &Arc<Tally>) -> Self {
+        let size = content.len() + pack.sizeof() + unpack.sizeof();
         tally.save(-size_of(size));
-        Self { pack, unpack, size, tally: Arc::clone(tally) }
+        Self { pack, unpack, content, size, tally: Arc::clone(tally) }
+    }
+
+    /// What it is made from, to be saved.
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
     }
 
     /// Packs bytes, if they become smaller by at least a quarter.
@@ -99,6 +116,23 @@ impl fmt::Debug for Dictionary {
 // === impl Packed ===
 
 impl Packed {
+    /// Bytes that were saved: `bytes` unpack to `len` bytes. `None` if that is more than any packed object has.
+    pub(super) fn load(bytes: &[u8], len: usize, dictionary: &Arc<Dictionary>) -> Option<Self> {
+        let fits = len <= LARGEST;
+        let packed = Self { bytes: bytes.into(), dictionary: Arc::clone(dictionary), len: u32::try_from(len).ok()? };
+        // Counted here, as it will be when it is dropped.
+        packed.dictionary.tally.add(packed.saved());
+        fits.then_some(packed)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn dictionary(&self) -> &Arc<Dictionary> {
+        &self.dictionary
+    }
+
     /// The plain bytes.
     pub(super) fn unpack(&self) -> Bytes {
         let mut plain = Vec::with_capacity(self.len());

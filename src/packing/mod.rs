@@ -8,7 +8,9 @@ mod body;
 mod delta;
 mod dictionary;
 mod metrics;
+pub mod numbers;
 mod packer;
+mod saved;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 pub use body::{Body, MOST_READS, Version, Visit};
 pub use packer::{Packer, SAMPLES};
+pub use saved::{Dictionaries, Library};
 
 /// Which objects are packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

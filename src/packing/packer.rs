@@ -146,6 +146,19 @@ impl Packer {
         self.packing().inner.total.trained.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Uses a dictionary that was saved, unless there is one already. `None` if it is none.
+    pub(super) fn load(&self, content: &[u8]) -> Option<Arc<Dictionary>> {
+        if content.len() > LARGEST {
+            return None;
+        }
+        let dictionary = Arc::new(Dictionary::load(content, &self.inner.tally)?);
+        if self.form() != PackingForm::Plain && !self.is_trained() {
+            *self.inner.ratio.lock() = Ratio { trained: Some(Instant::now()), ..Ratio::default() };
+            self.inner.dictionary.store(Some(Arc::clone(&dictionary)));
+        }
+        Some(dictionary)
+    }
+
     /// Sets how many bytes of this cache stay plain because they are read.
     pub fn set_hot(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -9,6 +9,7 @@ mod digest;
 pub mod discovery;
 mod error;
 mod families;
+pub mod identity;
 pub mod kubeconfig;
 pub mod metadata;
 pub mod metrics;

@@ -35,7 +35,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("codec", &["meta"]),
     ("cache", &["memory", "packing", "meta", "selector", "codec", "lifecycle"]),
     ("upstream", &["memory", "meta", "selector", "codec", "cache", "lifecycle", "telemetry::trace"]),
-    ("informer", &["packing", "meta", "selector", "cache", "upstream", "lifecycle", "telemetry::histogram"]),
+    ("snapshots", &["packing", "meta", "codec", "cache"]),
+    (
+        "informer",
+        &["packing", "meta", "selector", "cache", "snapshots", "upstream", "lifecycle", "telemetry::histogram"],
+    ),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
     // Of upstream the client only, with its error, the verbs it counts by and its watches of metadata: never the reflector or
     // the probe.

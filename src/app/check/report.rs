@@ -210,6 +210,7 @@ mod tests {
             label_selector: String::new(),
             modes: RuleModes::default(),
             form: None,
+            snapshot: true,
         }
     }
 

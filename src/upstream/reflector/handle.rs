@@ -19,7 +19,7 @@ pub struct Handle {
 /// The status of a reflector at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorStatus {
-    /// `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait`, `refused` or `ended`.
+    /// `load`, `learn`, `watchList`, `list`, `check`, `watch`, `follow`, `confirm`, `reset`, `wait`, `refused` or `ended`.
     pub state: &'static str,
     pub since: Instant,
     /// The store holds a state, though perhaps not the latest one.
@@ -101,7 +101,7 @@ impl ReflectorStatus {
     /// A readable name of the state.
     pub fn step(&self) -> &'static str {
         match self.state {
-            "learn" => "starting",
+            "load" | "learn" => "starting",
             "watchList" | "list" => "listing",
             "check" | "confirm" => "checking the revision",
             "watch" => "opening the watch",

@@ -24,6 +24,8 @@ use crate::meta::ResourceVersion;
 /// What the reflector does now, or does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
+    /// Reads a state that an earlier process saved.
+    Load,
     /// Reads a list of one object to learn how objects of this type are encoded.
     Learn,
     /// Collects the whole state from a watch that begins with it.
@@ -72,6 +74,7 @@ pub(super) enum Haste {
 /// What to do after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
+    Load,
     Learn,
     WatchList,
     List,
@@ -82,6 +85,10 @@ pub(super) enum Then {
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
+    /// Load: there is a state, to be confirmed.
+    Loaded,
+    /// Load: there is none that can be used.
+    NothingSaved,
     /// Learn: the form is known.
     Learned,
     /// WatchList or List: the store has taken the whole state.
@@ -218,6 +225,20 @@ impl Machine {
         self.paged
     }
 
+    /// Begins with a saved state.
+    pub(super) fn load_first(&mut self) {
+        self.state = State::Load;
+    }
+
+    /// Whether the whole state is read from the apiserver next, or nothing is.
+    pub(super) fn reads_anew(&self) -> bool {
+        match self.state {
+            State::Load | State::Check | State::Watch | State::Follow | State::Confirm => false,
+            State::Wait { then, .. } => !matches!(then, Then::Load | Then::Check | Then::Confirm),
+            _ => true,
+        }
+    }
+
     /// Sets the store's revision, before a step.
     pub(super) fn at(&mut self, rv: ResourceVersion) {
         self.rv = rv;
@@ -251,6 +272,9 @@ impl Machine {
                 State::Refused { until: now + self.room.next(None) }
             }
             (State::Refused { .. }, Outcome::Elapsed) => State::Learn,
+
+            (State::Load, Outcome::Loaded) => State::Check,
+            (State::Load, Outcome::NothingSaved) => State::Learn,
 
             (State::Learn, Outcome::Learned) => self.relist(),
 
@@ -291,7 +315,10 @@ impl Machine {
             (State::Check, Outcome::Current(current)) if current < self.rv => State::Confirm,
             (State::Check, Outcome::Current(_)) => State::Watch,
 
-            (State::Watch, Outcome::Opened) => State::Follow,
+            (State::Watch, Outcome::Opened) => {
+                self.syncs = self.syncs.max(1);
+                State::Follow
+            }
 
             // Events from before the window are lost, so the state is read again; the store is still served meanwhile.
             // If the revision expires right after the read, there must be no tight loop of reads. A definition may have
@@ -324,6 +351,7 @@ impl Machine {
             }
 
             (State::Wait { then, .. }, Outcome::Elapsed) => match then {
+                Then::Load => State::Load,
                 Then::Learn => State::Learn,
                 Then::WatchList => State::WatchList,
                 Then::List => State::List,
@@ -377,6 +405,7 @@ impl Machine {
     /// What to do again after the present step has failed.
     fn again(&self) -> Then {
         match self.state {
+            State::Load => Then::Load,
             State::Learn => Then::Learn,
             State::WatchList | State::List | State::ListWhole | State::Reset => self.relist_later(),
             State::Confirm => Then::Confirm,
@@ -414,6 +443,7 @@ impl Machine {
 impl State {
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::Load => "load",
             Self::Learn => "learn",
             Self::WatchList => "watchList",
             Self::List | Self::ListWhole => "list",

@@ -7,6 +7,7 @@ mod config;
 mod handle;
 mod machine;
 mod memory;
+mod restore;
 mod steps;
 pub(in crate::upstream) mod stream;
 mod trouble;
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 pub use super::source::ListerWatcher;
 pub use config::ReflectorConfig;
 pub use handle::{Handle, ReflectorStatus};
+pub use restore::Load as LoadSaved;
 
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
@@ -39,7 +41,7 @@ use super::error::Cause;
 use super::progress::Progress;
 use super::questions;
 use super::retries::Queue;
-use crate::cache::{ReplaceError, Writer};
+use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
 use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Unprintable};
@@ -77,6 +79,10 @@ pub struct Reflector {
     claim_sender: mpsc::Sender<Progress>,
     /// A sample of the state that did not fit into memory.
     sample: Option<Sample>,
+    /// Reads a saved state, before the first state is read from the apiserver.
+    load: Option<LoadSaved>,
+    /// A saved state that the apiserver has not confirmed yet.
+    saved: Option<Restoration>,
 }
 
 /// Capacity of the claims channel. Senders wait for a free place.
@@ -112,6 +118,8 @@ impl Reflector {
             refused: false,
             claim_sender,
             sample: None,
+            load: None,
+            saved: None,
         }
     }
 
@@ -131,7 +139,7 @@ impl Reflector {
 
     fn advance(&mut self, outcome: Outcome) {
         let before = self.machine.state();
-        self.machine.at(self.writer.newest());
+        self.machine.at(self.saved.as_ref().map_or(self.writer.newest(), Restoration::rv));
         if before != State::WatchList {
             self.machine.set_paged(is_listed(&self.upstream, &self.lister, &self.config));
         }
@@ -150,6 +158,9 @@ impl Reflector {
         let machine = &self.machine;
         if machine.state() != State::Follow {
             self.stream = None;
+        }
+        if machine.reads_anew() {
+            self.saved = None;
         }
         if machine.paged() && before == State::WatchList {
             self.upstream.watch_list_refused(&self.lister.resource.gvr.group);
@@ -395,11 +406,14 @@ impl Reflector {
 
     async fn watch(&mut self) -> Outcome {
         let timeout = self.watch_timeout();
-        let from = self.writer.resource_version();
+        let from = self.saved.as_ref().map_or(self.writer.resource_version(), Restoration::rv);
         let path = self.lister.watch_path(from, timeout.as_secs());
         let options = self.lister.options(RequestVerb::Watch);
         match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
             Ok(mut stream) => {
+                if let Err(outcome) = self.restore(&mut stream).await {
+                    return outcome;
+                }
                 stream.last = from;
                 self.stream = Some(stream);
                 Outcome::Opened

@@ -32,6 +32,7 @@ impl Reflector {
             // Nothing is left to do.
             State::Ended(_) => std::future::pending().await,
             _ if self.writer.is_recalled() => self.recalled(),
+            State::Load => self.load().await,
             State::Learn => self.learn().await,
             State::WatchList => self.watch_list().await,
             State::List => self.list(self.config.page_size).await,

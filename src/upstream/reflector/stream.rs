@@ -31,6 +31,8 @@ pub(in crate::upstream) struct EventStream {
     pub(super) last: ResourceVersion,
     /// The object of its last event.
     pub(super) last_key: Option<ObjectKey>,
+    /// A frame that was read before it was asked for.
+    peeked: Option<WatchFrame>,
     /// The columns, if the stream is one of tables.
     columns: Option<Arc<Columns>>,
     asked: Moment,
@@ -62,9 +64,28 @@ impl EventStream {
             deadline: Instant::now() + lifetime + config.grace,
             last: ResourceVersion::ZERO,
             last_key: None,
+            peeked: None,
             columns: lister.columns.get().cloned(),
             asked,
         })
+    }
+
+    /// Waits for the first frame, for at most this long. Nothing is as good as an event: the apiserver sends an error
+    /// at once.
+    ///
+    /// # Errors
+    /// The first frame is an error, or the stream has ended.
+    pub(super) async fn accepted(&mut self, within: Duration) -> Result<(), UpstreamError> {
+        match self.next(Instant::now() + within).await {
+            Ok(Some(WatchFrame::Error(status))) => Err(UpstreamError::Status(Box::new(status))),
+            Ok(Some(frame)) => {
+                self.peeked = Some(frame);
+                Ok(())
+            }
+            Ok(None) => Err(decode_error(CodecError::Truncated)),
+            Err(UpstreamError::Timeout { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the next frame, or `None` at a clean end of the stream. This is cancel safe.
@@ -72,6 +93,9 @@ impl EventStream {
     /// # Errors
     /// The stream breaks, is malformed, or sends nothing until `until`.
     pub(in crate::upstream) async fn next(&mut self, until: Instant) -> Result<Option<WatchFrame>, UpstreamError> {
+        if let Some(frame) = self.peeked.take() {
+            return Ok(Some(frame));
+        }
         loop {
             if let Some(mut frame) = self.decoder.next().map_err(decode_error)? {
                 self.metrics.received_events.inc();

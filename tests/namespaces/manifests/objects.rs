@@ -18,6 +18,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("tier", &["cert-manager"]),
     ("tier", &["cert-manager", "pod-monitor", "prometheus-rule", "dashboard"]),
     ("node-agent", &["all-pods"]),
+    ("node-agent", &["snapshots-on-node"]),
     ("node-agent", &["audience"]),
     ("tier", &["audience"]),
     ("node-agent", &["all-pods", "audience", "pod-monitor", "prometheus-rule", "dashboard"]),

@@ -1,0 +1,59 @@
+//! What a cache is saved from: a state, and every event that followed it.
+
+use std::sync::Arc;
+
+use super::shared::Shared;
+use super::store::Snapshot;
+use super::watch_cache::WatchCache;
+use crate::meta::{ResourceVersion, WatchCacheEvent};
+
+/// A position in the events of a cache.
+#[derive(Debug)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+    epoch: u64,
+    position: u64,
+}
+
+/// Events that follow each other.
+#[derive(Debug)]
+pub struct Recorded {
+    pub events: Vec<Arc<WatchCacheEvent>>,
+    /// The revision up to which the cache is complete, unless there are more events.
+    pub rv: Option<ResourceVersion>,
+}
+
+// === impl WatchCache ===
+
+impl WatchCache {
+    /// Begins at the oldest state of the window, so that what follows it contains the whole window. `None` unless
+    /// ready.
+    pub fn record(&self) -> Option<(Recorder, Snapshot)> {
+        let shared = self.shared();
+        let (mut rebuild, recorder, floor) = {
+            let state = shared.state.lock();
+            let current = state.current.as_ref()?;
+            let floor = state.history.floor();
+            let (epoch, position) = (state.history.epoch(), state.history.position_after(floor));
+            let recorder = Recorder { shared: Arc::clone(&shared), epoch, position };
+            (state.history.rebuild(floor, current.store()), recorder, floor)
+        };
+        Some((recorder, Snapshot::new(floor, rebuild.run())))
+    }
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// The next events, `most` at most. `None` if they do not follow the earlier ones: the cache took a whole state, or
+    /// they have left the window.
+    pub fn read(&mut self, most: usize) -> Option<Recorded> {
+        let state = self.shared.state.lock();
+        let current = state.current.as_ref().filter(|_| state.history.epoch() == self.epoch)?;
+        let mut events = Vec::new();
+        state.history.read(self.position, state.history.head(), most, &mut events).ok()?;
+        self.position += events.len() as u64;
+        let rv = (self.position == state.history.head()).then(|| current.rv());
+        Some(Recorded { events, rv })
+    }
+}

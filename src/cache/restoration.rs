@@ -1,0 +1,205 @@
+//! A state that was saved, and the events that followed it, while they are read. The cache does not change before the
+//! apiserver has confirmed that its history goes on from there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::budget::{Budget, Full};
+use super::history::memory;
+use super::packer_task::Arriving;
+use super::shared::Shared;
+use super::store::{Snapshot, Store};
+use super::watcher::EndReason;
+use super::writer::Writer;
+use crate::codec::Form;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+use crate::packing::Library;
+
+/// A saved state and window. First all objects of the state are added, then its end, then the events.
+#[derive(Debug)]
+pub struct Restoration {
+    shared: Arc<Shared>,
+    library: Library,
+    form: Option<Form>,
+    bookmark_template: Option<Bytes>,
+    store: Store,
+    /// The revision after which the events begin. Zero before the state is complete.
+    from: ResourceVersion,
+    rv: ResourceVersion,
+    events: Vec<WatchCacheEvent>,
+    bytes: usize,
+    arriving: Arriving,
+}
+
+/// Why a saved state cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    #[error("does not fit into the memory of the caches")]
+    Memory(#[from] Full),
+    #[error("{0}")]
+    Contradictory(&'static str),
+}
+
+use RestoreError::Contradictory;
+
+// === impl Writer ===
+
+impl Writer {
+    /// Begins to read a saved state.
+    pub fn restoration(&self) -> Restoration {
+        let shared = Arc::clone(&self.shared);
+        let library = Library::new(shared.packer.clone());
+        Restoration {
+            shared,
+            library,
+            form: None,
+            bookmark_template: None,
+            store: Store::default(),
+            from: ResourceVersion::ZERO,
+            rv: ResourceVersion::ZERO,
+            events: Vec::new(),
+            bytes: 0,
+            arriving: Arriving::default(),
+        }
+    }
+
+    /// Takes a saved state as the first one of this cache: readers are served from it, and watches may start within its
+    /// window. The apiserver must have accepted a watch from [`Restoration::rv`].
+    ///
+    /// # Errors
+    /// The cache already has a state, or the saved one is not complete. The cache does not change.
+    pub fn restore(&mut self, saved: Restoration) -> Result<(), RestoreError> {
+        let Restoration { form, bookmark_template, mut store, from, rv, events, .. } = saved;
+        let Some(form) = form.filter(|_| !from.is_zero() && self.resource_version().is_zero()) else {
+            return Err(Contradictory("not complete"));
+        };
+        self.set_form(form);
+        if let Some(template) = bookmark_template {
+            self.set_bookmark_template(template);
+        }
+        store.begin_lineage();
+        let mut state = self.shared.state.lock();
+        self.shared.forget(&mut state, rv, EndReason::Relisted);
+        state.history.prepend(events, from, Instant::now());
+        let head = state.history.head();
+        state.history.evict(Instant::now(), head);
+        self.shared.publish(&mut state, Snapshot::new(rv, store.clone()));
+        self.shared.ready.ready(rv);
+        drop(state);
+        self.take(store, rv, head);
+        self.settle();
+        self.shared.work.notify_one();
+        Ok(())
+    }
+}
+
+// === impl Restoration ===
+
+impl Restoration {
+    pub fn library(&mut self) -> &mut Library {
+        &mut self.library
+    }
+
+    pub fn set_form(&mut self, form: Form) {
+        self.form = Some(form);
+    }
+
+    pub fn set_bookmark_template(&mut self, template: Bytes) {
+        self.bookmark_template = Some(template);
+    }
+
+    /// The revision up to which the saved state is complete.
+    pub fn rv(&self) -> ResourceVersion {
+        self.rv
+    }
+
+    pub fn form(&self) -> Option<&Form> {
+        self.form.as_ref()
+    }
+
+    /// Whether the state is complete. Events may follow.
+    pub fn is_complete(&self) -> bool {
+        !self.from.is_zero()
+    }
+
+    pub fn objects(&self) -> usize {
+        self.store.len()
+    }
+
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Takes an object from the front of saved bytes. `None` if it is malformed.
+    pub fn load(&self, input: &mut &[u8]) -> Option<Object> {
+        Object::load(input, &self.library, |key: &ObjectKey| self.store.get(key))
+    }
+
+    /// Adds an object of the state.
+    ///
+    /// # Errors
+    /// There is no memory for it, or it is not the next one.
+    pub fn insert(&mut self, object: Object) -> Result<(), RestoreError> {
+        if !self.from.is_zero() || self.store.last().is_some_and(|last| last.key >= object.key) {
+            return Err(Contradictory("its objects are out of order"));
+        }
+        let object = Arc::new(object);
+        self.bytes += Budget::cost(object.present_size());
+        self.bytes = self.bytes.saturating_sub(self.arriving.take_into(&self.shared, &object));
+        self.shared.account.load(self.bytes)?;
+        self.rv = self.rv.max(object.rv);
+        self.store.insert(object);
+        Ok(())
+    }
+
+    /// The state is complete: it had `objects` objects, at `rv`.
+    ///
+    /// # Errors
+    /// This contradicts what was added.
+    pub fn begin(&mut self, rv: ResourceVersion, objects: usize) -> Result<(), RestoreError> {
+        if !self.from.is_zero() || rv.is_zero() || rv < self.rv || objects != self.store.len() {
+            return Err(Contradictory("its state is not complete"));
+        }
+        self.arriving = Arriving::default();
+        (self.from, self.rv) = (rv, rv);
+        Ok(())
+    }
+
+    /// Adds the next event.
+    ///
+    /// # Errors
+    /// There is no memory for it, or it does not follow the state and the earlier events.
+    pub fn push(&mut self, kind: EventType, mut object: Object) -> Result<(), RestoreError> {
+        let rv = object.rv;
+        // Objects that expire are deleted together at one revision.
+        let together = kind == EventType::Deleted
+            && self.events.last().is_some_and(|last| last.rv == rv && last.kind == EventType::Deleted);
+        if self.from.is_zero() || rv < self.rv || rv == self.rv && !together {
+            return Err(Contradictory("its events are out of order"));
+        }
+        let prev = self.store.get(&object.key).cloned();
+        if prev.is_some() != (kind != EventType::Added) {
+            return Err(Contradictory("its events contradict its state"));
+        }
+        if let Some(prev) = &prev {
+            object.share(prev);
+        }
+        let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
+        self.shared.pack_replaced(&event);
+        self.bytes += memory(&event);
+        self.shared.account.load(self.bytes)?;
+        self.store.apply(&event);
+        self.events.push(event);
+        self.rv = rv;
+        Ok(())
+    }
+
+    /// The state is complete up to `rv`.
+    pub fn progress(&mut self, rv: ResourceVersion) {
+        if !self.from.is_zero() {
+            self.rv = self.rv.max(rv);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Objects as they are saved: what is known of one without its bytes, and the bytes in their present form.
+
+use std::sync::Arc;
+
+use super::{Attributes, Layout, Object};
+use crate::meta::{ObjectKey, ResourceVersion};
+use crate::packing::{Dictionaries, Library, Version, numbers};
+
+/// An object's bytes are fewer than this: the codec limits them.
+const MOST_BYTES: usize = 64 << 20;
+
+// === impl Object ===
+
+impl Object {
+    /// Appends the object, with its bytes in their present form.
+    pub fn save(&self, dictionaries: &mut Dictionaries, out: &mut Vec<u8>) {
+        self.save_head(out);
+        dictionaries.put(&self.body, out);
+    }
+
+    /// Appends the object, with its bytes as the difference from the version before it.
+    pub fn save_after(&self, before: Option<&Self>, dictionaries: &mut Dictionaries, out: &mut Vec<u8>) {
+        self.save_head(out);
+        dictionaries.put_after(&self.body, before.map(Version::body), out);
+    }
+
+    /// Takes an object from the front. `before` returns the version of it that was saved before. `None` if it is
+    /// malformed.
+    pub fn load<'a>(
+        input: &mut &[u8],
+        library: &Library,
+        before: impl FnOnce(&ObjectKey) -> Option<&'a Arc<Self>>,
+    ) -> Option<Self> {
+        let key = ObjectKey::from_flat(str::from_utf8(numbers::take_bytes(input)?).ok()?);
+        let rv = ResourceVersion(u64::try_from(numbers::take(input)?).ok()?);
+        let attributes = Attributes::load(input)?;
+        let layout = Layout::load(input)?;
+        let before = before(&key).map(|before| before.body());
+        let body = library.take(input, layout.len as usize, before)?;
+        let is_named = !key.as_str().is_empty() && !rv.is_zero();
+        is_named.then(|| Self { key, rv, attributes: Arc::new(attributes), body, layout, row: None })
+    }
+
+    fn save_head(&self, out: &mut Vec<u8>) {
+        numbers::put_bytes(out, self.key.as_str().as_bytes());
+        numbers::put(out, usize::try_from(self.rv.get()).unwrap_or(usize::MAX));
+        self.attributes.save(out);
+        self.layout.save(out);
+    }
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    fn save(&self, out: &mut Vec<u8>) {
+        numbers::put_bytes(out, self.text.as_bytes());
+        numbers::put(out, usize::from(self.labels));
+        numbers::put(out, self.ends.len());
+        let mut last = 0;
+        for &end in &self.ends {
+            numbers::put(out, (end - last) as usize);
+            last = end;
+        }
+    }
+
+    fn load(input: &mut &[u8]) -> Option<Self> {
+        let text: Box<str> = str::from_utf8(numbers::take_bytes(input)?).ok()?.into();
+        let labels = u16::try_from(numbers::take(input)?).ok()?;
+        let count = numbers::take(input)?;
+        // Each of them has at least one byte.
+        if count > input.len() || count < 1 + 2 * usize::from(labels) {
+            return None;
+        }
+        let (mut ends, mut end) = (Vec::with_capacity(count), 0usize);
+        for _ in 0..count {
+            end = end.checked_add(numbers::take(input)?)?;
+            ends.push(u32::try_from(end).ok().filter(|_| text.is_char_boundary(end))?);
+        }
+        (end == text.len()).then(|| Self { text, ends: ends.into(), labels })
+    }
+}
+
+// === impl Layout ===
+
+impl Layout {
+    fn save(&self, out: &mut Vec<u8>) {
+        let Self { len, before, after, metadata, rv } = self;
+        numbers::put(out, *len as usize);
+        out.extend([*before, *after]);
+        for position in [metadata.start, metadata.end, rv.start, rv.end] {
+            numbers::put(out, position as usize);
+        }
+    }
+
+    fn load(input: &mut &[u8]) -> Option<Self> {
+        let len = numbers::take(input).filter(|len| *len <= MOST_BYTES)?;
+        let (&[before, after], rest) = input.split_first_chunk()?;
+        *input = rest;
+        let mut positions = [0u32; 4];
+        for position in &mut positions {
+            *position = u32::try_from(numbers::take(input)?).ok()?;
+        }
+        let [start, end, rv_start, rv_end] = positions;
+        let item = len.checked_sub(usize::from(before) + usize::from(after))?;
+        let is_within = start <= end && rv_start <= rv_end && end.max(rv_end) as usize <= item;
+        let len = u32::try_from(len).ok()?;
+        is_within.then_some(Self { len, before, after, metadata: start..end, rv: rv_start..rv_end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::meta::{AttributesBuilder, Raw};
+    use crate::packing::{Packing, PackingConfig, PackingForm};
+
+    fn object(rv: u64, text: &str) -> Object {
+        let mut attributes = AttributesBuilder::new("u-1");
+        attributes.label("app", "wéb");
+        attributes.field("node-1");
+        let bytes = format!("{{\"metadata\":{{\"resourceVersion\":\"{rv}\"}},\"text\":\"{text}\"}},");
+        let raw = Raw::new(Bytes::from(bytes), 12..35, 32..33);
+        Object::new(ObjectKey::new("a", "b"), ResourceVersion(rv), attributes.build(), raw)
+    }
+
+    fn library() -> Library {
+        Library::new(Packing::new(PackingConfig::default()).packer(Some(PackingForm::Packed)))
+    }
+
+    fn assert_same(a: &Object, b: &Object) {
+        assert_eq!((&a.key, a.rv, &a.attributes), (&b.key, b.rv, &b.attributes));
+        assert!(a.is_written_as(b));
+        assert_eq!((a.raw().metadata_range(), a.raw().rv_range()), (b.raw().metadata_range(), b.raw().rv_range()));
+    }
+
+    #[test]
+    fn an_object_comes_back() {
+        let (saved, mut out) = (object(7, "x"), Vec::new());
+        saved.save(&mut Dictionaries::default(), &mut out);
+        let mut input = &out[..];
+        let loaded = Object::load(&mut input, &library(), |_| None).unwrap();
+        assert!(input.is_empty());
+        assert_same(&loaded, &saved);
+    }
+
+    #[test]
+    fn the_next_version_is_a_small_difference() {
+        let text = "never the same twice, 0123456789".repeat(40);
+        let (first, next, mut out) = (Arc::new(object(7, &text)), object(8, &text), Vec::new());
+        next.save_after(Some(&first), &mut Dictionaries::default(), &mut out);
+        assert!(out.len() < 100, "{}", out.len());
+        let loaded = Object::load(&mut &out[..], &library(), |_| Some(&first)).unwrap();
+        assert_same(&loaded, &next);
+        assert!(Object::load(&mut &out[..], &library(), |_| None).is_none());
+    }
+
+    #[test]
+    fn no_prefix_and_no_changed_byte_panics() {
+        let (mut out, library) = (Vec::new(), library());
+        object(7, "x").save(&mut Dictionaries::default(), &mut out);
+        for end in 0..out.len() {
+            assert!(Object::load(&mut &out[..end], &library, |_| None).is_none(), "{end}");
+        }
+        for at in 0..out.len() {
+            for bit in 0..8 {
+                let mut changed = out.clone();
+                changed[at] ^= 1 << bit;
+                if let Some(object) = Object::load(&mut &changed[..], &library, |_| None) {
+                    let raw = object.raw();
+                    let _ = (raw.metadata(), raw.slice(raw.rv_range()), raw.item(), object.attributes.labels().count());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Bodies as they are saved: packed ones as they are, with the dictionaries that they need.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::body::{Body, Form};
+use super::dictionary::{Dictionary, Packed};
+use super::packer::Packer;
+use super::{PackingForm, delta, numbers};
+
+/// The dictionaries that were saved so far. Packed bytes name theirs by its position.
+#[derive(Debug, Default)]
+pub struct Dictionaries {
+    known: Vec<Arc<Dictionary>>,
+    new: bool,
+}
+
+/// The dictionaries that were loaded so far.
+#[derive(Debug)]
+pub struct Library {
+    packer: Packer,
+    known: Vec<Arc<Dictionary>>,
+}
+
+/// The forms of saved bytes.
+const PLAIN: u8 = 0;
+const PACKED: u8 = 1;
+/// The difference from a version of the object that was saved before.
+const DELTA: u8 = 2;
+
+/// A cache trains a dictionary every ten minutes at most, and objects that need an old one become fewer.
+const MOST_DICTIONARIES: usize = 64;
+
+// === impl Dictionaries ===
+
+impl Dictionaries {
+    /// Appends the bytes in their present form. After this, [`Self::take_new`] tells whether they need a dictionary that
+    /// must be saved before them.
+    pub fn put(&mut self, body: &Body, out: &mut Vec<u8>) {
+        let put = body.with_form(|form| {
+            let Form::Packed(packed) = form else { return false };
+            let dictionary = packed.dictionary();
+            let known = self.known.iter().position(|known| Arc::ptr_eq(known, dictionary));
+            if known.is_none() && self.known.len() >= MOST_DICTIONARIES {
+                return false;
+            }
+            let position = known.unwrap_or_else(|| {
+                self.known.push(Arc::clone(dictionary));
+                self.new = true;
+                self.known.len() - 1
+            });
+            out.push(PACKED);
+            numbers::put(out, position);
+            numbers::put(out, packed.len());
+            numbers::put_bytes(out, packed.bytes());
+            true
+        });
+        if !put {
+            out.push(PLAIN);
+            numbers::put_bytes(out, &body.saved_bytes());
+        }
+    }
+
+    /// Appends the bytes as the difference from an earlier version, if that is small, or else as they are.
+    pub fn put_after(&mut self, body: &Body, before: Option<&Body>, out: &mut Vec<u8>) {
+        let plain = body.saved_bytes();
+        let delta = before.and_then(|before| delta::diff(&before.saved_bytes(), &plain, plain.len() / 2));
+        let Some(delta) = delta else {
+            out.push(PLAIN);
+            return numbers::put_bytes(out, &plain);
+        };
+        out.push(DELTA);
+        numbers::put(out, plain.len());
+        numbers::put_bytes(out, &delta);
+    }
+
+    /// The dictionary that was needed for the first time since the last call.
+    pub fn take_new(&mut self) -> Option<&[u8]> {
+        if !std::mem::take(&mut self.new) {
+            return None;
+        }
+        self.known.last().map(|dictionary| dictionary.content())
+    }
+}
+
+// === impl Library ===
+
+impl Library {
+    pub fn new(packer: Packer) -> Self {
+        Self { packer, known: Vec::new() }
+    }
+
+    /// Adds the next dictionary. `None` if it is none.
+    pub fn add(&mut self, content: &[u8]) -> Option<()> {
+        if self.known.len() >= MOST_DICTIONARIES {
+            return None;
+        }
+        self.known.push(self.packer.load(content)?);
+        Some(())
+    }
+
+    /// Takes a body of `len` plain bytes from the front. `before` is the version of the object that was saved before.
+    /// `None` if it is malformed.
+    pub fn take(&self, input: &mut &[u8], len: usize, before: Option<&Body>) -> Option<Body> {
+        let (&form, rest) = input.split_first()?;
+        *input = rest;
+        match form {
+            PLAIN => {
+                let bytes = numbers::take_bytes(input)?;
+                (bytes.len() == len).then(|| Body::new(Bytes::copy_from_slice(bytes)))
+            }
+            PACKED => {
+                let dictionary = self.known.get(numbers::take(input)?)?;
+                let said = numbers::take(input)?;
+                let packed = Packed::load(numbers::take_bytes(input)?, said, dictionary)?;
+                if said != len {
+                    None
+                } else if self.packer.form() == PackingForm::Plain {
+                    let bytes = packed.unpack();
+                    (bytes.len() == len).then(|| Body::new(bytes))
+                } else {
+                    Some(Body::packed(packed))
+                }
+            }
+            DELTA => {
+                let said = numbers::take(input)?;
+                let delta = numbers::take_bytes(input)?;
+                let before = before.filter(|_| said == len)?.saved_bytes();
+                delta::apply(&before, delta, len).map(|bytes| Body::new(bytes.into()))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! One file while it is written: first the state, under another name, and then the events.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::Inner;
+use super::block::{BlockWriter, TARGET};
+use super::header::{Header, Identity};
+use super::record::Records;
+use super::storage::Output;
+use crate::cache::{Recorded, Snapshot};
+use crate::codec::Form;
+use crate::meta::Scope;
+
+/// The file of one cache. Its calls block the thread.
+#[derive(Debug)]
+pub(super) struct Journal {
+    inner: Arc<Inner>,
+    name: Arc<str>,
+    out: Box<dyn Output>,
+    blocks: Blocks,
+    records: Records,
+    state_bytes: u64,
+    events_bytes: u64,
+}
+
+struct Blocks(BlockWriter);
+
+/// What a new file needs to know.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) state: Snapshot,
+    pub(super) form: Arc<Form>,
+    pub(super) bookmark_template: Option<Bytes>,
+}
+
+/// A state is written with at most this many bytes per second, so that other users of the disk notice little.
+const BYTES_PER_SECOND: u64 = 64 << 20;
+
+/// A file is written again once its events are larger than its state, and larger than this.
+const LEAST: u64 = 4 << 20;
+
+// === impl Journal ===
+
+impl Journal {
+    /// Writes the state to a new file, which then takes the place of the old one.
+    ///
+    /// # Errors
+    /// It cannot be written. The old file is as it was.
+    pub(super) fn begin(
+        inner: &Arc<Inner>,
+        identity: &Identity,
+        name: &Arc<str>,
+        beginning: &Beginning,
+    ) -> io::Result<Self> {
+        let out = inner.directory.begin(name)?;
+        let written = Self::write_state(inner, identity, name, beginning, out).and_then(|mut journal| {
+            journal.out.sync()?;
+            inner.directory.finish(name)?;
+            Ok(journal)
+        });
+        if written.is_err() {
+            inner.directory.give_up(name);
+        }
+        written
+    }
+
+    fn write_state(
+        inner: &Arc<Inner>,
+        identity: &Identity,
+        name: &Arc<str>,
+        beginning: &Beginning,
+        mut out: Box<dyn Output>,
+    ) -> io::Result<Self> {
+        let Beginning { state, form, bookmark_template } = beginning;
+        let header = Header::new(identity, form, inner.config.key.is_some(), now()).bytes()?;
+        inner.directory.reserve(header.len() as u64)?;
+        out.write_all(&header)?;
+        let blocks = Blocks(BlockWriter::new(inner.seal(&header))?);
+        let mut journal = Self {
+            inner: Arc::clone(inner),
+            name: Arc::clone(name),
+            out,
+            blocks,
+            records: Records::default(),
+            state_bytes: 0,
+            events_bytes: 0,
+        };
+        if let Some(template) = bookmark_template {
+            journal.records.bookmark(template);
+        }
+        for object in state.range(&Scope::default(), None) {
+            journal.records.object(object);
+            if journal.records.len() >= TARGET {
+                let bytes = journal.flush()?;
+                journal.state_bytes += bytes;
+                sleep(Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND as f64));
+            }
+        }
+        journal.records.state(state.rv(), state.len());
+        journal.state_bytes += journal.flush()?;
+        Ok(journal)
+    }
+
+    /// Appends events.
+    ///
+    /// # Errors
+    /// They cannot be written, or not all of them. The file must not be appended to any more.
+    pub(super) fn append(&mut self, recorded: &Recorded) -> io::Result<()> {
+        for event in &recorded.events {
+            self.records.event(event);
+            if self.records.len() >= TARGET {
+                self.events_bytes += self.flush()?;
+            }
+        }
+        if let Some(rv) = recorded.rv {
+            self.records.progress(rv, now());
+        }
+        self.events_bytes += self.flush()?;
+        Ok(())
+    }
+
+    /// Whether the file should be written again.
+    pub(super) fn is_long(&self) -> bool {
+        self.events_bytes > self.state_bytes.max(LEAST)
+    }
+
+    fn flush(&mut self) -> io::Result<u64> {
+        let content = self.records.take();
+        if content.is_empty() {
+            return Ok(0);
+        }
+        // Compressed, it needs less, but for a few bytes.
+        let bytes = self.blocks.0.write(&mut *self.out, &content)?;
+        self.inner.directory.reserve(bytes)?;
+        self.inner.metrics.written_bytes.inc_by(bytes);
+        Ok(bytes)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.inner.directory.leave(&self.name);
+    }
+}
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Blocks")
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    Timestamp::now().as_second()
+}

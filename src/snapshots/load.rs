@@ -1,0 +1,128 @@
+//! Reads a file, and decides whether it can be used.
+
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
+
+use super::Inner;
+use super::block::BlockReader;
+use super::header::{Header, Identity};
+use super::journal::now;
+use super::record::{RecordError, replay};
+use super::seal::{Key, Seal};
+use crate::cache::Restoration;
+use crate::meta::Encoding;
+
+/// What a file has told, apart from its objects and events.
+#[derive(Debug)]
+struct Told {
+    /// When it was last written to, in seconds since 1970.
+    time: i64,
+    /// What ended it, if it did not end by itself.
+    damage: Option<LoadError>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("it is of another cluster, version or definition")]
+    Other,
+    #[error("its encryption is not that of the configuration")]
+    Encryption,
+    #[error("it ends before its state is complete")]
+    Incomplete,
+    #[error("it is {0} s old")]
+    Old(i64),
+}
+
+/// A clock may be a little behind the one that wrote the file.
+const SKEW: i64 = 60;
+
+/// Reads a file into `restoration`, and logs why if it cannot be used.
+pub(super) fn load(
+    inner: &Inner,
+    identity: &Identity,
+    name: &str,
+    mut restoration: Restoration,
+) -> Option<Restoration> {
+    let input = match inner.directory.open(name) {
+        Ok(input) => input,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            inner.metrics.unusable.inc();
+            tracing::warn!(name, %error, "snapshot not read, the state is listed");
+            return None;
+        }
+    };
+    match try_load(input, inner.config.key.as_ref(), Some(identity), inner.config.max_age, &mut restoration) {
+        Ok(damage) => {
+            let (rv, objects, events) = (restoration.rv(), restoration.objects(), restoration.events());
+            tracing::info!(name, %rv, objects, events, "snapshot read");
+            if let Some(damage) = damage {
+                tracing::info!(name, %damage, %rv, "the end of a snapshot is damaged, it is used up to there");
+            }
+            inner.metrics.loaded.inc();
+            Some(restoration)
+        }
+        Err(why) => {
+            inner.metrics.unusable.inc();
+            tracing::info!(name, %why, "snapshot not used, the state is listed");
+            None
+        }
+    }
+}
+
+/// Reads a file of any cluster and age, without a directory: for tests of this format. Returns whether it can be used.
+pub fn read(input: impl Read, key: Option<&Key>, restoration: &mut Restoration) -> bool {
+    try_load(input, key, None, Duration::MAX, restoration).is_ok()
+}
+
+fn try_load(
+    input: impl Read,
+    key: Option<&Key>,
+    identity: Option<&Identity>,
+    max_age: Duration,
+    restoration: &mut Restoration,
+) -> Result<Option<LoadError>, LoadError> {
+    let mut input = BufReader::with_capacity(256 << 10, input);
+    let (header, bytes) = Header::read(&mut input)?;
+    if identity.is_some_and(|identity| *identity != header.identity) {
+        return Err(LoadError::Other);
+    }
+    if header.encrypted != key.is_some() {
+        return Err(LoadError::Encryption);
+    }
+    let encoding =
+        if header.identity.encoding == Encoding::Protobuf.as_str() { Encoding::Protobuf } else { Encoding::Json };
+    restoration.set_form(header.form(encoding));
+    let told = read_blocks(&mut input, Seal::new(key, &bytes), header.written, restoration)?;
+    let age = now().saturating_sub(told.time);
+    if age > i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX) || age < -SKEW {
+        return Err(LoadError::Old(age));
+    }
+    Ok(told.damage)
+}
+
+/// Reads blocks up to the end, or up to the first one that is damaged.
+fn read_blocks(
+    input: &mut dyn Read,
+    seal: Seal,
+    written: i64,
+    restoration: &mut Restoration,
+) -> Result<Told, LoadError> {
+    let mut blocks = BlockReader::new(seal)?;
+    let mut time = written;
+    loop {
+        let block = match blocks.read(input) {
+            Ok(Some(block)) => block,
+            Ok(None) if restoration.is_complete() => return Ok(Told { time, damage: None }),
+            Ok(None) => return Err(LoadError::Incomplete),
+            Err(error) if restoration.is_complete() => return Ok(Told { time, damage: Some(error.into()) }),
+            Err(error) => return Err(error.into()),
+        };
+        // A block that is sealed is as it was written. If its records contradict each other, the file is not trusted.
+        time = replay(&block, restoration)?.unwrap_or(time);
+    }
+}

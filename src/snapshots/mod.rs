@@ -1,0 +1,120 @@
+//! Caches kept on disk, so that a restart continues where the last process stopped: without a list.
+//!
+//! Each cache has one file: a state, and the events that followed it. The file is written whole, under another name,
+//! and then events are appended to it. When the events have become as large as the state, it is written again. What is
+//! read from it is used only after the apiserver has accepted a watch from its revision.
+//!
+//! A file is a [`header`] and sealed [`block`]s of [`record`]s. Its first damaged block ends it: damage in the state
+//! makes the file useless, and damage in the events costs the events after it.
+
+mod block;
+mod directory;
+mod header;
+#[cfg(test)]
+mod hostile_tests;
+mod journal;
+mod load;
+mod metrics;
+mod record;
+mod recording;
+mod seal;
+mod storage;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use header::{Cluster, Identity, fingerprint};
+pub use load::read;
+pub use metrics::SnapshotMetrics;
+pub use seal::Key;
+pub use storage::{Disk, Entry, Output, Storage};
+
+use self::directory::Directory;
+use self::seal::Seal;
+use crate::cache::{Restoration, WatchCache};
+
+/// Settings.
+#[derive(Clone, Debug)]
+pub struct SnapshotConfig {
+    pub dir: PathBuf,
+    /// All files together, in bytes.
+    pub max_bytes: u64,
+    /// A file that was not written to for longer than this is not used. The apiserver would most likely refuse its
+    /// revision, and a store that was restored from a backup meanwhile may have passed it.
+    pub max_age: Duration,
+    /// Encrypts the files. Without a key, Secrets are not kept.
+    pub key: Option<Key>,
+}
+
+/// The snapshots of this process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: SnapshotConfig,
+    directory: Directory,
+    metrics: SnapshotMetrics,
+}
+
+/// The snapshot of one cache.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    inner: Arc<Inner>,
+    identity: Identity,
+    name: Arc<str>,
+}
+
+// === impl Snapshots ===
+
+impl Snapshots {
+    pub fn new(config: SnapshotConfig, storage: impl Storage) -> Self {
+        let metrics = SnapshotMetrics::default();
+        let directory = Directory::new(Box::new(storage), config.max_bytes, metrics.clone());
+        Self { inner: Arc::new(Inner { config, directory, metrics }) }
+    }
+
+    pub fn metrics(&self) -> &SnapshotMetrics {
+        &self.inner.metrics
+    }
+
+    /// Whether the files are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.inner.config.key.is_some()
+    }
+
+    /// The snapshot of the cache that this names.
+    pub fn of(&self, identity: Identity) -> Snapshot {
+        let name = identity.file_name().into();
+        Snapshot { inner: Arc::clone(&self.inner), identity, name }
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Reads the file into `restoration`. `None` if there is none that can be used; the reason is logged.
+    pub async fn load(&self, restoration: Restoration) -> Option<Restoration> {
+        let snapshot = self.clone();
+        let load = move || load::load(&snapshot.inner, &snapshot.identity, &snapshot.name, restoration);
+        tokio::task::spawn_blocking(load).await.ok().flatten()
+    }
+
+    /// Keeps the file up to date until dropped, or until the cache has stopped for good.
+    pub async fn record(self, cache: WatchCache) {
+        recording::Recording::new(self.inner, self.identity, self.name, cache).run().await;
+    }
+}
+
+impl Inner {
+    fn seal(&self, header: &[u8]) -> Seal {
+        Seal::new(self.config.key.as_ref(), header)
+    }
+}

@@ -1,0 +1,193 @@
+//! What is loaded is what was kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::journal::{Beginning, Journal};
+use super::testing::*;
+use super::*;
+use crate::cache::{WatchSpec, WatchStart, WatcherEvent};
+use crate::meta::ResourceVersion;
+use crate::packing::PackingForm;
+use crate::selector::Predicate;
+
+fn begin(snapshots: &Snapshots, identity: &Identity, cache: &WatchCache) -> (Journal, crate::cache::Recorder) {
+    let (recorder, state) = cache.record().unwrap();
+    let beginning = Beginning { state, form: cache.form().unwrap(), bookmark_template: cache.bookmark_template() };
+    let name: Arc<str> = identity.file_name().into();
+    (Journal::begin(&snapshots.inner, identity, &name, &beginning).unwrap(), recorder)
+}
+
+/// Everything that a watch from the beginning of the window gets.
+async fn window(cache: &WatchCache) -> Vec<String> {
+    let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    let start = WatchStart::After(ResourceVersion(1000));
+    let deadline = Instant::now() + Duration::from_secs(600);
+    let spec = WatchSpec { predicate: Predicate::everything(), start, bookmarks: false, initial_end: false, deadline };
+    let mut watcher = cache.watch(spec).unwrap();
+    let mut events = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), watcher.next()).await {
+        if let WatcherEvent::Event { kind, object, rv } = event {
+            events.push(format!("{} {}@{} {rv:?} {:?}", kind.as_str(), object.key, object.rv, object.raw().item()));
+        }
+    }
+    drop(dispatcher);
+    events
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_and_its_window_come_back() {
+    for (form, again) in [
+        (PackingForm::Plain, PackingForm::Plain),
+        (PackingForm::Packed, PackingForm::Packed),
+        (PackingForm::Packed, PackingForm::Plain),
+        (PackingForm::Plain, PackingForm::Packed),
+    ] {
+        for key in [None, Some(Key::parse(&"5a".repeat(32)).unwrap())] {
+            let (storage, mut world) = (Memory::default(), World::new(300, form).await);
+            let packer = crate::lifecycle::spawn("packer", world.cache.run_packer());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            while form == PackingForm::Packed && world.cache.config().packing.stats().objects == 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            world.change(40).await;
+            let snapshots = snapshots(&storage, key.clone());
+            let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+            world.change(40).await;
+            world.expire().await;
+            journal.append(&all(&mut recorder)).unwrap();
+            let (_writer, loaded) = load(&snapshots, identity(), again).await.unwrap();
+            assert_eq!(loaded.resource_version(), world.cache.resource_version());
+            assert_eq!(state(&loaded), state(&world.cache));
+            assert_eq!(loaded.form(), world.cache.form());
+            assert_eq!(loaded.bookmark_template(), world.cache.bookmark_template());
+            assert_eq!(loaded.window_floor(), world.cache.window_floor());
+            assert_eq!(window(&loaded).await, window(&world.cache).await);
+            let plain = String::from_utf8_lossy(&storage.inner.lock().files[&identity().file_name()]).into_owned();
+            assert!(key.is_none() || !plain.contains("app-1"));
+            let packed = loaded.config().packing.stats().objects;
+            assert_eq!(packed > 0, form == PackingForm::Packed && again == PackingForm::Packed);
+            drop(packer);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_keeps_the_file_up_to_date() {
+    let (storage, mut world) = (Memory::default(), World::new(50, PackingForm::Plain).await);
+    let snapshots = snapshots(&storage, None);
+    let task = crate::lifecycle::spawn("snapshot", snapshots.of(identity()).record(world.cache.clone()));
+    for _ in 0..5 {
+        world.change(7).await;
+        // Blocking threads write while the clock stands still.
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            if let Some((_writer, loaded)) = load(&snapshots, identity(), PackingForm::Plain).await
+                && loaded.resource_version() == world.cache.resource_version()
+            {
+                assert_eq!(state(&loaded), state(&world.cache));
+                break;
+            }
+        }
+    }
+    // A whole state that was read anew replaces what was kept.
+    let objects = (0..3).map(|name| Arc::new(object(name, 5000 + name))).collect();
+    world.writer.replace(objects, ResourceVersion(6000)).await.unwrap();
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let loaded = load(&snapshots, identity(), PackingForm::Plain).await;
+        if let Some((_writer, loaded)) = loaded.filter(|(_, loaded)| loaded.resource_version().get() == 6000) {
+            assert_eq!(state(&loaded), state(&world.cache));
+            break;
+        }
+    }
+    drop(world);
+    tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_something_else_is_not_used() {
+    let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
+    let kept = snapshots(&storage, None);
+    drop(begin(&kept, &identity(), &world.cache));
+    assert!(load(&kept, identity(), PackingForm::Plain).await.is_some());
+    let file = storage.inner.lock().files[&identity().file_name()].clone();
+    let others = [
+        Identity { cluster: Cluster { uid: "v".into(), ..identity().cluster }, ..identity() },
+        Identity { cluster: Cluster { version: "v1.37.0".into(), ..identity().cluster }, ..identity() },
+        Identity { cluster: Cluster { authorities: "other".into(), ..identity().cluster }, ..identity() },
+        Identity { resource: "v1/nodes".into(), ..identity() },
+        Identity { definition: "2".into(), ..identity() },
+        Identity { namespace: "a".into(), ..identity() },
+        Identity { field_selector: "spec.nodeName=a".into(), ..identity() },
+        Identity { label_selector: "a=b".into(), ..identity() },
+        Identity { encoding: "protobuf".into(), ..identity() },
+        Identity { fields: "g".into(), ..identity() },
+    ];
+    for other in others {
+        assert!(load(&kept, other.clone(), PackingForm::Plain).await.is_none(), "{other:?}");
+        // Somebody has put it in the place of another.
+        storage.inner.lock().files.insert(other.file_name(), file.clone());
+        assert!(load(&kept, other.clone(), PackingForm::Plain).await.is_none(), "{other:?}");
+    }
+    let key = Key::parse(&"5a".repeat(32)).unwrap();
+    storage.inner.lock().files.insert(identity().file_name(), file);
+    assert!(load(&snapshots(&storage, Some(key)), identity(), PackingForm::Plain).await.is_none());
+    assert!(load(&kept, identity(), PackingForm::Plain).await.is_some());
+}
+
+#[tokio::test]
+async fn an_encrypted_file_needs_its_key() {
+    let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
+    let key = |digits: &str| Some(Key::parse(&digits.repeat(32)).unwrap());
+    drop(begin(&snapshots(&storage, key("5a")), &identity(), &world.cache));
+    for other in [None, key("5b")] {
+        assert!(load(&snapshots(&storage, other), identity(), PackingForm::Plain).await.is_none());
+    }
+    assert!(load(&snapshots(&storage, key("5a")), identity(), PackingForm::Plain).await.is_some());
+}
+
+#[tokio::test]
+async fn an_old_file_is_not_used() {
+    let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
+    let config = SnapshotConfig { dir: "/".into(), max_bytes: 1 << 30, max_age: Duration::from_secs(1), key: None };
+    let snapshots = Snapshots::new(config, storage);
+    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+    journal.append(&all(&mut recorder)).unwrap();
+    assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
+    std::thread::sleep(Duration::from_millis(2100));
+    assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_none());
+    // Progress shows that the process lived until now.
+    journal.append(&all(&mut recorder)).unwrap();
+    assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
+}
+
+#[tokio::test]
+async fn all_files_together_stay_within_their_space() {
+    let (storage, world) = (Memory::default(), World::new(300, PackingForm::Plain).await);
+    let config = SnapshotConfig { dir: "/".into(), max_bytes: 16 << 10, max_age: Duration::MAX, key: None };
+    let snapshots = Snapshots::new(config, storage.clone());
+    let len = || storage.inner.lock().files.values().map(Vec::len).sum::<usize>();
+    let mut written = 0;
+    for n in 0..40 {
+        let identity = Identity { namespace: format!("n{n}"), ..identity() };
+        let (_, state) = world.cache.record().unwrap();
+        let beginning = Beginning { state, form: world.cache.form().unwrap(), bookmark_template: None };
+        let name: Arc<str> = identity.file_name().into();
+        written += usize::from(Journal::begin(&snapshots.inner, &identity, &name, &beginning).is_ok());
+        assert!(len() <= 16 << 10, "{}", len());
+    }
+    assert_eq!(written, 40, "the oldest ones make room");
+    let open: Vec<_> = (0..40)
+        .map_while(|n| {
+            let identity = Identity { namespace: format!("m{n}"), ..identity() };
+            let (_, state) = world.cache.record().unwrap();
+            let beginning = Beginning { state, form: world.cache.form().unwrap(), bookmark_template: None };
+            Journal::begin(&snapshots.inner, &identity, &identity.file_name().into(), &beginning).ok()
+        })
+        .collect();
+    assert!((1..40).contains(&open.len()), "{} are kept up to date", open.len());
+    assert!(len() <= 16 << 10, "{}", len());
+}

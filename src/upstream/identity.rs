@@ -1,0 +1,41 @@
+//! Which cluster the apiserver belongs to.
+
+use serde::Deserialize;
+
+use super::client::{CallOptions, Upstream};
+use super::error::UpstreamError;
+use super::metadata::{ACCEPT_OBJECT, Item};
+use super::metrics::RequestVerb;
+use super::progress::HEAD_TIMEOUT;
+use super::reader::get_json;
+
+/// What identifies a cluster and its apiserver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterIdentity {
+    /// The uid of the namespace `kube-system`, which lives as long as the cluster.
+    pub uid: String,
+    /// The `gitVersion` of the apiserver.
+    pub version: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Version {
+    git_version: String,
+}
+
+/// Maximum size of each answer, in bytes.
+const MOST: usize = 1 << 20;
+
+/// Reads the identity of the cluster. This needs permission to get the namespace `kube-system`.
+///
+/// # Errors
+/// The apiserver cannot be reached, or refuses.
+pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(HEAD_TIMEOUT);
+    let path = "/api/v1/namespaces/kube-system";
+    let (_, namespace) = get_json::<Item>(upstream, path, ACCEPT_OBJECT, &options, MOST).await?;
+    let options = CallOptions::new(RequestVerb::Discovery, "version".to_owned()).header_timeout(HEAD_TIMEOUT);
+    let (_, version) = get_json::<Version>(upstream, "/version", "application/json", &options, MOST).await?;
+    Ok(ClusterIdentity { uid: namespace.metadata.uid, version: version.git_version })
+}
