@@ -11,6 +11,7 @@ mod others;
 mod random;
 mod reads;
 mod report;
+mod restart;
 mod start;
 mod varied;
 mod world;
@@ -51,6 +52,9 @@ struct Options {
     lists: usize,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "plain,auto,packed")]
     forms: Vec<Form>,
+    /// Measures restarts only.
+    #[arg(long)]
+    restarts: bool,
     /// An informerd that is built already.
     #[arg(long)]
     informerd: Option<PathBuf>,
@@ -88,8 +92,13 @@ async fn main() -> anyhow::Result<()> {
     let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
     let state = cluster.dir().join("state");
     for form in options.forms.iter().copied() {
+        for with in [false, true] {
+            let name = format!("{}{}", form.as_str(), if with { ", snapshots" } else { "" });
+            let cost = restart::run(&binary, cluster.admin(), &state, form, with, &world, &options).await?;
+            report.restart(&name, cost);
+        }
         for is_cold in [false, true] {
-            if is_cold && form == Form::Plain {
+            if options.restarts || is_cold && form == Form::Plain {
                 continue;
             }
             let name = format!("{}{}", form.as_str(), if is_cold { ", hotBytes 0" } else { "" });

@@ -4,6 +4,7 @@ use super::ingest::EventCost;
 use super::kinds::KindCost;
 use super::others::Kind;
 use super::reads::ListCost;
+use super::restart::RestartCost;
 use super::start::StartCost;
 
 /// Figures are printed when the last one is there, because the servers' log lines stand between them otherwise.
@@ -14,6 +15,7 @@ pub(crate) struct Report {
     starts: Vec<(String, StartCost)>,
     lists: Vec<(String, ListCost)>,
     events: Vec<(String, EventCost, usize)>,
+    restarts: Vec<(String, RestartCost)>,
 }
 
 const MB: f64 = 1e6;
@@ -41,6 +43,11 @@ impl Report {
         self.events.push((name.to_owned(), cost, count));
     }
 
+    pub(crate) fn restart(&mut self, name: &str, cost: RestartCost) {
+        eprintln!("{name}: {cost:?}");
+        self.restarts.push((name.to_owned(), cost));
+    }
+
     pub(crate) fn print(&self) {
         let objects: usize = self.kinds.iter().map(|(_, cost)| cost.objects).sum();
         println!("\n{}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
@@ -49,6 +56,28 @@ impl Report {
         self.print_starts();
         self.print_lists();
         self.print_events();
+        self.print_restarts();
+    }
+
+    fn print_restarts(&self) {
+        println!("\nA restart after a crash, until it is ready:\n");
+        println!(
+            "| form | s until ready | CPU s | MB peak | CPU s of the kube-apiserver | states read | probes | MB on disk | µs of CPU for each change before |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for (name, cost) in &self.restarts {
+            println!(
+                "| {name} | {:.2} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} |",
+                cost.ready_seconds,
+                cost.cpu_seconds,
+                cost.peak as f64 / MB,
+                cost.apiserver_cpu_seconds,
+                cost.states,
+                cost.probes,
+                cost.snapshot_bytes / MB,
+                cost.change_micros,
+            );
+        }
     }
 
     fn print_kinds(&self) {

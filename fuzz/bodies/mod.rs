@@ -18,6 +18,7 @@ pub mod prune;
 pub mod requests;
 pub mod resume_tokens;
 pub mod selectors;
+pub mod snapshots;
 pub mod tables;
 
 mod input;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::budget::{Budget, Full};
+use super::budget::{Account, Budget, Full};
 use super::history::memory;
 use super::packer_task::Arriving;
 use super::shared::Shared;
@@ -21,6 +21,8 @@ use crate::packing::Library;
 #[derive(Debug)]
 pub struct Restoration {
     shared: Arc<Shared>,
+    /// What was read so far, until the cache counts it.
+    account: Account,
     library: Library,
     form: Option<Form>,
     bookmark_template: Option<Bytes>,
@@ -51,8 +53,10 @@ impl Writer {
     pub fn restoration(&self) -> Restoration {
         let shared = Arc::clone(&self.shared);
         let library = Library::new(shared.packer.clone());
+        let account = shared.config.budget.account(shared.config.pinned);
         Restoration {
             shared,
+            account,
             library,
             form: None,
             bookmark_template: None,
@@ -71,7 +75,7 @@ impl Writer {
     /// # Errors
     /// The cache already has a state, or the saved one is not complete. The cache does not change.
     pub fn restore(&mut self, saved: Restoration) -> Result<(), RestoreError> {
-        let Restoration { form, bookmark_template, mut store, from, rv, events, .. } = saved;
+        let Restoration { form, bookmark_template, mut store, from, rv, events, account, .. } = saved;
         let Some(form) = form.filter(|_| !from.is_zero() && self.resource_version().is_zero()) else {
             return Err(Contradictory("not complete"));
         };
@@ -89,6 +93,7 @@ impl Writer {
         self.shared.ready.ready(rv);
         drop(state);
         self.take(store, rv, head);
+        drop(account);
         self.settle();
         self.shared.work.notify_one();
         Ok(())
@@ -148,7 +153,7 @@ impl Restoration {
         let object = Arc::new(object);
         self.bytes += Budget::cost(object.present_size());
         self.bytes = self.bytes.saturating_sub(self.arriving.take_into(&self.shared, &object));
-        self.shared.account.load(self.bytes)?;
+        self.account.load(self.bytes)?;
         self.rv = self.rv.max(object.rv);
         self.store.insert(object);
         Ok(())
@@ -189,7 +194,7 @@ impl Restoration {
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
         self.shared.pack_replaced(&event);
         self.bytes += memory(&event);
-        self.shared.account.load(self.bytes)?;
+        self.account.load(self.bytes)?;
         self.store.apply(&event);
         self.events.push(event);
         self.rv = rv;

@@ -290,12 +290,30 @@ fn every_setting_is_read() {
         "authentication.clientCa",
         "audit.log",
         "access.log",
+        "snapshots.dir",
     ];
     for setting in SETTINGS.iter().filter(|setting| !free_text.contains(&setting.key)) {
         let world = MadeUp::default().variable(&setting.variable(), "@ nonsense @");
         let found = mistakes(load(&Flags::new(), &world));
         assert!(found[0].starts_with(&setting.variable()), "{}: {found:?}", setting.key);
     }
+}
+
+#[test]
+fn snapshots_are_kept_where_a_directory_is_named() {
+    assert!(from_file("").unwrap().config.snapshots.is_none());
+    let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m}\n").unwrap();
+    let snapshots = loaded.config.snapshots.unwrap();
+    assert_eq!((snapshots.max_bytes, snapshots.max_age), (2 << 20, Duration::from_secs(60)));
+    assert!(snapshots.dir == std::path::Path::new("/a") && snapshots.key.is_none());
+    let key = |text: &str| MadeUp::default().file("/key", text).variable("INFORMERD_SNAPSHOTS_KEY", "/key");
+    let digits = "0f".repeat(32);
+    let with_key = load(&Flags::new(), &key(&digits).variable("INFORMERD_SNAPSHOTS_DIR", "/a")).unwrap();
+    assert!(with_key.config.snapshots.unwrap().key.is_some());
+    let short = mistakes(load(&Flags::new(), &key("0f").variable("INFORMERD_SNAPSHOTS_DIR", "/a")));
+    assert!(short[0].contains("64 hexadecimal digits"), "{short:?}");
+    let alone = mistakes(load(&Flags::new(), &key(&digits)));
+    assert!(alone[0].contains("needs snapshots.dir"), "{alone:?}");
 }
 
 #[test]

@@ -2,16 +2,16 @@
 
 use std::io::{self, Read, Write};
 
-use zstd::bulk::{Compressor, Decompressor};
+use zstd::bulk::{Decompressor, compress};
 
 use super::header::invalid;
 use super::seal::{Seal, TAG};
 
 /// Writes the blocks of one file.
+#[derive(Debug)]
 pub(super) struct BlockWriter {
     seal: Seal,
     number: u64,
-    compressor: Compressor<'static>,
 }
 
 /// Reads the blocks of one file.
@@ -33,8 +33,8 @@ const LEVEL: i32 = 1;
 // === impl BlockWriter ===
 
 impl BlockWriter {
-    pub(super) fn new(seal: Seal) -> io::Result<Self> {
-        Ok(Self { seal, number: 0, compressor: Compressor::new(LEVEL)? })
+    pub(super) fn new(seal: Seal) -> Self {
+        Self { seal, number: 0 }
     }
 
     /// Writes the next block. Returns the number of bytes written.
@@ -47,7 +47,8 @@ impl BlockWriter {
         }
         let len = u32::try_from(content.len()).map_err(io::Error::other)?;
         let mut sealed = len.to_le_bytes().to_vec();
-        sealed.extend(self.compressor.compress(content)?);
+        // The working memory of the library is not kept between two blocks: most informers seldom write one.
+        sealed.extend(compress(content, LEVEL)?);
         let tag = self.seal.seal(self.number, &mut sealed).ok_or_else(|| invalid("a block cannot be sealed"))?;
         self.number += 1;
         let len = u32::try_from(sealed.len()).map_err(io::Error::other)?;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,13 +22,11 @@ pub(super) struct Journal {
     inner: Arc<Inner>,
     name: Arc<str>,
     out: Box<dyn Output>,
-    blocks: Blocks,
+    blocks: BlockWriter,
     records: Records,
     state_bytes: u64,
     events_bytes: u64,
 }
-
-struct Blocks(BlockWriter);
 
 /// What a new file needs to know.
 #[derive(Debug)]
@@ -81,7 +78,7 @@ impl Journal {
         let header = Header::new(identity, form, inner.config.key.is_some(), now()).bytes()?;
         inner.directory.reserve(header.len() as u64)?;
         out.write_all(&header)?;
-        let blocks = Blocks(BlockWriter::new(inner.seal(&header))?);
+        let blocks = BlockWriter::new(inner.seal(&header));
         let mut journal = Self {
             inner: Arc::clone(inner),
             name: Arc::clone(name),
@@ -99,11 +96,13 @@ impl Journal {
             if journal.records.len() >= TARGET {
                 let bytes = journal.flush()?;
                 journal.state_bytes += bytes;
-                sleep(Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND as f64));
+                pause(Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND as f64));
             }
         }
         journal.records.state(state.rv(), state.len());
         journal.state_bytes += journal.flush()?;
+        // Events need no dictionaries.
+        journal.records = Records::default();
         Ok(journal)
     }
 
@@ -136,7 +135,7 @@ impl Journal {
             return Ok(0);
         }
         // Compressed, it needs less, but for a few bytes.
-        let bytes = self.blocks.0.write(&mut *self.out, &content)?;
+        let bytes = self.blocks.write(&mut *self.out, &content)?;
         self.inner.directory.reserve(bytes)?;
         self.inner.metrics.written_bytes.inc_by(bytes);
         Ok(bytes)
@@ -149,10 +148,9 @@ impl Drop for Journal {
     }
 }
 
-impl std::fmt::Debug for Blocks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Blocks")
-    }
+#[expect(clippy::disallowed_methods, reason = "a thread that waits for the disk")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Seconds since 1970.

@@ -79,6 +79,11 @@ pub fn read(input: impl Read, key: Option<&Key>, restoration: &mut Restoration) 
     try_load(input, key, None, Duration::MAX, restoration).is_ok()
 }
 
+/// Reads the records of one block, for tests of this format. Returns whether they follow each other.
+pub fn read_records(block: &[u8], restoration: &mut Restoration) -> bool {
+    replay(block, restoration).is_ok()
+}
+
 fn try_load(
     input: impl Read,
     key: Option<&Key>,

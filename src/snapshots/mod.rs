@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use header::{Cluster, Identity, fingerprint};
-pub use load::read;
+pub use load::{read, read_records};
 pub use metrics::SnapshotMetrics;
 pub use seal::Key;
 pub use storage::{Disk, Entry, Output, Storage};
@@ -62,6 +62,8 @@ struct Inner {
     config: SnapshotConfig,
     directory: Directory,
     metrics: SnapshotMetrics,
+    /// Held while a state is written: one at a time.
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// The snapshot of one cache.
@@ -78,7 +80,7 @@ impl Snapshots {
     pub fn new(config: SnapshotConfig, storage: impl Storage) -> Self {
         let metrics = SnapshotMetrics::default();
         let directory = Directory::new(Box::new(storage), config.max_bytes, metrics.clone());
-        Self { inner: Arc::new(Inner { config, directory, metrics }) }
+        Self { inner: Arc::new(Inner { config, directory, metrics, writing: tokio::sync::Mutex::default() }) }
     }
 
     pub fn metrics(&self) -> &SnapshotMetrics {

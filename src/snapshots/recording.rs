@@ -22,13 +22,6 @@ pub(super) struct Recording {
     failing: Option<io::ErrorKind>,
 }
 
-/// Why a file is written anew.
-enum Break {
-    /// The cache took a whole state, or gave its state up, or the file has become long.
-    Anew,
-    Failed(io::Error),
-}
-
 /// Time between two looks at the events: what a killed process loses of them is read again from the apiserver.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -65,8 +58,8 @@ impl Recording {
             sleep(SETTLE).await;
             let begun = Instant::now();
             let pause = match self.follow().await {
-                Break::Anew => REST.saturating_sub(begun.elapsed()),
-                Break::Failed(error) => {
+                Ok(()) => REST.saturating_sub(begun.elapsed()),
+                Err(error) => {
                     self.failed(&error);
                     FAILED
                 }
@@ -75,63 +68,40 @@ impl Recording {
         }
     }
 
-    /// Writes the state, and then the events that follow it.
-    async fn follow(&mut self) -> Break {
-        let Some((mut recorder, state)) = self.cache.record() else { return Break::Anew };
-        let Some(form) = self.cache.form() else { return Break::Anew };
-        let beginning = Beginning { state, form, bookmark_template: self.cache.bookmark_template() };
-        let mut journal = match self.begin(beginning).await {
-            Ok(journal) => journal,
-            Err(error) => return Break::Failed(error),
-        };
+    /// Writes the state, and then the events that follow it. Returns when the file must be written anew.
+    async fn follow(&mut self) -> io::Result<()> {
+        let Some((mut recorder, mut journal)) = self.begin().await? else { return Ok(()) };
         if self.failing.take().is_some() {
             tracing::info!(name = &*self.name, "snapshots are written again");
         }
         let mut recorded_at = Instant::now();
-        loop {
-            let Some(more) = self.append(&mut recorder, &mut journal, &mut recorded_at).await else {
-                return Break::Anew;
-            };
-            match more {
-                Err(error) => return Break::Failed(error),
-                Ok(true) => {}
-                Ok(false) if journal.as_ref().is_none_or(Journal::is_long) => return Break::Anew,
-                Ok(false) => sleep(PERIOD).await,
+        while let Some(recorded) = recorder.read(MOST) {
+            let is_behind = recorded.rv.is_none();
+            if !recorded.events.is_empty() || recorded_at.elapsed() >= PROGRESS {
+                recorded_at = Instant::now();
+                journal = blocking(move || journal.append(&recorded).map(|()| journal)).await?;
+            }
+            if journal.is_long() {
+                break;
+            }
+            if !is_behind {
+                sleep(PERIOD).await;
             }
         }
+        Ok(())
     }
 
-    /// Appends what is new. Returns whether there is more, or `None` if the file must be written anew.
-    async fn append(
-        &self,
-        recorder: &mut Recorder,
-        journal: &mut Option<Journal>,
-        recorded_at: &mut Instant,
-    ) -> Option<io::Result<bool>> {
-        let recorded = recorder.read(MOST)?;
-        if recorded.events.is_empty() && recorded_at.elapsed() < PROGRESS {
-            return Some(Ok(false));
-        }
-        let more = recorded.rv.is_none();
-        *recorded_at = Instant::now();
-        let mut open = journal.take()?;
-        let append = move || {
-            let appended = open.append(&recorded);
-            appended.map(|()| open)
-        };
-        match tokio::task::spawn_blocking(append).await.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(open) => {
-                *journal = Some(open);
-                Some(Ok(more))
-            }
-            Err(error) => Some(Err(error)),
-        }
-    }
-
-    async fn begin(&self, beginning: Beginning) -> io::Result<Option<Journal>> {
+    /// Writes the state. `None` if there is none.
+    async fn begin(&self) -> io::Result<Option<(Recorder, Journal)>> {
         let (inner, identity, name) = (Arc::clone(&self.inner), self.identity.clone(), Arc::clone(&self.name));
-        let begin = move || Journal::begin(&inner, &identity, &name, &beginning).map(Some);
-        tokio::task::spawn_blocking(begin).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        let cache = self.cache.clone();
+        let _writing = self.inner.writing.lock().await;
+        blocking(move || {
+            let (Some((recorder, state)), Some(form)) = (cache.record(), cache.form()) else { return Ok(None) };
+            let beginning = Beginning { state, form, bookmark_template: cache.bookmark_template() };
+            Journal::begin(&inner, &identity, &name, &beginning).map(|journal| Some((recorder, journal)))
+        })
+        .await
     }
 
     fn failed(&mut self, error: &io::Error) {
@@ -141,4 +111,9 @@ impl Recording {
             tracing::warn!(name = &*self.name, %dir, %error, "snapshot not written, a restart will list this resource");
         }
     }
+}
+
+/// Runs what waits for the disk on a thread that may wait.
+async fn blocking<T: Send + 'static>(run: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

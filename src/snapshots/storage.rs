@@ -82,8 +82,8 @@ impl Disk {
         Self { dir, lock: parking_lot::Mutex::default() }
     }
 
-    fn write(&self, name: &str) -> OpenOptions {
-        let _ = name;
+    /// How files are created: for this user alone.
+    fn options() -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(true).create(true).mode(0o600);
         options
@@ -95,7 +95,7 @@ impl Storage for Disk {
         let mut lock = self.lock.lock();
         if lock.is_none() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-            let file = self.write(LOCK).truncate(false).open(self.dir.join(LOCK))?;
+            let file = Self::options().truncate(false).open(self.dir.join(LOCK))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             *lock = Some(file);
         }
@@ -103,11 +103,16 @@ impl Storage for Disk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn Output>> {
-        Ok(Box::new(self.write(name).truncate(true).open(self.dir.join(name))?))
+        Ok(Box::new(Self::options().truncate(true).open(self.dir.join(name))?))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(File::open(self.dir.join(name))?))
+        let path = self.dir.join(name);
+        // To open a pipe would wait for a writer.
+        if !fs::symlink_metadata(&path)?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Box::new(File::open(path)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -116,7 +116,11 @@ impl Write for Open {
             let name = if files.files.contains_key(&name) { &name } else { renamed };
             files.files.get_mut(name).unwrap().extend_from_slice(bytes);
         };
-        match self.storage.operation(|files| Ok(append(files, bytes))) {
+        let stored = self.storage.operation(|files| {
+            append(files, bytes);
+            Ok(())
+        });
+        match stored {
             Ok(()) => Ok(bytes.len()),
             Err(error) => {
                 append(&mut self.storage.inner.lock(), torn);

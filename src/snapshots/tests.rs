@@ -139,6 +139,27 @@ async fn a_file_of_something_else_is_not_used() {
 }
 
 #[tokio::test]
+async fn a_state_that_does_not_fit_is_not_loaded() {
+    let (storage, world) = (Memory::default(), World::new(300, PackingForm::Plain).await);
+    let snapshots = snapshots(&storage, None);
+    drop(begin(&snapshots, &identity(), &world.cache));
+    for (limit, fits) in [(1 << 20, true), (64 << 10, false)] {
+        let budget = crate::cache::Budget::new(limit);
+        let gvr = crate::meta::Gvr::new("", "v1", "pods");
+        let config = crate::cache::CacheConfig { budget: budget.clone(), ..crate::cache::CacheConfig::new(gvr) };
+        let (mut writer, cache) = crate::cache::new(config);
+        let loaded = snapshots.of(identity()).load(writer.restoration()).await;
+        assert_eq!((loaded.is_some(), budget.used() > 0), (fits, fits), "{limit}");
+        let loading = budget.used();
+        if let Some(loaded) = loaded {
+            writer.restore(loaded).unwrap();
+            assert_eq!(budget.used(), world.cache.config().budget.used());
+            assert!(budget.used() >= loading / 2 && cache.is_ready());
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_encrypted_file_needs_its_key() {
     let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
     let key = |digits: &str| Some(Key::parse(&digits.repeat(32)).unwrap());
@@ -157,7 +178,7 @@ async fn an_old_file_is_not_used() {
     let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
-    std::thread::sleep(Duration::from_millis(2100));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_none());
     // Progress shows that the process lived until now.
     journal.append(&all(&mut recorder)).unwrap();

@@ -10,7 +10,8 @@ mod protobuf;
 mod text;
 
 use bodies::{
-    config, continue_tokens, durations, gather, kubeconfig, metadata, pages, prune, resume_tokens, selectors, tables,
+    config, continue_tokens, durations, gather, kubeconfig, metadata, pages, prune, resume_tokens, selectors,
+    snapshots, tables,
 };
 use bodies::{credentials, json_item, json_list, json_watch, protobuf_item, protobuf_list, protobuf_watch, requests};
 use choices::{Choices, choices, damage, damaged};
@@ -164,6 +165,11 @@ proptest! {
     fn tables_of_rows(choices in choices(), damage in damage(), trailer: [u8; 4]) {
         let table = damaged(text::table(&mut Choices(&choices)).into_bytes(), &damage);
         tables::check(&[&table[..], &trailer].concat());
+    }
+
+    #[test]
+    fn snapshots_on_disk(kind in 0u8..3, bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        snapshots::check(&[&[kind][..], &bytes].concat());
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod apply;
 mod bookmark;
 mod config;
 mod handle;
+mod learn;
 mod machine;
 mod memory;
 mod restore;
@@ -16,6 +17,8 @@ mod trouble;
 mod machine_tests;
 #[cfg(test)]
 mod memory_tests;
+#[cfg(test)]
+mod restore_tests;
 #[cfg(test)]
 mod scripted_tests;
 #[cfg(test)]
@@ -43,9 +46,8 @@ use super::questions;
 use super::retries::Queue;
 use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
-use crate::codec::json::{ListMeta, Style, TypeMeta, WatchFrame};
-use crate::codec::table::{Columns, Unprintable};
-use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
+use crate::codec::json::WatchFrame;
+use crate::meta::{Encoding, EventType, Object, ObjectKey, ResourceVersion};
 
 /// Why a reflector has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,84 +185,6 @@ impl Reflector {
                 status.too_large = false;
             }
         });
-    }
-
-    /// Learns how objects of this type are encoded: a watch-list of an empty state would not show the kind of the list.
-    async fn learn(&mut self) -> Outcome {
-        let options = self.lister.options(RequestVerb::Probe);
-        let path = self.lister.list_path(1, "");
-        let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
-        match page {
-            Ok(Some(meta)) => match self.learn_columns(&meta) {
-                Ok(()) => {
-                    if let Some(larger) = self.is_larger(&meta) {
-                        return larger;
-                    }
-                    self.learned(&meta);
-                    if self.lister.encoding == Encoding::Table {
-                        self.learn_bookmark().await;
-                    }
-                    self.expect(&meta).err().unwrap_or(Outcome::Learned)
-                }
-                Err(error) => self.failed(&UpstreamError::Table(error)),
-            },
-            Ok(None) => Outcome::Failed(Failure::Other),
-            Err(error) => self.failed(&error),
-        }
-    }
-
-    /// Before the first state is read: checks whether it has more objects than this reflector may read. If the
-    /// apiserver does not tell the number, the state is read.
-    fn is_larger(&self, meta: &ListMeta) -> Option<Outcome> {
-        let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
-        let objects = more.saturating_add(1);
-        let is_first = self.writer.resource_version().is_zero();
-        (is_first && objects > self.handle.most()).then_some(Outcome::Failed(Failure::Larger(objects)))
-    }
-
-    /// The columns of tables must not change while this reflector runs.
-    fn learn_columns(&mut self, meta: &ListMeta) -> Result<(), Unprintable> {
-        if self.lister.encoding != Encoding::Table {
-            return Ok(());
-        }
-        let definitions = meta.columns.as_ref().ok_or(Unprintable::Definition)?;
-        let columns = Columns::new(&self.lister.resource, definitions)?;
-        let known = self.lister.columns.get_or_init(|| Arc::new(columns.clone()));
-        if **known == columns { Ok(()) } else { Err(Unprintable::Changed) }
-    }
-
-    fn learned(&mut self, meta: &ListMeta) {
-        let kind = &self.lister.resource.kind;
-        let form = match self.lister.columns.get() {
-            // A table shows the TypeMeta of its objects only in its rows.
-            Some(columns) => {
-                let custom = matches!(self.lister.resource.origin, Origin::Custom { .. });
-                let style = if custom { Style::Inline } else { Style::Stripped };
-                let api_version = self.lister.resource.gvr.api_version();
-                // All built-in types follow this form; objects of other types are not served without their rows.
-                let list_kind = format!("{kind}List");
-                Form::new(Encoding::Table, style, &api_version, kind, &list_kind).with_columns(Arc::clone(columns))
-            }
-            None => Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind),
-        };
-        if self.form.as_ref() != Some(&form) {
-            self.writer.set_form(form.clone());
-            self.form = Some(form);
-        }
-    }
-
-    /// Items are kept in the style in which they arrived. A list without items does not show the style, so it is
-    /// guessed.
-    fn seen(&mut self, type_meta: &TypeMeta) {
-        if let Some(form) = &self.form
-            && form.style() != type_meta.style
-            && form.columns().is_none()
-        {
-            let (api_version, kind, list_kind) = (form.api_version(), form.kind(), form.list_kind());
-            let form = Form::new(self.lister.encoding, type_meta.style, api_version, kind, list_kind);
-            self.writer.set_form(form.clone());
-            self.form = Some(form);
-        }
     }
 
     async fn watch_list(&mut self) -> Outcome {

@@ -54,6 +54,26 @@ pub(super) fn reflect_into(
     resource: Arc<Resource>,
     config: ReflectorConfig,
 ) -> World {
+    begin(cache, upstream, resource, config, None)
+}
+
+/// A reflector that begins with a saved state.
+pub(super) fn reflect_saved(
+    upstream: Upstream,
+    resource: Arc<Resource>,
+    config: ReflectorConfig,
+    saved: LoadSaved,
+) -> World {
+    begin(CacheConfig::new(resource.gvr.clone()), upstream, resource, config, Some(saved))
+}
+
+fn begin(
+    cache: CacheConfig,
+    upstream: Upstream,
+    resource: Arc<Resource>,
+    config: ReflectorConfig,
+    saved: Option<LoadSaved>,
+) -> World {
     let (writer, cache) = cache::new(cache);
     spawn("dispatcher", cache.run_dispatcher());
     let lister = ListerWatcher {
@@ -65,7 +85,10 @@ pub(super) fn reflect_into(
         encoding: Encoding::Json,
         columns: Arc::default(),
     };
-    let reflector = Reflector::new(upstream.clone(), lister, writer, config);
+    let mut reflector = Reflector::new(upstream.clone(), lister, writer, config);
+    if let Some(saved) = saved {
+        reflector = reflector.with_saved(saved);
+    }
     let (handle, claims) = (reflector.handle(), reflector.progress_sender());
     World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
 }

@@ -1,0 +1,170 @@
+//! A saved state is served when the apiserver has accepted a watch from its revision, and not before.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::tests::{config, reflect_saved, resource};
+use super::*;
+use crate::cache::WatchCache;
+use crate::codec::Form;
+use crate::codec::json::Style;
+use crate::meta::{AttributesBuilder, Encoding, Raw, Scope};
+use crate::upstream::testing::{Body, FakeServer, answer, streamed};
+
+const SAVED: u64 = 100;
+const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";
+
+fn list(rv: u64, names: &[&str]) -> http::Response<Body> {
+    let item = |name: &&str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"a","resourceVersion":"1"}}}}"#);
+    let items: Vec<_> = names.iter().map(item).collect();
+    let meta = format!(r#""metadata":{{"resourceVersion":"{rv}"}}"#);
+    answer(200, format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1",{meta},"items":[{}]}}"#, items.join(",")))
+}
+
+fn added(name: &str, rv: u64) -> Bytes {
+    let metadata = format!(r#"{{"name":"{name}","namespace":"a","resourceVersion":"{rv}"}}"#);
+    let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
+    format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n").into()
+}
+
+/// Two objects at revision 100, after a number of errors.
+fn saved(mut errors: usize) -> LoadSaved {
+    Box::new(move |mut restoration: Restoration| {
+        let error = errors > 0;
+        errors = errors.saturating_sub(1);
+        for name in ["one", "two"] {
+            let attributes = AttributesBuilder::new(name).build();
+            let text = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}},");
+            let raw = Raw::new(text.into(), 12..26, 0..0);
+            let object = Object::new(ObjectKey::new("a", name), ResourceVersion(50), attributes, raw);
+            restoration.insert(object).unwrap();
+        }
+        restoration.begin(ResourceVersion(SAVED), 2).unwrap();
+        restoration.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
+        Box::pin(std::future::ready(if error {
+            Err(UpstreamError::Timeout { what: "the cluster", after: Duration::ZERO })
+        } else {
+            Ok(Some(restoration))
+        }))
+    })
+}
+
+fn names(cache: &WatchCache) -> Vec<String> {
+    let snapshot = cache.snapshot().unwrap();
+    snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
+}
+
+/// A server at this revision. `watch` answers watches from the saved revision; a list shows one other object.
+async fn server(rv: u64, watch: impl Fn() -> http::Response<Body> + Send + Sync + 'static) -> FakeServer {
+    let open = parking_lot::Mutex::new(Vec::new());
+    FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let response = if query.contains("sendInitialEvents") {
+            answer(422, r#"{"kind":"Status","status":"Failure","code":422,"reason":"Invalid"}"#)
+        } else if query.contains(&format!("resourceVersion={SAVED}&")) {
+            watch()
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            open.lock().push(sender);
+            response
+        } else {
+            list(rv, &["other"])
+        };
+        std::future::ready(response)
+    })
+    .await
+}
+
+/// Requests that read a whole state.
+fn states(server: &FakeServer) -> usize {
+    let uris = server.uris();
+    let is_state = |uri: &&String| uri.contains("sendInitialEvents") || uri.contains("limit=500");
+    uris.iter().filter(is_state).count()
+}
+
+async fn reflect(server: &FakeServer, saved: LoadSaved) -> super::tests::World {
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    reflect_saved(upstream, resource("", "configmaps", "ConfigMap"), config(), saved)
+}
+
+#[tokio::test]
+async fn a_saved_state_takes_the_place_of_the_list() {
+    let senders = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let open = Arc::clone(&senders);
+    let server = server(120, move || {
+        let (sender, response) = streamed();
+        sender.try_send(added("three", 110)).unwrap();
+        open.lock().push(sender);
+        response
+    })
+    .await;
+    let world = reflect(&server, saved(2)).await;
+    world.follows().await;
+    while world.cache.resource_version().get() < 110 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(names(&world.cache), ["one", "three", "two"]);
+    assert_eq!(states(&server), 0, "{:?}", server.uris());
+    assert_eq!(world.cache.window_floor(), Some(ResourceVersion(SAVED)));
+    // From here on it is a cache like any other: what expires is listed.
+    let sender = senders.lock().pop().unwrap();
+    sender.send(EXPIRED.into()).await.unwrap();
+    while names(&world.cache) != ["other"] {
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.handle.status().rewinds, 0);
+}
+
+#[tokio::test]
+async fn nothing_is_served_before_the_watch_is_open() {
+    // The apiserver says its revision, but does not answer the watch.
+    let server = server(120, || answer(503, "")).await;
+    let world = reflect(&server, saved(0)).await;
+    while server.uris().iter().filter(|uri| uri.contains("resourceVersion=100")).count() < 3 {
+        assert!(!world.cache.is_ready());
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!world.cache.is_ready());
+    assert_eq!(states(&server), 0, "{:?}", server.uris());
+}
+
+#[tokio::test]
+async fn a_revision_that_the_apiserver_no_longer_has_leads_to_a_list() {
+    for gone in [
+        || answer(410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#),
+        || {
+            let (sender, response) = streamed();
+            sender.try_send(EXPIRED.into()).unwrap();
+            response
+        },
+    ] {
+        let server = server(120, gone).await;
+        let world = reflect(&server, saved(0)).await;
+        while !world.cache.is_ready() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(names(&world.cache), ["other"], "the saved state is never seen");
+        world.follows().await;
+        assert_eq!(world.cache.resource_version().get(), 120);
+    }
+}
+
+#[tokio::test]
+async fn an_apiserver_that_is_behind_leads_to_a_list() {
+    let watches = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&watches);
+    let server = server(SAVED - 1, move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        streamed().1
+    })
+    .await;
+    let world = reflect(&server, saved(0)).await;
+    while !world.cache.is_ready() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(names(&world.cache), ["other"]);
+    assert_eq!((watches.load(Ordering::Relaxed), world.handle.status().rewinds), (0, 1));
+    assert_eq!(world.cache.resource_version().get(), SAVED - 1);
+}
