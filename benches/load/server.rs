@@ -34,7 +34,18 @@ impl Running {
         tls: bool,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
-        let (port, admin) = (free_port()?, free_port()?);
+        Self::informerd_at([free_port()?, free_port()?], binary, kubeconfig, state, tls, flags)
+    }
+
+    /// The same on these ports.
+    pub(crate) fn informerd_at(
+        [port, admin]: [u16; 2],
+        binary: &Path,
+        kubeconfig: &Path,
+        state: &Path,
+        tls: bool,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
         let scheme = if tls { "https" } else { "http" };
         let daemon = Command::new(binary)
             .args(["run", "--kubeconfig"])

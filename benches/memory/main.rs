@@ -5,6 +5,7 @@
 //! kube-apiserver, so that they have its defaults and managed fields. Each form gets a fresh informerd with all kinds
 //! pinned; its memory and its CPU time are read from /proc.
 
+mod agents;
 mod ingest;
 mod kinds;
 mod others;
@@ -55,6 +56,9 @@ struct Options {
     /// Measures restarts only.
     #[arg(long)]
     restarts: bool,
+    /// Node agents that are started again together; none if it is not given.
+    #[arg(long, default_value_t = 0)]
+    agents: usize,
     /// An informerd that is built already.
     #[arg(long)]
     informerd: Option<PathBuf>,
@@ -91,6 +95,12 @@ async fn main() -> anyhow::Result<()> {
     }
     let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
     let state = cluster.dir().join("state");
+    if options.agents > 0 {
+        for with in [false, true] {
+            let cost = agents::run(&binary, cluster.admin(), &state, with, &world, &options).await?;
+            report.agents(if with { "snapshots" } else { "none" }, cost);
+        }
+    }
     for form in options.forms.iter().copied() {
         for with in [false, true] {
             let name = format!("{}{}", form.as_str(), if with { ", snapshots" } else { "" });

@@ -1,5 +1,6 @@
 //! The figures as tables.
 
+use super::agents::AgentsCost;
 use super::ingest::EventCost;
 use super::kinds::KindCost;
 use super::others::Kind;
@@ -16,6 +17,7 @@ pub(crate) struct Report {
     lists: Vec<(String, ListCost)>,
     events: Vec<(String, EventCost, usize)>,
     restarts: Vec<(String, RestartCost)>,
+    agents: Vec<(String, AgentsCost)>,
 }
 
 const MB: f64 = 1e6;
@@ -48,6 +50,11 @@ impl Report {
         self.restarts.push((name.to_owned(), cost));
     }
 
+    pub(crate) fn agents(&mut self, name: &str, cost: AgentsCost) {
+        eprintln!("{name}: {cost:?}");
+        self.agents.push((name.to_owned(), cost));
+    }
+
     pub(crate) fn print(&self) {
         let objects: usize = self.kinds.iter().map(|(_, cost)| cost.objects).sum();
         println!("\n{}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
@@ -57,6 +64,17 @@ impl Report {
         self.print_lists();
         self.print_events();
         self.print_restarts();
+        self.print_agents();
+    }
+
+    fn print_agents(&self) {
+        println!("\nA restart of all node agents, ten at a time; CPU of the kube-apiserver:\n");
+        println!("| kept | agents | s until all are ready | CPU s | requests | states read |");
+        println!("|---|---|---|---|---|---|");
+        for (name, cost) in &self.agents {
+            let AgentsCost { agents, seconds, apiserver_cpu_seconds, requests, states } = cost;
+            println!("| {name} | {agents} | {seconds:.1} | {apiserver_cpu_seconds:.2} | {requests:.0} | {states:.0} |");
+        }
     }
 
     fn print_restarts(&self) {

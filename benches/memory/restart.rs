@@ -76,27 +76,33 @@ pub(crate) async fn run(
     let cpu_seconds = second.target.cpu_seconds()?;
     let apiserver_cpu_seconds = world.apiserver.cpu_seconds()? - apiserver;
     let metrics = second.admin("/metrics").await?.unwrap_or_default();
-    let requests = |verb: &str| {
-        let wanted = format!("verb=\"{verb}\"");
-        let of_kind =
-            |line: &str| Kind::ALL.iter().any(|kind| line.contains(&format!("resource=\"{}\"", kind.resource())));
-        let lines = metrics.lines().filter(|line| line.starts_with("informerd_upstream_requests_total{"));
-        let lines = lines.filter(|line| line.contains(&wanted) && of_kind(line));
-        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>()
-    };
     let cost = RestartCost {
         ready_seconds,
         cpu_seconds,
         peak: memory(&second.target, "VmHWM:")?,
         apiserver_cpu_seconds,
-        states: requests("list") + requests("watchlist"),
-        probes: requests("probe"),
+        states: states(&metrics),
+        probes: requests(&metrics, "probe"),
         snapshot_bytes: if with { length(Path::new(&dir))? } else { 0.0 },
         change_micros,
     };
     // What was read from disk is what the kube-apiserver has.
     reads::run(&second, &expected, 0).await?;
     Ok(cost)
+}
+
+/// The reads of a whole state that the metrics of an informerd tell of.
+pub(crate) fn states(metrics: &str) -> f64 {
+    requests(metrics, "list") + requests(metrics, "watchlist") + 0.0
+}
+
+/// The requests for objects of any kind with this verb.
+fn requests(metrics: &str, verb: &str) -> f64 {
+    let wanted = format!("verb=\"{verb}\"");
+    let of_kind = |line: &str| Kind::ALL.iter().any(|kind| line.contains(&format!("resource=\"{}\"", kind.resource())));
+    let lines = metrics.lines().filter(|line| line.starts_with("informerd_upstream_requests_total{"));
+    let lines = lines.filter(|line| line.contains(&wanted) && of_kind(line));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 
 /// The length of all files.
@@ -108,7 +114,8 @@ fn length(dir: &Path) -> anyhow::Result<f64> {
     Ok(bytes as f64)
 }
 
-async fn ready(running: &Running) -> anyhow::Result<()> {
+/// Waits until all caches are filled.
+pub(crate) async fn ready(running: &Running) -> anyhow::Result<()> {
     let begun = Instant::now();
     while running.admin("/readyz").await.is_err() {
         if begun.elapsed() > LONGEST {

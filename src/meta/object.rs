@@ -1,7 +1,6 @@
 //! One object of a cache: its bytes as the apiserver sent them, and the few attributes that reads need without
 //! parsing.
 
-#[path = "object_saved.rs"]
 mod saved;
 
 use std::ops::Range;
