@@ -5,11 +5,11 @@
 
 mod age;
 mod cache;
-mod fixtures;
+pub(crate) mod fixtures;
 mod grpcurl;
 mod queue;
 mod reads;
-mod real;
+pub(crate) mod real;
 mod real_protobuf;
 mod real_queue;
 mod real_restarts;
@@ -17,6 +17,6 @@ mod restarts;
 mod services;
 mod syncs;
 mod tokens;
-mod told;
+pub(crate) mod told;
 mod transport;
 mod watches;

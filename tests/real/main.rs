@@ -7,6 +7,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backup;
 mod cli;
 mod consistency;
 mod daemon;
@@ -19,3 +20,4 @@ mod recovery;
 mod responses;
 mod restore;
 mod semantics;
+mod snapshots;

@@ -58,6 +58,16 @@ impl Client {
         Self { token: Some(token.to_owned()), ..Self::tls_anonymous(base, ca) }
     }
 
+    /// The same, and what is written is sent at once, as by clients in Go. Without this, a write takes 40 ms.
+    pub(crate) fn tls_prompt(base: &str, ca: &Path, token: &str) -> Self {
+        let mut plain = HttpConnector::new();
+        plain.enforce_http(false);
+        plain.set_nodelay(true);
+        let connector = connector(Some(ca)).https_only().enable_http2().wrap_connector(plain);
+        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Self { base: base.to_owned(), token: Some(token.to_owned()), resends: false, inner }
+    }
+
     /// HTTP/2 over TLS, by ALPN.
     pub(crate) fn tls_anonymous(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http2().build();
@@ -145,6 +155,13 @@ impl Client {
         let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
+    /// A watch of a server that may not be there; the error says how.
+    pub(crate) async fn try_watch(&self, path: &str) -> Result<Watch, String> {
+        let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
+        let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
+        Ok(Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() })
     }
 
     /// What the admin side counts. On a busy machine a request may be sent later than the admin side waits for one.

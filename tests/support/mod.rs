@@ -95,3 +95,12 @@ pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// The same for something that has to be asked for.
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !so().await {
+        assert!(tokio::time::Instant::now() < bound, "not in 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

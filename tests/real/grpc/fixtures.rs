@@ -30,15 +30,15 @@ pub(super) fn all(of: &str) -> v1::Selection {
     v1::Selection { resource: Some(resource(of)), ..Default::default() }
 }
 
-pub(super) fn filtered(of: &str, filters: Vec<v1::Filter>) -> v1::Selection {
+pub(crate) fn filtered(of: &str, filters: Vec<v1::Filter>) -> v1::Selection {
     v1::Selection { filters, ..all(of) }
 }
 
-pub(super) fn labels(selector: &str) -> v1::Filter {
+pub(crate) fn labels(selector: &str) -> v1::Filter {
     v1::Filter { label_selector: selector.into(), ..Default::default() }
 }
 
-pub(super) fn namespace(namespace: &str) -> v1::Filter {
+pub(crate) fn namespace(namespace: &str) -> v1::Filter {
     v1::Filter { namespace: namespace.into(), ..Default::default() }
 }
 
@@ -86,11 +86,11 @@ pub(super) fn keys(objects: &[v1::Object]) -> Vec<String> {
 }
 
 /// A watch of the whole state, then of everything.
-pub(super) fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
+pub(crate) fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
     v1::WatchRequest { selection: Some(selection), ..Default::default() }
 }
 
-pub(super) fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {
+pub(crate) fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {
     let start = Some(v1::watch_request::Start::ResumeToken(token.to_vec().into()));
     v1::WatchRequest { start, ..watch_of(selection) }
 }

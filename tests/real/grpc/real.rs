@@ -86,7 +86,7 @@ pub(super) async fn churn(direct: &Http) {
 }
 
 /// The same, as long as it is wanted, and then the last write.
-pub(super) async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
+pub(crate) async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
     let headers = [("content-type", "application/json")];
     let mut there = [false; OBJECTS];
     for step in (0..).take_while(|step| wanted(*step)) {

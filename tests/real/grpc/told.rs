@@ -11,7 +11,7 @@ use super::fixtures::{Client, Frames, consistent, list, resume, started, watch_o
 use crate::support::client::{Client as Http, Watch, key, rv};
 
 /// The last write, which every selection sees.
-pub(super) const LAST: &str = "last";
+pub(crate) const LAST: &str = "last";
 
 #[derive(Clone, PartialEq, Message)]
 struct WatchEvent {
@@ -79,7 +79,7 @@ pub(super) fn message(envelope: &[u8]) -> Vec<u8> {
     Unknown::decode(envelope.strip_prefix(b"k8s\0").unwrap()).unwrap().raw
 }
 
-pub(super) fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
+pub(crate) fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(object);
     format!("{kind} {} {text}", identity(encoding, object).0)
 }
@@ -89,16 +89,16 @@ pub(super) fn object_of(line: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(line.rsplit_once(' ').unwrap().1).unwrap()
 }
 
-pub(super) fn is_last(line: &str) -> bool {
+pub(crate) fn is_last(line: &str) -> bool {
     line.contains(&format!("/{LAST}@"))
 }
 
-pub(super) fn accept(encoding: v1::Encoding) -> &'static str {
+pub(crate) fn accept(encoding: v1::Encoding) -> &'static str {
     if encoding == v1::Encoding::Json { "application/json" } else { "application/vnd.kubernetes.protobuf" }
 }
 
 /// A watch by HTTP, up to the last write.
-pub(super) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
+pub(crate) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<String> {
     let mut told = Vec::new();
     loop {
         let (kind, object) = match encoding {

@@ -1,0 +1,84 @@
+//! A definition that changes while no daemon runs: the apiserver reads the same objects differently, and their
+//! revisions do not tell.
+
+use super::life::{Kept, Life, direct, sent};
+use crate::cluster::Cluster;
+use crate::support::client::{key, rv};
+use crate::support::until;
+use serde_json::Value;
+
+const TABS: &str = "/apis/stable.example.com/v1/crontabs";
+
+/// The definition with these properties of `spec`.
+fn definition(properties: &str) -> String {
+    format!(
+        r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: crontabs.stable.example.com}}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {{plural: crontabs, singular: crontab, kind: CronTab}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {{spec: {{type: object, properties: {properties}}}}}
+"#
+    )
+}
+
+fn revisions(list: &Value) -> Vec<(String, u64)> {
+    list["items"].as_array().unwrap().iter().map(|item| (key(item), rv(item))).collect()
+}
+
+pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster) {
+    let direct = direct(cluster);
+    cluster.apply(&definition("{color: {type: string}, size: {type: string}}")).await;
+    until("the resource is served", async || direct.get(TABS).await.status == 200).await;
+    for name in ["one", "two"] {
+        let tab = format!(
+            "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {{name: {name}, namespace: default}}\nspec: {{color: red}}\n"
+        );
+        cluster.apply(&tab).await;
+    }
+    let kept = Kept::new();
+    let yaml = kept.yaml("[{resource: crontabs.stable.example.com, pin: true}]");
+    let first = Life::start(cluster, &yaml).await;
+    first.through.ready().await;
+    kept.written(1).await;
+    first.kill().await;
+
+    // Nothing has changed: it is used.
+    let second = Life::start(cluster, &yaml).await;
+    second.through.ready().await;
+    assert_eq!((second.snapshots().await, second.listed("crontabs.stable.example.com").await), ((1, 0), false));
+    assert_eq!(second.sent(TABS).await, sent(&direct.get(TABS).await));
+    second.kill().await;
+
+    let before = revisions(&direct.json(TABS).await);
+    // A default for one field, and the other is pruned.
+    cluster.apply(&definition("{size: {type: string, default: large}}")).await;
+    until("the apiserver reads the objects differently", async || {
+        let answer = direct.get(TABS).await;
+        // While its own cache begins anew, it answers 429.
+        let text = sent_or_nothing(&answer);
+        text.contains("large") && !text.contains("\"spec\":{\"color\"")
+    })
+    .await;
+    assert_eq!(revisions(&direct.json(TABS).await), before);
+    let third = Life::start(cluster, &yaml).await;
+    third.through.ready().await;
+    assert_eq!(third.sent(&format!("{TABS}?resourceVersion=0")).await, sent(&direct.get(TABS).await));
+    assert_eq!(third.sent(TABS).await, sent(&direct.get(TABS).await));
+    assert_eq!((third.snapshots().await, third.listed("crontabs.stable.example.com").await), ((0, 1), true));
+    third.kill().await;
+}
+
+fn sent_or_nothing(answer: &crate::support::client::Answer) -> String {
+    if answer.status == 200 { sent(answer) } else { String::new() }
+}
