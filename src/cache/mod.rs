@@ -52,7 +52,7 @@ pub use invariants::Invariant;
 pub use order::Order;
 pub use packer_task::Arriving;
 pub use ready::Readiness;
-pub use recorder::{Recorded, Recorder};
+pub use recorder::{Recorded, Recorder, RecorderEnd};
 pub use restoration::{Restoration, RestoreError};
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};

@@ -60,6 +60,11 @@ impl Ready {
         self.progress.borrow().readiness.clone()
     }
 
+    /// Whether the writer is gone.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.progress.borrow().stopped
+    }
+
     pub(super) fn rv(&self) -> ResourceVersion {
         self.progress.borrow().rv
     }

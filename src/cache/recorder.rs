@@ -15,6 +15,17 @@ pub struct Recorder {
     position: u64,
 }
 
+/// Why no events follow the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecorderEnd {
+    /// The cache took a whole state, or gave its state up: what was recorded is no longer true, or no longer of use.
+    Replaced,
+    /// Events have left the window before they were read.
+    Behind,
+    /// The cache has stopped for good. What was recorded is true up to there.
+    Stopped,
+}
+
 /// Events that follow each other.
 #[derive(Debug)]
 pub struct Recorded {
@@ -45,15 +56,20 @@ impl WatchCache {
 // === impl Recorder ===
 
 impl Recorder {
-    /// The next events, `most` at most. `None` if they do not follow the earlier ones: the cache took a whole state, or
-    /// they have left the window.
-    pub fn read(&mut self, most: usize) -> Option<Recorded> {
+    /// The next events, `most` at most.
+    ///
+    /// # Errors
+    /// They do not follow the earlier ones.
+    pub fn read(&mut self, most: usize) -> Result<Recorded, RecorderEnd> {
         let state = self.shared.state.lock();
-        let current = state.current.as_ref().filter(|_| state.history.epoch() == self.epoch)?;
+        let current = state.current.as_ref().filter(|_| state.history.epoch() == self.epoch);
+        let stopped = self.shared.ready.is_stopped();
+        let current = current.ok_or(if stopped { RecorderEnd::Stopped } else { RecorderEnd::Replaced })?;
         let mut events = Vec::new();
-        state.history.read(self.position, state.history.head(), most, &mut events).ok()?;
+        let read = state.history.read(self.position, state.history.head(), most, &mut events);
+        read.map_err(|_passed| RecorderEnd::Behind)?;
         self.position += events.len() as u64;
         let rv = (self.position == state.history.head()).then(|| current.rv());
-        Some(Recorded { events, rv })
+        Ok(Recorded { events, rv })
     }
 }

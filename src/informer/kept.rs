@@ -65,7 +65,7 @@ impl Keeper {
                     Ok(Some(Cluster { uid: found.uid, authorities, version: found.version }))
                 }
                 Err(error) if matches!(error.code(), Some(403 | 404)) && error.is_refusal() => {
-                    let what_to_do = "snapshots are off: allow informerd to get the namespace kube-system, which identifies the cluster";
+                    let what_to_do = "snapshots are off: informerd must be allowed to get the namespace kube-system and /version, which identify the cluster";
                     tracing::warn!(%error, "{what_to_do}");
                     Ok(None)
                 }

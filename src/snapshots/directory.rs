@@ -51,9 +51,9 @@ impl Directory {
             self.remove_unfinished();
         }
         state.ours.insert(Arc::clone(name));
-        self.make_room(&mut state)?;
+        let room = self.make_room(&mut state);
         drop(state);
-        self.storage.create(&unfinished(name))
+        room.and_then(|()| self.storage.create(&unfinished(name))).inspect_err(|_| self.leave(name))
     }
 
     /// The new file is complete.
@@ -68,6 +68,13 @@ impl Directory {
         self.storage.remove(&unfinished(name)).ok();
         let mut state = self.state.lock();
         state.ours.remove(name);
+        self.make_room(&mut state).ok();
+    }
+
+    /// The file is of no use any more: a restart must not serve it.
+    pub(super) fn remove(&self, name: &str) {
+        self.storage.remove(name).ok();
+        let mut state = self.state.lock();
         self.make_room(&mut state).ok();
     }
 

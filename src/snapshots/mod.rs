@@ -63,7 +63,7 @@ struct Inner {
     directory: Directory,
     metrics: SnapshotMetrics,
     /// Held while a state is written: one at a time.
-    writing: tokio::sync::Mutex<()>,
+    writing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The snapshot of one cache.
@@ -80,7 +80,7 @@ impl Snapshots {
     pub fn new(config: SnapshotConfig, storage: impl Storage) -> Self {
         let metrics = SnapshotMetrics::default();
         let directory = Directory::new(Box::new(storage), config.max_bytes, metrics.clone());
-        Self { inner: Arc::new(Inner { config, directory, metrics, writing: tokio::sync::Mutex::default() }) }
+        Self { inner: Arc::new(Inner { config, directory, metrics, writing: Arc::default() }) }
     }
 
     pub fn metrics(&self) -> &SnapshotMetrics {

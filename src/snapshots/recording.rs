@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::Inner;
 use super::header::Identity;
 use super::journal::{Beginning, Journal};
-use crate::cache::{Recorder, WatchCache};
+use crate::cache::{Recorder, RecorderEnd, WatchCache};
 
 /// Keeps one file up to date.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Recording {
 /// Time between two looks at the events: what a killed process loses of them is read again from the apiserver.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How often progress without events is recorded.
+/// How often progress without events is recorded, if there is any.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Time before the state is written: the start of a process has more urgent work.
@@ -74,11 +74,27 @@ impl Recording {
         if self.failing.take().is_some() {
             tracing::info!(name = &*self.name, "snapshots are written again");
         }
-        let mut recorded_at = Instant::now();
-        while let Some(recorded) = recorder.read(MOST) {
+        let (mut recorded_at, mut last) = (Instant::now(), None);
+        loop {
+            let recorded = match recorder.read(MOST) {
+                Ok(recorded) => recorded,
+                Err(RecorderEnd::Behind | RecorderEnd::Stopped) => break,
+                Err(RecorderEnd::Replaced) => {
+                    // A restart must not serve it again.
+                    drop(journal);
+                    let (inner, name) = (Arc::clone(&self.inner), Arc::clone(&self.name));
+                    let remove = move || {
+                        inner.directory.remove(&name);
+                        Ok(())
+                    };
+                    return blocking(remove).await;
+                }
+            };
             let is_behind = recorded.rv.is_none();
-            if !recorded.events.is_empty() || recorded_at.elapsed() >= PROGRESS {
-                recorded_at = Instant::now();
+            // While the apiserver is away, nothing moves, and the file becomes old.
+            let has_moved = recorded.rv != last && recorded_at.elapsed() >= PROGRESS;
+            if !recorded.events.is_empty() || has_moved {
+                (recorded_at, last) = (Instant::now(), recorded.rv);
                 journal = blocking(move || journal.append(&recorded).map(|()| journal)).await?;
             }
             if journal.is_long() {
@@ -95,8 +111,10 @@ impl Recording {
     async fn begin(&self) -> io::Result<Option<(Recorder, Journal)>> {
         let (inner, identity, name) = (Arc::clone(&self.inner), self.identity.clone(), Arc::clone(&self.name));
         let cache = self.cache.clone();
-        let _writing = self.inner.writing.lock().await;
+        let writing = Arc::clone(&self.inner.writing).lock_owned().await;
         blocking(move || {
+            // Held to the end of the write, even if this task is gone by then.
+            let _writing = writing;
             let (Some((recorder, state)), Some(form)) = (cache.record(), cache.form()) else { return Ok(None) };
             let beginning = Beginning { state, form, bookmark_template: cache.bookmark_template() };
             Journal::begin(&inner, &identity, &name, &beginning).map(|journal| Some((recorder, journal)))

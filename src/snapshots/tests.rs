@@ -92,9 +92,12 @@ async fn the_task_keeps_the_file_up_to_date() {
             }
         }
     }
-    // A whole state that was read anew replaces what was kept.
+    // A whole state that was read anew replaces what was kept, which is of no use from that moment on.
     let objects = (0..3).map(|name| Arc::new(object(name, 5000 + name))).collect();
     world.writer.replace(objects, ResourceVersion(6000)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let kept = load(&snapshots, identity(), PackingForm::Plain).await;
+    assert!(kept.is_none_or(|(_, kept)| kept.resource_version().get() == 6000));
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let loaded = load(&snapshots, identity(), PackingForm::Plain).await;
@@ -105,6 +108,7 @@ async fn the_task_keeps_the_file_up_to_date() {
     }
     drop(world);
     tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+    assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some(), "it outlives its cache");
 }
 
 #[tokio::test]

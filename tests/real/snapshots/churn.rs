@@ -206,7 +206,7 @@ pub(super) async fn watches_hear_each_event_once(cluster: &Cluster) {
     life.kill().await;
     lives.kept.tear();
     lives.next(20).await.stop().await;
-    // Killed before it has written: the next one reads the same files.
+    // Killed so early that the next one may read the same files.
     lives.next(1).await.kill().await;
     let life = lives.next(20).await;
     lives.appended().await;

@@ -3,7 +3,7 @@
 
 use super::life::{Kept, Life, direct, sent};
 use crate::cluster::Cluster;
-use crate::support::client::{key, rv};
+use crate::support::client::{Answer, key, rv};
 use crate::support::until;
 use serde_json::Value;
 
@@ -79,6 +79,6 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
     third.kill().await;
 }
 
-fn sent_or_nothing(answer: &crate::support::client::Answer) -> String {
+fn sent_or_nothing(answer: &Answer) -> String {
     if answer.status == 200 { sent(answer) } else { String::new() }
 }

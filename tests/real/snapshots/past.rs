@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::life::{Kept, Life, direct, sent, write};
+use super::life::{JSON, Kept, Life, direct, sent, write};
 use crate::backup::{Backup, copy};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, rv};
@@ -23,9 +23,9 @@ async fn create_many(direct: &Client, name: &str, count: usize) {
     futures_util::future::join_all(names.iter().map(|name| create(direct, name))).await;
 }
 
-/// Names and revisions, as a daemon first tells them: of any state that it serves.
+/// Names and revisions of what a daemon serves to a client that takes any state.
 async fn first_served(life: &Life) -> BTreeMap<String, u64> {
-    let list = life.own(&format!("{COLLECTION}?resourceVersion=0"), super::life::JSON).await.json();
+    let list = life.own(&format!("{COLLECTION}?resourceVersion=0"), JSON).await.json();
     let of = |item: &Value| (item["metadata"]["name"].as_str().unwrap().to_owned(), rv(item));
     list["items"].as_array().unwrap().iter().map(of).collect()
 }
@@ -66,7 +66,7 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
     create_many(&before, "undone", 60).await;
     let files = kept.files();
     write(&before, Method::DELETE, &format!("{COLLECTION}/late"), &json!({})).await;
-    let list = life.own(COLLECTION, super::life::JSON).await;
+    let list = life.own(COLLECTION, JSON).await;
     assert!(sent(&list).contains("undone-1") && !sent(&list).contains("\"late\""));
     let seen = rv(&list.json());
     kept.appended(&files).await;
@@ -84,8 +84,7 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
     assert!(served.contains_key("late") && !served.contains_key("undone-1"), "{served:?}");
     assert_equal(&life, &direct).await;
     assert_eq!(life.snapshots().await, (1, 0));
-    let now = cluster.revision().await;
-    assert!(now < i64::try_from(seen).unwrap(), "the store is behind the snapshot");
+    assert!(cluster.revision().await < i64::try_from(seen).unwrap(), "the store is behind the snapshot");
     life.kill().await;
 
     create_many(&direct, "new", 120).await;
@@ -135,7 +134,7 @@ pub(super) async fn is_compacted_then_set_back_then_of_another_cluster() {
     let kept = Kept::new();
     let first = Life::start(&one, &kept.yaml(RESOURCES)).await;
     first.through.ready().await;
-    let old = rv(&first.own(COLLECTION, super::life::JSON).await.json());
+    let old = rv(&first.own(COLLECTION, JSON).await.json());
     kept.written(1).await;
     first.kill().await;
     let copied = Kept::new();
