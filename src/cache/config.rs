@@ -1,4 +1,4 @@
-//! The limits of a cache. The defaults are the apiserver's own numbers.
+//! The limits of a cache. The defaults are the apiserver's own numbers, but for the size of the window.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ pub struct CacheConfig {
     pub window_min_age: Duration,
     /// This number of events stays in the window whatever their age. The apiserver's smallest window is 100.
     pub window_min_events: usize,
-    /// The apiserver's largest window is 102400.
+    /// The apiserver's largest window is 102400. The default has room for 75 s of 7,500 events a second: as long as the
+    /// apiserver sends them all, no client should have to list again.
     pub window_max_events: usize,
     /// Memory that the window may use in addition to the store: replaced and deleted objects, and its own bookkeeping.
     pub window_max_bytes: usize,
@@ -46,8 +47,8 @@ impl CacheConfig {
             trigger: None,
             window_min_age: Duration::from_secs(75),
             window_min_events: 100,
-            window_max_events: 102_400,
-            window_max_bytes: 128 << 20,
+            window_max_events: 600_000,
+            window_max_bytes: 256 << 20,
             max_lag: 8192,
             bookmark_period: Duration::from_secs(60),
             budget: Budget::default(),

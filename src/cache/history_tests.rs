@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::testing::{names, plain};
+use crate::cache::CacheConfig;
+use crate::cache::testing::{cache, dispatch, names, plain};
+use crate::codec::json;
+use crate::meta::{FieldTable, Gvr, Object};
 
 const LIMITS: Limits =
     Limits { min_age: Duration::from_secs(75), min_events: 0, max_events: 1 << 20, max_bytes: usize::MAX };
@@ -155,4 +158,55 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     fed.history.evict(fed.now, u64::MAX);
     assert_eq!(fed.history.floor().0, 700, "events before the list never were deliverable");
     assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Err(Passed));
+}
+
+/// A pod of some 5 kB at a revision: what a kubelet changes in its status, and when it did.
+fn pod(number: usize, rv: u64) -> Object {
+    let time = |rv: u64| format!("2026-03-{:02}T{:02}:{:02}:{:02}Z", rv % 28 + 1, rv % 24, rv % 60, rv * 7 % 60);
+    let filler: String = (0..50)
+        .map(|part| {
+            format!(
+                r#"{{"name":"VARIABLE_{part}","value":"{:x}"}},"#,
+                (number + part) as u128 * 0x9e37_79b9_7f4a_7c15_f39c_c060
+            )
+        })
+        .collect();
+    let conditions: String = ["Initialized", "Ready", "ContainersReady", "PodScheduled"]
+        .iter()
+        .enumerate()
+        .map(|(index, kind)| {
+            let rv = if index == 1 || index == 2 { rv } else { 1 };
+            let status = if rv % 2 == 0 { "True" } else { "False" };
+            format!(
+                r#"{{"type":"{kind}","status":"{status}","lastProbeTime":null,"lastTransitionTime":"{}"}},"#,
+                time(rv)
+            )
+        })
+        .collect();
+    let text = format!(
+        r#"{{"metadata":{{"name":"pod-{number:05}","namespace":"team","uid":"uid-{number}","resourceVersion":"{rv}","labels":{{"app":"shop","tier":"web"}},"managedFields":[{{"manager":"kubelet","operation":"Update","time":"{}","fieldsV1":{{"f:status":{{"f:conditions":{{}}}}}}}}]}},"spec":{{"nodeName":"node-1","env":[{}0]}},"status":{{"phase":"Running","conditions":[{}0],"containerStatuses":[{{"name":"app","ready":true,"restartCount":{},"started":true}}]}}}}"#,
+        time(rv),
+        filler,
+        conditions,
+        rv % 40,
+    );
+    json::parse_item(text.as_bytes(), &FieldTable::default()).unwrap().0
+}
+
+#[tokio::test]
+async fn the_default_window_has_room_for_7500_changes_a_second() {
+    const PODS: usize = 100;
+    const CHANGES: usize = 2000;
+    let (mut writer, cache, mut dispatcher) = cache(|_| ());
+    let pods = (0..PODS).map(|number| Arc::new(pod(number, number as u64 + 1))).collect();
+    writer.replace(pods, ResourceVersion(1000)).await.unwrap();
+    for change in 0..CHANGES {
+        writer.apply(EventType::Modified, pod(change * 37 % PODS, 1001 + change as u64)).await.unwrap();
+        dispatch(&mut dispatcher);
+    }
+    let (stats, config) = (cache.stats(), CacheConfig::new(Gvr::new("", "v1", "pods")));
+    assert_eq!(stats.window_events, CHANGES);
+    let (events, bytes) = (7500 * 75, stats.window_bytes / CHANGES);
+    assert!(config.window_max_events >= events);
+    assert!(config.window_max_bytes >= events * bytes, "{bytes} bytes for each");
 }

@@ -118,6 +118,7 @@ impl PackerTask {
         let (packer, bytes) = (packer.clone(), snapshot.bytes());
         // It takes a few tenths of a second.
         tokio::task::spawn_blocking(move || packer.train(&samples, bytes)).await.ok();
+        purge_again();
     }
 
     /// While too many bytes are hot, each pass packs what was read a little more.

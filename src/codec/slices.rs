@@ -27,6 +27,12 @@ enum Parts {
     Many(VecDeque<Bytes>),
 }
 
+/// A part, and what is dropped with it.
+struct Held<T> {
+    part: Bytes,
+    _guard: T,
+}
+
 /// An iterator over the unread parts of [`Slices`], from the front.
 #[derive(Debug)]
 pub struct IntoIter(Slices);
@@ -61,6 +67,14 @@ impl Slices {
     /// Appends a static part.
     pub fn push_static(&mut self, part: &'static [u8]) {
         self.push(Bytes::from_static(part));
+    }
+
+    /// Drops `guard` once all bytes that are in here now are read.
+    pub fn hold(&mut self, guard: impl Send + 'static) {
+        if let Some(part) = self.back_mut() {
+            let held = Held { part: std::mem::take(part), _guard: guard };
+            *part = Bytes::from_owner(held);
+        }
     }
 
     /// Appends all parts of `other`.
@@ -105,6 +119,13 @@ impl Slices {
         match &mut self.parts {
             Parts::Few { head, parts } => parts.get_mut(*head),
             Parts::Many(parts) => parts.front_mut(),
+        }
+    }
+
+    fn back_mut(&mut self) -> Option<&mut Bytes> {
+        match &mut self.parts {
+            Parts::Few { parts, .. } => parts.last_mut(),
+            Parts::Many(parts) => parts.back_mut(),
         }
     }
 
@@ -210,6 +231,14 @@ impl IntoIterator for Slices {
     }
 }
 
+// === impl Held ===
+
+impl<T> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.part
+    }
+}
+
 // === impl IntoIter ===
 
 impl Iterator for IntoIter {
@@ -247,6 +276,26 @@ mod tests {
         assert_eq!(slices.copy_to_bytes(64).as_ptr(), bytes.as_ptr());
         assert_eq!(slices.copy_to_bytes(4).as_ptr(), bytes[8..].as_ptr());
         assert_eq!(slices.len(), 4);
+    }
+
+    #[test]
+    fn a_guard_is_dropped_with_the_last_byte() {
+        for parts in [&["a", "bc"][..], &["a"; 2 * FEW]] {
+            let guard = std::sync::Arc::new(());
+            let mut slices = of(parts);
+            slices.hold(std::sync::Arc::clone(&guard));
+            let len = slices.len();
+            let mut whole = of(&["before"]);
+            whole.append(slices);
+            whole.push_static(b"after");
+            whole.advance(6 + len - 1);
+            assert_eq!(std::sync::Arc::strong_count(&guard), 2);
+            whole.advance(1);
+            assert_eq!(std::sync::Arc::strong_count(&guard), 1);
+        }
+        let mut empty = Slices::new();
+        empty.hold(());
+        assert!(empty.is_empty());
     }
 
     #[test]

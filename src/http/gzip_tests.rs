@@ -24,7 +24,10 @@ async fn world() -> World {
 }
 
 async fn compressed(gzip: &Gzip, world: &World, key: &Key) -> Arc<Compressed> {
-    gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false)).await.ok().unwrap()
+    gzip.get(key.clone(), Slices::new(), Writer::list(ListWriter::new(world.list()), false, &Ledger::default()))
+        .await
+        .ok()
+        .unwrap()
 }
 
 /// The key of a list that looks the same but belongs to another state.
@@ -187,7 +190,7 @@ async fn without_memory_for_a_compressor_the_answer_goes_as_it_is() {
     let ((gzip, metrics), world) = (within(1 << 20, ledger.clone()), world().await);
     let held = ledger.reserve(2 * COMPRESSOR).unwrap();
     let key = Key::list(&world.list(), false);
-    let writer = || Writer::list(ListWriter::new(world.list()), false);
+    let writer = || Writer::list(ListWriter::new(world.list()), false, &Ledger::default());
     let (_, back) = *gzip.get(key.clone(), Slices::new(), writer()).await.err().unwrap();
     assert!(!back.is_done(), "nothing of it is lost");
     assert_eq!((metrics.gzip_compressions.get(), metrics.gzip_responses.get()), (0, 0));

@@ -3,12 +3,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame};
 use prometheus_client::metrics::counter::Counter;
 
 use super::body::BoxError;
+use super::copies::Copies;
 use super::gzip::{Compressed, Piece};
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
@@ -19,10 +20,6 @@ use crate::reads::{ListAnswer, ListItems};
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes up to 64 slices.
 const BATCH: usize = 63;
-
-/// A frame ends after the object that reaches this many bytes of copies. Packed objects are unpacked for the frame
-/// alone, and it lives until the client takes it.
-const COPIES: usize = 64 << 10;
 
 /// Writes one list.
 pub(super) struct ListWriter {
@@ -94,7 +91,8 @@ impl ListWriter {
         self.objects
     }
 
-    pub(super) fn step(&mut self) -> Step {
+    /// Adds the objects that are unpacked for this step to `copies`.
+    pub(super) fn step(&mut self, copies: &mut Copies) -> Step {
         if self.state == State::Done {
             return Step::End;
         }
@@ -110,14 +108,14 @@ impl ListWriter {
             out.append(self.form.list_head(self.shape, &self.meta, empty));
             self.state = State::Items;
         }
-        let (mut written, mut copies) = (0, 0);
+        let mut written = 0;
         for object in &self.batch {
-            if copies >= COPIES {
+            if copies.is_full() {
                 break;
             }
             written += 1;
             if object.is_packed() {
-                copies += object.framed_len();
+                copies.add(object.framed_len());
             }
             if let Some(held) = self.held.replace(Arc::clone(object)) {
                 out.append(self.form.list_item(&held, self.shape, false));
@@ -168,28 +166,30 @@ impl Body for ListBody {
         let Self { first, stall_guard, metrics, sent } = &mut *self;
         let step = stall_guard.take(|held| {
             if let Some(first) = first.take() {
-                return Ok(Step::Frame(first));
+                return Poll::Ready(Ok(Step::Frame(first)));
             }
-            let Some(rest) = held else { return Ok(Step::End) };
+            let Some(rest) = held else { return Poll::Ready(Ok(Step::End)) };
+            ready!(rest.poll_taken(cx));
             let step = rest.step(metrics);
             if rest.is_done() || matches!(step, Err(_) | Ok(Step::End)) {
                 *held = None;
             }
-            step
+            Poll::Ready(step)
         });
         match step {
             Err(given_up) => Poll::Ready(Some(Err(given_up.into()))),
-            Ok(Err(error)) => Poll::Ready(Some(Err(error))),
-            Ok(Ok(Step::Frame(frame))) => {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Err(error))) => Poll::Ready(Some(Err(error))),
+            Ok(Poll::Ready(Ok(Step::Frame(frame)))) => {
                 sent(metrics).inc_by(frame.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Yield to other tasks between the parts of a long search.
-            Ok(Ok(Step::Again)) => {
+            Ok(Poll::Ready(Ok(Step::Again))) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Ok(Ok(Step::End)) => Poll::Ready(None),
+            Ok(Poll::Ready(Ok(Step::End))) => Poll::Ready(None),
         }
     }
 }
@@ -197,6 +197,14 @@ impl Body for ListBody {
 // === impl Rest ===
 
 impl Rest {
+    /// Ready once the client has taken the copies in earlier frames.
+    fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(writer) => writer.poll_taken(cx),
+            Self::Compressed(..) => Poll::Ready(()),
+        }
+    }
+
     fn step(&mut self, metrics: &HttpMetrics) -> Result<Step, BoxError> {
         match self {
             Self::Plain(writer) => {

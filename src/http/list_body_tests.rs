@@ -1,18 +1,21 @@
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt;
 
 use std::time::Duration;
 
 use super::*;
+use crate::http::copies;
 use crate::http::testing::{World, list_text, objects};
-use crate::memory::{HURRY, Level, Pressure};
+use crate::memory::{HURRY, Ledger, Level, Pressure};
 use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 
 /// The text, the number of objects, and the number of steps without output.
 fn whole(answer: ListAnswer) -> (String, u64, usize) {
     let mut writer = ListWriter::new(answer);
+    let mut copies = Copies::new(&Ledger::default());
     let (mut text, mut again) = (Vec::new(), 0);
     loop {
-        match writer.step() {
+        match writer.step(&mut copies) {
             Step::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
             Step::Again => again += 1,
             Step::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
@@ -40,8 +43,11 @@ async fn a_long_search_is_made_in_steps() {
 }
 
 async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
+    body_of(Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false, &Ledger::default()))
+}
+
+fn body_of(mut writer: Writer) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
     let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
-    let mut writer = Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false);
     let Step::Frame(first) = writer.step() else { panic!("a frame") };
     (
         ListBody::new(first, Rest::Plain(Box::new(writer)), &stall_guards, &metrics, |metrics| &metrics.list_bytes),
@@ -110,10 +116,9 @@ async fn stalled_lists_are_given_up_however_often_the_level_changes() {
     assert!(body.frame().await.unwrap().is_err());
 }
 
-#[tokio::test]
-async fn frames_of_packed_objects_are_bounded() {
-    const SIZE: usize = 20_000;
-    let objects = objects(100, SIZE);
+/// Objects that are packed, and stay so.
+fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
+    let objects = objects(length, size);
     let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
     let packer = Packing::new(config).packer(None);
     packer.train(&objects.iter().map(|object| object.raw().framed()).collect::<Vec<_>>(), 1 << 20);
@@ -121,18 +126,38 @@ async fn frames_of_packed_objects_are_bounded() {
         object.pack(&packer, MOST_READS);
         assert!(object.is_packed());
     }
-    let mut writer = ListWriter::new(World::new(objects).await.list());
-    let (mut text, mut frames) = (Vec::new(), 0);
-    loop {
-        match writer.step() {
-            Step::Frame(frame) => {
-                assert!(frame.len() < COPIES + 2 * SIZE, "{}", frame.len());
-                frames += 1;
-                frame.into_iter().for_each(|part| text.extend_from_slice(&part));
+    objects
+}
+
+#[tokio::test]
+async fn an_answer_has_one_frame_of_unpacked_objects_that_is_not_taken() {
+    const SIZE: usize = 20_000;
+    for (limit, most) in [(usize::MAX, copies::MOST), (copies::MOST, SIZE)] {
+        let ledger = Ledger::new(limit, Pressure::default());
+        let writer = ListWriter::new(World::new(packed(100, SIZE)).await.list());
+        let (mut body, ..) = body_of(Writer::list(writer, false, &ledger));
+        let (mut text, mut frames) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.unwrap().into_data().unwrap();
+            assert!(frame.len() < most + 2 * SIZE, "{}", frame.len());
+            assert!(ledger.used() <= copies::MOST);
+            frames += 1;
+            if frames > 1 && text.len() + frame.len() < list_text(100, SIZE).len() {
+                assert!(body.frame().now_or_never().is_none(), "the frame before is not taken");
             }
-            Step::Again => {}
-            Step::End => break,
+            frame.into_iter().for_each(|part| text.extend_from_slice(&part));
         }
+        assert!(frames > 20 && text == list_text(100, SIZE).as_bytes());
+        assert_eq!(ledger.used(), 0);
     }
-    assert!(frames > 20 && text == list_text(100, SIZE).as_bytes());
+}
+
+#[tokio::test]
+async fn indented_lists_wait_too() {
+    let writer = ListWriter::new(World::new(objects(500, 1000)).await.list());
+    let (mut body, ..) = body_of(Writer::list(writer, true, &Ledger::default()));
+    let first = body.frame().await.unwrap().unwrap();
+    assert!(body.frame().now_or_never().is_none());
+    drop(first);
+    assert!(body.frame().now_or_never().is_some());
 }

@@ -8,6 +8,7 @@ pub mod body;
 mod client_certificates;
 pub mod clients;
 pub mod config;
+mod copies;
 pub mod error;
 pub mod explain;
 mod framing;

@@ -376,7 +376,7 @@ impl Inner {
     fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &Taken) -> Answered {
         let (media_type, served) = (answer.form.media_type(true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
-        let body = WatchBody::new(answer, lease, audit_entry, ending, &self.metrics);
+        let body = WatchBody::new(answer, lease, audit_entry, ending, &self.metrics, self.bodies.ledger());
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages());
             self.open("websocket", Arc::clone(connection), session);

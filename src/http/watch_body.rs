@@ -3,18 +3,20 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
+use super::copies::Copies;
 use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::ending::Ending;
+use crate::memory::Ledger;
 use crate::meta::Encoding;
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
@@ -38,6 +40,7 @@ pub(super) struct WatchBody {
     /// The watch was told to end.
     ends: bool,
     metrics: Arc<HttpMetrics>,
+    copies: Copies,
     _open: Raised,
 }
 
@@ -59,6 +62,7 @@ impl WatchBody {
         audit_entry: Option<Entry>,
         ending: Ending,
         metrics: &Arc<HttpMetrics>,
+        ledger: &Ledger,
     ) -> Self {
         metrics.watches_total.inc();
         Self {
@@ -69,6 +73,7 @@ impl WatchBody {
             messages: false,
             ends: false,
             metrics: Arc::clone(metrics),
+            copies: Copies::new(ledger),
             _open: Raised::new(&metrics.watches_open),
         }
     }
@@ -128,16 +133,22 @@ impl Body for WatchBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
         this.poll_drain(cx);
+        ready!(this.copies.poll_taken(cx));
         let Some(mut events) = this.events.take() else { return Poll::Ready(None) };
         let mut frame = Slices::new();
         let mut count = 0;
         let mut over = false;
         let mut oldest = None;
-        while !over && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
+        while !over && !this.copies.is_full() && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
             match events.poll_next(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => over = true,
                 Poll::Ready(Some(item)) => {
+                    if let WatcherEvent::Event { object, .. } = &item
+                        && object.is_packed()
+                    {
+                        this.copies.add(object.framed_len());
+                    }
                     frame.append(this.write(&item, &events.source));
                     count += 1;
                     oldest = oldest.or_else(|| events.source.received());
@@ -160,7 +171,7 @@ impl Body for WatchBody {
             this.metrics.event_lag.observe(received.elapsed());
         }
         this.metrics.watch_bytes.inc_by(frame.len() as u64);
-        Poll::Ready(Some(Ok(Frame::data(frame))))
+        Poll::Ready(Some(Ok(Frame::data(this.copies.hold(frame)))))
     }
 }
 

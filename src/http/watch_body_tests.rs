@@ -26,7 +26,7 @@ async fn world() -> World {
 fn open(answer: WatchAnswer, lease: Lease, drain: &DrainWatch) -> Open {
     let metrics: Arc<HttpMetrics> = Arc::default();
     let ending = Ending::new(drain, Duration::from_secs(3), crate::http::watch_body::SHORTEST);
-    Open { body: WatchBody::new(answer, lease, None, ending, &metrics), metrics }
+    Open { body: WatchBody::new(answer, lease, None, ending, &metrics, &Ledger::default()), metrics }
 }
 
 /// With an authorization that is never lost.

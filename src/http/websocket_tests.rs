@@ -12,6 +12,7 @@ use crate::http::testing::{FIRST, World, added_text, objects};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
+use crate::memory::Ledger;
 
 use crate::meta::ResourceVersion;
 use crate::passthrough::websocket::TEXT;
@@ -88,7 +89,7 @@ async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
     let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
     let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, crate::http::watch_body::SHORTEST);
     let answer = world.watch(WatchStart::After(ResourceVersion(FIRST as u64)));
-    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics).into_messages();
+    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics, &Ledger::default()).into_messages();
     let (client, ours) = duplex(1 << 20);
     spawn("session", run(ours, events));
     (world, client, metrics)

@@ -1,8 +1,12 @@
 //! Bodies of gets and lists, produced in steps.
 
+use std::task::{Context, Poll};
+
+use super::copies::Copies;
 use super::list_body::{ListWriter, Step};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
+use crate::memory::Ledger;
 
 /// Indented bytes per step.
 const STEP: usize = 64 << 10;
@@ -14,17 +18,23 @@ pub(super) struct Writer {
     /// The bytes to write before the list is asked for more.
     pending: Slices,
     indenter: Option<Indenter>,
+    copies: Copies,
 }
 
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn object(body: Slices, indent: bool) -> Self {
-        Self { list: None, pending: body, indenter: indent.then(Indenter::default) }
+    pub(super) fn object(body: Slices, indent: bool, ledger: &Ledger) -> Self {
+        Self { list: None, pending: body, indenter: indent.then(Indenter::default), copies: Copies::new(ledger) }
     }
 
-    pub(super) fn list(writer: ListWriter, indent: bool) -> Self {
-        Self { list: Some(writer), pending: Slices::new(), indenter: indent.then(Indenter::default) }
+    pub(super) fn list(writer: ListWriter, indent: bool, ledger: &Ledger) -> Self {
+        Self { list: Some(writer), ..Self::object(Slices::new(), indent, ledger) }
+    }
+
+    /// Ready once the client has taken the copies in earlier frames.
+    pub(super) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.copies.poll_taken(cx)
     }
 
     /// The number of objects of a list that were taken so far.
@@ -35,16 +45,19 @@ impl Writer {
     pub(super) fn step(&mut self) -> Step {
         loop {
             if self.pending.is_empty() {
-                match self.list.as_mut().map_or(Step::End, ListWriter::step) {
+                match self.list.as_mut().map_or(Step::End, |list| list.step(&mut self.copies)) {
                     Step::Frame(frame) => self.pending = frame,
                     other => return other,
                 }
             }
-            let Some(indenter) = &mut self.indenter else { return Step::Frame(std::mem::take(&mut self.pending)) };
+            let Some(indenter) = &mut self.indenter else {
+                return Step::Frame(self.copies.hold(std::mem::take(&mut self.pending)));
+            };
             let indented = indenter.step(&mut self.pending, STEP);
             // The last line break is held back, so a step may produce nothing.
             if !indented.is_empty() {
-                return Step::Frame(indented.into());
+                self.copies.add(indented.len());
+                return Step::Frame(self.copies.hold(indented.into()));
             }
         }
     }
@@ -81,14 +94,17 @@ mod tests {
             let list = World::new(objects(length, 300)).await.list();
             let mut indented = Slices::from(bytes::Bytes::from(list_text(length, 300)));
             let indented = Indenter::default().step(&mut indented, usize::MAX);
-            assert!(whole(Writer::list(ListWriter::new(list), true)).as_bytes() == indented, "{length}");
+            assert!(
+                whole(Writer::list(ListWriter::new(list), true, &Ledger::default())).as_bytes() == indented,
+                "{length}"
+            );
         }
     }
 
     #[test]
     fn an_object_larger_than_a_step_is_made_in_several() {
         let compact = format!("{{\"a\":[{}1]}}\n", "1,".repeat(STEP));
-        let text = whole(Writer::object(Slices::from(bytes::Bytes::from(compact.clone())), true));
+        let text = whole(Writer::object(Slices::from(bytes::Bytes::from(compact.clone())), true, &Ledger::default()));
         let value: serde_json::Value = serde_json::from_str(&compact).unwrap();
         assert!(text == serde_json::to_string_pretty(&value).unwrap());
     }

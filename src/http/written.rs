@@ -26,6 +26,7 @@ use crate::reads::{GetAnswer, ListAnswer, Served};
 /// Produces the bodies of answers from a cache.
 pub(super) struct Bodies {
     gzip: Gzip,
+    ledger: Ledger,
     stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
@@ -63,14 +64,20 @@ impl Bodies {
         stall_guards: StallGuards,
         metrics: &Arc<HttpMetrics>,
     ) -> Self {
-        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(metrics)), stall_guards, metrics: Arc::clone(metrics) }
+        let (ledger, metrics) = (ledger.clone(), Arc::clone(metrics));
+        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(&metrics)), ledger, stall_guards, metrics }
+    }
+
+    /// The account of the copies in answers.
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Answered {
         answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
-        let writer = Writer::object(form.object_body(object, *shape), indent);
+        let writer = Writer::object(form.object_body(object, *shape), indent, &self.ledger);
         let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await;
         Answered::new(form, written, *served)
     }
@@ -79,7 +86,7 @@ impl Bodies {
         answer.shape = answer.shape.as_of_now();
         let (form, served) = (Arc::clone(&answer.form), answer.served);
         let indent = taken.indents(&form);
-        let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent));
+        let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent, &self.ledger));
         Answered::new(&form, self.written(key, writer, taken, |metrics| &metrics.list_bytes).await, served)
     }
 

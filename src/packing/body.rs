@@ -61,7 +61,7 @@ pub enum Visit {
 }
 
 /// A longer chain of differences would take too long to unpack: each link costs about 2 µs.
-const LONGEST_CHAIN: u8 = 16;
+const LONGEST_CHAIN: u8 = 32;
 
 /// Reads are counted up to this number.
 pub const MOST_READS: u8 = 8;

@@ -17,6 +17,8 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 pub use body::{Body, MOST_READS, Version, Visit};
 pub use packer::{Packer, SAMPLES};
 pub use saved::{Dictionaries, Library};
@@ -53,6 +55,8 @@ pub struct Packing {
 struct Inner {
     config: PackingConfig,
     total: Counts,
+    /// Held while a dictionary is trained: each needs more than 10 MB at once.
+    training: Mutex<()>,
 }
 
 /// What is packed, and how often.
@@ -87,7 +91,7 @@ pub struct PackingStats {
 impl PackingConfig {
     /// The settings for caches that may hold `limit` bytes together.
     pub fn of(form: PackingForm, hot_bytes: usize, limit: usize) -> Self {
-        let threshold = if limit < LEAST_LIMIT { usize::MAX } else { THRESHOLD };
+        let threshold = if limit < LEAST_LIMIT { usize::MAX } else { THRESHOLD.min(limit / 3) };
         Self { form, threshold, hot_bytes: hot_bytes.min(limit / 4) }
     }
 }
@@ -98,18 +102,18 @@ impl Default for PackingConfig {
     }
 }
 
-/// The threshold of `Auto`: caches this small are not worth the processor time.
+/// The threshold of `Auto`, unless a third of the limit is less: caches this small are not worth the processor time.
 const THRESHOLD: usize = 64 << 20;
 
-/// With less memory for all caches, `Auto` packs nothing. Clients that list the same objects at once share plain bytes,
-/// but each has a copy of unpacked ones until it has taken them, and a crowd of clients must not exhaust a small limit.
-const LEAST_LIMIT: usize = 1 << 30;
+/// With less memory for all caches, `Auto` packs nothing: training a dictionary needs 15 MB at once, and each thread
+/// that packs needs 1 MB.
+const LEAST_LIMIT: usize = 64 << 20;
 
 // === impl Packing ===
 
 impl Packing {
     pub fn new(config: PackingConfig) -> Self {
-        Self { inner: Arc::new(Inner { config, total: Counts::default() }) }
+        Self { inner: Arc::new(Inner { config, total: Counts::default(), training: Mutex::default() }) }
     }
 
     /// Creates the packer of one cache, whose form may differ from that of the process.

@@ -126,8 +126,8 @@ impl Packer {
         !self.is_trained() || self.inner.ratio.lock().has_drifted()
     }
 
-    /// Trains a dictionary for a cache of `bytes`. It takes up to a few tenths of a second, so it must not run on a
-    /// thread that serves clients.
+    /// Trains a dictionary for a cache of `bytes`. It takes up to a few tenths of a second and waits for the training
+    /// of other caches, so it must not run on a thread that serves clients.
     pub fn train(&self, samples: &[Bytes], bytes: usize) {
         let mut room = SAMPLE_BYTES;
         let fitting = samples.iter().position(|sample| {
@@ -140,7 +140,9 @@ impl Packer {
             return;
         }
         let size = (bytes / 128).clamp(SMALLEST, LARGEST);
+        let one = self.packing().inner.training.lock();
         let dictionary = Dictionary::train(samples, size, &self.inner.tally);
+        drop(one);
         *self.inner.ratio.lock() = Ratio { trained: Some(Instant::now()), ..Ratio::default() };
         self.inner.dictionary.store(Some(Arc::new(dictionary)));
         self.packing().inner.total.trained.fetch_add(1, Ordering::Relaxed);

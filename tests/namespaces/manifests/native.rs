@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::Method;
@@ -131,14 +133,18 @@ fn lives(daemon: &mut Process) {
     assert!(ended.is_none(), "it has ended: {ended:?}\n{}", daemon.log());
 }
 
-/// Pods of more bytes together than this.
+/// Pods of more bytes together than this, of which packing saves nothing.
 async fn fill(cluster: &Cluster, bytes: usize) {
     let admin = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-    let large = "x".repeat(240 << 10);
+    let large = || {
+        let mut random = vec![0; 180 << 10];
+        rand::fill(&mut random[..]);
+        STANDARD.encode(random)
+    };
     let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
         "seccompProfile": {"type": "RuntimeDefault"}});
-    let creations = (0..=bytes / large.len()).map(|i| {
-        let pod = json!({"metadata": {"name": format!("large-{i}"), "annotations": {"x": large}},
+    let creations = (0..=bytes / (240 << 10)).map(|i| {
+        let pod = json!({"metadata": {"name": format!("large-{i}"), "annotations": {"x": large()}},
             "spec": {"containers": [{"name": "a", "image": "a", "securityContext": security}]}});
         let admin = admin.clone();
         async move {
