@@ -31,6 +31,8 @@ pub struct AuthMetrics {
     pub user_overflows: Counter,
     /// Rights that open streams depend on.
     pub rights_held: Gauge,
+    /// Reviews that were given up while they were in flight. The apiserver may still work on them.
+    pub reviews_abandoned: Counter,
     /// The time that reviews took after their wait.
     pub review_seconds: Counter<f64>,
     /// Reviews in flight.
@@ -49,6 +51,8 @@ pub struct AuthMetrics {
     pub undecided: Counter,
     /// How often decisions were dropped because rights changed.
     pub flushes: Counter,
+    /// How often decisions were repeated because a change may have reached another authorizer since.
+    pub settlings: Counter,
     /// Open streams that ended because the right to them was lost.
     pub streams_revoked: Counter,
     /// Audit events.
@@ -60,10 +64,11 @@ pub struct AuthMetrics {
 /// Values that are computed at a scrape.
 struct Remembered(Access);
 
-/// Adds its lifetime to `seconds` when it is dropped. This includes reviews that are no longer awaited.
+/// Adds its lifetime to the time of reviews when it is dropped. This includes reviews that are no longer awaited.
 pub(super) struct Taken<'a> {
     pub(super) since: Instant,
-    pub(super) seconds: &'a Counter<f64>,
+    pub(super) metrics: &'a AuthMetrics,
+    pub(super) answered: bool,
 }
 
 // === impl AuthMetrics ===
@@ -91,6 +96,7 @@ impl AuthMetrics {
             ("auth_pod_checks", "Questions whether the pod of a token is still there", &self.pod_checks),
             ("auth_review_failures", "Reviews that brought no answer", &self.review_failures),
             ("auth_review_overflows", "Reviews not sent because too many waited", &self.review_overflows),
+            ("auth_reviews_abandoned", "Reviews given up while they were under way", &self.reviews_abandoned),
             (
                 "auth_user_overflows",
                 "Requests refused because their user had its share of reviews or rights",
@@ -101,6 +107,7 @@ impl AuthMetrics {
             ("auth_unauthenticated", "Reads refused with 401", &self.unauthenticated),
             ("auth_undecided", "Reads left to the apiserver because nothing could be decided", &self.undecided),
             ("auth_flushes", "Changes of rights that ended decisions", &self.flushes),
+            ("auth_settlings", "Times that decisions were made again some time after a change", &self.settlings),
             ("auth_streams_revoked", "Open streams ended because the right was gone", &self.streams_revoked),
             ("audit_dropped", "Audit events that found no room or could not be written", &self.audit.dropped),
         ] {
@@ -147,6 +154,9 @@ impl fmt::Debug for Remembered {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.seconds.inc_by(self.since.elapsed().as_secs_f64());
+        self.metrics.review_seconds.inc_by(self.since.elapsed().as_secs_f64());
+        if !self.answered {
+            self.metrics.reviews_abandoned.inc();
+        }
     }
 }

@@ -285,9 +285,19 @@ impl Reviews {
                 self.turns.acquire().await.map_err(|_| Unavailable::Busy)?
             }
         };
-        let _taken = Taken { since: Instant::now(), seconds: &self.metrics.review_seconds };
+        let mut taken = Taken { since: Instant::now(), metrics: &self.metrics, answered: false };
         let running = Raised::new(&self.metrics.reviews_running);
         self.metrics.reviews_peak.inner().fetch_max(running.level(), Ordering::Relaxed);
+        let answer = self.exchange(resource, request).await;
+        taken.answered = true;
+        answer
+    }
+
+    async fn exchange(
+        &self,
+        resource: &'static str,
+        request: Request<ReqBody>,
+    ) -> Result<(StatusCode, Bytes), Unavailable> {
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let options = CallOptions::new(RequestVerb::Review, resource);
         let response = self.upstream.send_with(Identity::Own, request, &options).await;

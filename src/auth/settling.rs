@@ -75,6 +75,7 @@ impl Settling {
                 !times.is_empty()
             });
             for namespace in due {
+                self.metrics.settlings.inc();
                 self.generations.settle(&namespace);
             }
         }
