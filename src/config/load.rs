@@ -172,6 +172,7 @@ impl Loader<'_> {
     fn snapshots(&mut self) -> Option<Option<SnapshotConfig>> {
         let max_bytes = self.parse("snapshots.maxBytes", parse_size);
         let max_age = self.parse("snapshots.maxAge", positive_duration);
+        let max_served_age = self.parse("snapshots.maxServedAge", positive_duration);
         let source = self.source;
         let key = self.optional("snapshots.key", |path| {
             let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
@@ -183,7 +184,8 @@ impl Loader<'_> {
             }
             return Some(None);
         };
-        Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
+        let (max_bytes, max_age, max_served_age) = (max_bytes?, max_age?, max_served_age?);
+        Some(Some(SnapshotConfig { dir, max_bytes, max_age, max_served_age, key }))
     }
 
     fn queues(&mut self) -> Option<QueuesConfig> {

@@ -243,7 +243,13 @@ pub const SETTINGS: &[Setting] = &[
         "directory where caches are kept over a restart, which then needs no list; without it they are not kept",
     ),
     one("snapshots.maxBytes", "size", "1Gi", "space that all snapshots may use together"),
-    one("snapshots.maxAge", "duration", "15m", "a snapshot that was not written to for longer is not used"),
+    one("snapshots.maxAge", "duration", "15m", "no watch continues from a snapshot that was not written to for longer"),
+    one(
+        "snapshots.maxServedAge",
+        "duration",
+        "24h",
+        "with `whileAway: serve`, a daemon that starts while the apiserver does not answer serves no snapshot that was not written to for longer",
+    ),
     one(
         "snapshots.key",
         "path",

@@ -302,9 +302,10 @@ fn every_setting_is_read() {
 #[test]
 fn snapshots_are_kept_where_a_directory_is_named() {
     assert!(from_file("").unwrap().config.snapshots.is_none());
-    let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m}\n").unwrap();
+    let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m, maxServedAge: 1h}\n").unwrap();
     let snapshots = loaded.config.snapshots.unwrap();
     assert_eq!((snapshots.max_bytes, snapshots.max_age), (2 << 20, Duration::from_secs(60)));
+    assert_eq!(snapshots.max_served_age, Duration::from_secs(3600));
     assert!(snapshots.dir == std::path::Path::new("/a") && snapshots.key.is_none());
     let key = |text: &str| MadeUp::default().file("/key", text).variable("INFORMERD_SNAPSHOTS_KEY", "/key");
     let digits = "0f".repeat(32);

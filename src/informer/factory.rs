@@ -79,7 +79,8 @@ impl Factory {
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
         let sharding = Sharding::new(upstream.clone());
-        let keeper = config.snapshots.clone().map(|snapshots| Arc::new(Keeper::new(snapshots, upstream.clone())));
+        let keeper = |snapshots| Arc::new(Keeper::new(snapshots, upstream.clone(), discovery.clone()));
+        let keeper = config.snapshots.clone().map(keeper);
         let inner = Inner {
             config,
             upstream,
@@ -227,6 +228,10 @@ impl Factory {
                         unsure = !self.recheck_definitions().await;
                     }
                     self.start_pinned().await;
+                    if let Some(keeper) = self.keeper() {
+                        keeper.tidy().await;
+                        keeper.note().await;
+                    }
                 }
                 changed = definitions.changed() => {
                     if changed.is_err() {
@@ -245,6 +250,18 @@ impl Factory {
         for informer in self.informers() {
             self.remove(&informer);
         }
+    }
+
+    pub(super) fn keeper(&self) -> Option<&Arc<Keeper>> {
+        self.inner.keeper.as_ref()
+    }
+
+    /// The settings of a cache of this resource.
+    pub(super) fn cache_config(&self, gvr: &Gvr, resource: &Resource) -> CacheConfig {
+        let FactoryConfig { rules, cache, .. } = &self.inner.config;
+        let (pinned, form) = (rules.pins(gvr), rules.form(gvr));
+        let trigger = selector::field_table(resource).trigger;
+        CacheConfig { resource: gvr.clone(), trigger, pinned, form, ..cache.clone() }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -312,14 +329,8 @@ impl Factory {
     fn start(&self, key: InformerKey, resource: Arc<Resource>, questions: Arc<Questions>) -> Arc<Informer> {
         let inner = &self.inner;
         let table = selector::field_table(&resource);
-        let (pinned, form) = (inner.config.rules.pins(&key.gvr), inner.config.rules.form(&key.gvr));
-        let (writer, cache) = cache::new(CacheConfig {
-            resource: key.gvr.clone(),
-            trigger: table.trigger,
-            pinned,
-            form,
-            ..inner.config.cache.clone()
-        });
+        let (writer, cache) = cache::new(self.cache_config(&key.gvr, &resource));
+        let pinned = cache.config().pinned;
         let source = ListerWatcher {
             resource,
             namespace: key.scope.namespace.clone(),
@@ -331,7 +342,7 @@ impl Factory {
         };
         let mut reflector =
             Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
-        let kept = inner.keeper.as_ref().and_then(|keeper| keeper.of(&key, &source, &inner.config.rules));
+        let kept = inner.keeper.as_ref().and_then(|keeper| keeper.of(&key, &source.resource, &inner.config.rules));
         if let Some(kept) = &kept {
             reflector = reflector.with_saved(Arc::clone(kept).load());
         }

@@ -1,24 +1,31 @@
-//! Which informers are kept on disk, and under which names.
+//! Which informers are kept on disk, under which names, and of which cluster.
 
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
+use super::unconfirmed::Unconfirmed;
 use super::{InformerKey, Rules};
 use crate::cache::{Restoration, WatchCache};
-use crate::meta::{Encoding, Origin};
-use crate::snapshots::{Cluster, Identity, Snapshot, Snapshots, fingerprint};
+use crate::meta::{Encoding, Origin, Resource};
+use crate::selector;
+use crate::snapshots::{Cluster, Identity, LastSeen, Snapshot, Snapshots, fingerprint};
 use crate::upstream::UpstreamError;
 use crate::upstream::client::Upstream;
+use crate::upstream::discovery::Discovery;
 use crate::upstream::identity::cluster;
-use crate::upstream::reflector::{ListerWatcher, LoadSaved};
+use crate::upstream::reflector::LoadSaved;
 
 /// The snapshots of all informers.
 pub(super) struct Keeper {
-    snapshots: Snapshots,
-    upstream: Upstream,
+    pub(super) snapshots: Snapshots,
+    pub(super) upstream: Upstream,
+    discovery: Discovery,
     /// The cluster, once it is known; `None` inside if the apiserver does not say it.
     cluster: OnceCell<Option<Cluster>>,
+    /// What was kept of the cluster last.
+    noted: Mutex<Option<LastSeen>>,
+    pub(super) unconfirmed: Unconfirmed,
 }
 
 /// The snapshot of one informer, as far as it is known without the apiserver.
@@ -27,29 +34,30 @@ pub(super) struct Kept {
     resource: String,
     definition: String,
     fields: String,
-    key: InformerKey,
+    pub(super) key: InformerKey,
 }
 
 // === impl Keeper ===
 
 impl Keeper {
-    pub(super) fn new(snapshots: Snapshots, upstream: Upstream) -> Self {
-        Self { snapshots, upstream, cluster: OnceCell::new() }
+    pub(super) fn new(snapshots: Snapshots, upstream: Upstream, discovery: Discovery) -> Self {
+        let (cluster, noted, unconfirmed) = (OnceCell::new(), Mutex::default(), Unconfirmed::default());
+        Self { snapshots, upstream, discovery, cluster, noted, unconfirmed }
     }
 
     /// The snapshot of an informer; `None` if it is not kept.
-    pub(super) fn of(self: &Arc<Self>, key: &InformerKey, source: &ListerWatcher, rules: &Rules) -> Option<Arc<Kept>> {
+    pub(super) fn of(self: &Arc<Self>, key: &InformerKey, resource: &Resource, rules: &Rules) -> Option<Arc<Kept>> {
         // The cells of tables depend on the time at which they were printed, and other servers' revisions need not
         // follow any rule.
         if key.encoding == Encoding::Table || !rules.keeps(&key.gvr, self.snapshots.is_encrypted()) {
             return None;
         }
-        let definition = match &source.resource.origin {
+        let definition = match &resource.origin {
             Origin::BuiltIn => String::new(),
             Origin::Custom { definition, .. } => definition.to_string(),
             Origin::Unknown => return None,
         };
-        let fields = fingerprint(format!("{:?}", source.table).as_bytes());
+        let fields = fingerprint(format!("{:?}", selector::field_table(resource)).as_bytes());
         let resource = key.gvr.to_string();
         Some(Arc::new(Kept { keeper: Arc::clone(self), resource, definition, fields, key: key.clone() }))
     }
@@ -60,9 +68,9 @@ impl Keeper {
         let found = self.cluster.get_or_try_init(|| async {
             match cluster(&self.upstream).await {
                 Ok(found) => {
-                    let authorities = self.upstream.certificates().authorities.concat();
-                    let authorities = fingerprint(&authorities);
-                    Ok(Some(Cluster { uid: found.uid, authorities, version: found.version }))
+                    // The memory of these states is needed for the ones that will be confirmed.
+                    self.unconfirmed.clear().await;
+                    Ok(Some(Cluster { uid: found.uid, authorities: self.authorities(), version: found.version }))
                 }
                 Err(error) if matches!(error.code(), Some(403 | 404)) && error.is_refusal() => {
                     let what_to_do = "snapshots are off: informerd must be allowed to get the namespace kube-system and /version, which identify the cluster";
@@ -74,6 +82,23 @@ impl Keeper {
         });
         found.await.map(Option::as_ref)
     }
+
+    /// The digest of the certificate authorities that the apiserver must be known by.
+    pub(super) fn authorities(&self) -> String {
+        fingerprint(&self.upstream.certificates().authorities.concat())
+    }
+
+    /// Keeps what is known of the cluster, if it has changed. A process that starts while the apiserver is away cannot
+    /// ask.
+    pub(super) async fn note(&self) {
+        let Some(Some(cluster)) = self.cluster.get() else { return };
+        let (server, cluster) = (self.upstream.authority().to_string(), cluster.clone());
+        let seen = LastSeen { server, cluster, resources: self.discovery.known() };
+        let mut noted = self.noted.lock().await;
+        if noted.as_ref() != Some(&seen) {
+            *noted = self.snapshots.keep_last_seen(seen.clone()).await.then_some(seen);
+        }
+    }
 }
 
 // === impl Kept ===
@@ -81,8 +106,13 @@ impl Keeper {
 impl Kept {
     async fn snapshot(&self) -> Result<Option<Snapshot>, UpstreamError> {
         let Some(cluster) = self.keeper.cluster().await?.cloned() else { return Ok(None) };
+        Ok(Some(self.of(cluster)))
+    }
+
+    /// The snapshot, if this is the cluster.
+    pub(super) fn of(&self, cluster: Cluster) -> Snapshot {
         let scope = &self.key.scope;
-        let identity = Identity {
+        self.keeper.snapshots.of(Identity {
             cluster,
             resource: self.resource.clone(),
             definition: self.definition.clone(),
@@ -91,8 +121,7 @@ impl Kept {
             label_selector: scope.label_selector.to_string(),
             encoding: self.key.encoding.as_str().to_owned(),
             fields: self.fields.clone(),
-        };
-        Ok(Some(self.keeper.snapshots.of(identity)))
+        })
     }
 
     /// Reads the saved state for the reflector.
@@ -114,6 +143,7 @@ impl Kept {
         // The cluster is known before the cache is ready, because the reflector has asked for it.
         cache.ready_or_stopped().await;
         if let Ok(Some(snapshot)) = self.snapshot().await {
+            self.keeper.note().await;
             snapshot.record(cache).await;
         }
     }

@@ -12,6 +12,7 @@ mod handle;
 mod kept;
 mod rules;
 mod tables;
+mod unconfirmed;
 mod waits;
 
 pub use coverage::{Coverage, NoCoverage};

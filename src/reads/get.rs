@@ -6,7 +6,7 @@ use tracing::Instrument as _;
 use crate::codec::Shape;
 use crate::meta::{ObjectKey, Verb, errors};
 
-use super::plan::Freshness;
+use super::plan::{At, Freshness};
 use super::service::{Resolved, served};
 use super::unserved::Unserved;
 use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
@@ -31,9 +31,14 @@ impl Reads {
             return Err(ForwardReason::Consistent.into());
         }
         read.hurry(Verb::Get, freshness);
+        let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
+        if read.unconfirmed {
+            let (form, snapshot, served) = self.unconfirmed(&mut read, At::Latest(freshness)).await?;
+            let object = snapshot.get(&key).ok_or(ForwardReason::NotFresh)?;
+            return Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served });
+        }
         let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, waited_fresh) = self.fresh(&informer, &read, freshness, Verb::Get).await?;
-        let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // A client that accepts only a transform gets its errors in a form that the apiserver chooses.
             if read.shape != Shape::Full {

@@ -38,8 +38,14 @@ impl Reads {
         if let At::Latest(freshness) = plan.state {
             read.hurry(Verb::List, freshness);
         }
-        let (informer, form, waited) = self.synced(&mut read).await?;
-        let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
+        let (form, snapshot, served) = if read.unconfirmed {
+            self.unconfirmed(&mut read, plan.state).await?
+        } else {
+            let (informer, form, waited) = self.synced(&mut read).await?;
+            let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
+            let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
+            (form, snapshot, served)
+        };
         let rv = snapshot.rv();
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
         let identity = ListIdentity {
@@ -56,7 +62,7 @@ impl Reads {
             shape: read.shape,
             meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
             items: ListItems::Page(Vec::new()),
-            served: served(&informer, waited.or(waited_fresh), rv),
+            served,
             identity,
         };
         match plan.limit {

@@ -20,6 +20,7 @@ mod service;
 mod shards;
 mod spans;
 mod typed;
+mod unconfirmed;
 mod unserved;
 mod watch;
 

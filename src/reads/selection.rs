@@ -96,6 +96,7 @@ impl Reads {
             modes,
             local: true,
             stale: false,
+            unconfirmed: false,
             patience: std::time::Duration::MAX,
         })
     }

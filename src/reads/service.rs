@@ -127,6 +127,9 @@ pub(super) struct Resolved {
     pub(super) local: bool,
     /// An old state is good enough.
     pub(super) stale: bool,
+    /// The resource is only known from an earlier process, because the apiserver has not answered this one. Nothing but
+    /// the state of that process may be read, see [`Reads::unconfirmed`].
+    pub(super) unconfirmed: bool,
     /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
 }
@@ -154,6 +157,15 @@ impl Resolved {
     pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {
         if self.may_choose(verb) && freshness == Freshness::Consistent {
             self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
+        }
+    }
+
+    /// The form of the answer, from a cache whose objects have this form.
+    pub(super) fn written(&self, form: Arc<Form>) -> Arc<Form> {
+        match self.encoding {
+            _ if self.converted => form.metadata_in_protobuf(),
+            Encoding::Table => form,
+            Encoding::Json | Encoding::Protobuf => form.objects(),
         }
     }
 
@@ -227,9 +239,7 @@ impl Reads {
         if self.factory.excludes(gvr) {
             return Err(ForwardReason::Excluded.into());
         }
-        let Ok(Some(resource)) = self.factory.resource(gvr).await else {
-            return Err(ForwardReason::NotReadable.into());
-        };
+        let (resource, unconfirmed) = self.known(request).await.ok_or(ForwardReason::NotReadable)?;
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
@@ -271,6 +281,7 @@ impl Reads {
             modes,
             local: request.local,
             stale: request.stale,
+            unconfirmed,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
         })
     }
@@ -278,6 +289,9 @@ impl Reads {
     /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
     /// support the encoding.
     pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
+        if read.unconfirmed {
+            return Err(ForwardReason::NotSynced.into());
+        }
         let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
         let mut waited = Waited::Nothing;
         loop {
@@ -294,12 +308,7 @@ impl Reads {
                 spans::informer(&informer);
             }
             if let (true, Some(form)) = (informer.cache().is_ready(), informer.cache().form()) {
-                let form = match read.encoding {
-                    _ if read.converted => form.metadata_in_protobuf(),
-                    Encoding::Table => form,
-                    Encoding::Json | Encoding::Protobuf => form.objects(),
-                };
-                return Ok((informer, form, waited));
+                return Ok((informer, read.written(form), waited));
             }
             waited = Waited::Sync;
             if Instant::now() >= deadline {
@@ -394,7 +403,7 @@ impl Reads {
     /// that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
         // Tables only get an informer for reads that would be served.
-        if read.encoding == Encoding::Table {
+        if read.encoding == Encoding::Table || read.unconfirmed {
             return;
         }
         if let Coverage::By(informer) = self.covering(read) {

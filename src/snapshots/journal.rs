@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::Inner;
 use super::block::{BlockWriter, TARGET};
-use super::header::{Header, Identity};
+use super::header::{self, Header, Identity};
 use super::record::Records;
 use super::storage::Output;
 use crate::cache::{Recorded, Snapshot};
@@ -75,7 +75,8 @@ impl Journal {
         mut out: Box<dyn Output>,
     ) -> io::Result<Self> {
         let Beginning { state, form, bookmark_template } = beginning;
-        let header = Header::new(identity, form, inner.config.key.is_some(), now()).bytes()?;
+        let header = Header::new(identity, form, inner.config.key.is_some(), now());
+        let header = header::to_bytes(header::MAGIC, &header)?;
         inner.directory.reserve(header.len() as u64)?;
         out.write_all(&header)?;
         let blocks = BlockWriter::new(inner.seal(&header));

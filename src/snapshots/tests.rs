@@ -177,13 +177,30 @@ async fn an_encrypted_file_needs_its_key() {
 #[tokio::test]
 async fn an_old_file_is_not_used() {
     let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
-    let config = SnapshotConfig { dir: "/".into(), max_bytes: 1 << 30, max_age: Duration::from_secs(1), key: None };
-    let snapshots = Snapshots::new(config, storage);
+    let of = |max_served_age| {
+        let (max_bytes, max_age) = (1 << 30, Duration::from_secs(1));
+        let config = SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key: None };
+        Snapshots::new(config, storage.clone())
+    };
+    let snapshots = of(Duration::from_secs(1));
+    let to_serve = async |snapshots: &Snapshots| {
+        let (writer, _cache) = empty(PackingForm::Plain);
+        snapshots.of(identity()).load_to_serve(writer.restoration()).await
+    };
+    assert!(matches!(to_serve(&snapshots).await, Saved::Missing));
     let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
+    let Saved::State(_, time) = to_serve(&snapshots).await else { panic!("it is new") };
+    assert!(snapshots.age(time).is_some());
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_none());
+    // What may be served has a bound of its own, also after it was read.
+    assert!(matches!(to_serve(&snapshots).await, Saved::Unusable));
+    assert_eq!(snapshots.age(time), None);
+    let patient = of(Duration::from_secs(3600));
+    assert!(matches!(to_serve(&patient).await, Saved::State(_, again) if again == time));
+    assert!(patient.age(time).unwrap() >= Duration::from_secs(2));
     // Progress shows that the process lived until now.
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
@@ -192,7 +209,8 @@ async fn an_old_file_is_not_used() {
 #[tokio::test]
 async fn all_files_together_stay_within_their_space() {
     let (storage, world) = (Memory::default(), World::new(300, PackingForm::Plain).await);
-    let config = SnapshotConfig { dir: "/".into(), max_bytes: 16 << 10, max_age: Duration::MAX, key: None };
+    let (max_bytes, max_age, max_served_age) = (16 << 10, Duration::MAX, Duration::MAX);
+    let config = SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key: None };
     let snapshots = Snapshots::new(config, storage.clone());
     let len = || storage.inner.lock().files.values().map(Vec::len).sum::<usize>();
     let mut written = 0;

@@ -165,12 +165,13 @@ impl UpstreamError {
 
     /// Whether TLS failed. If so, certificates may have been rotated.
     pub(super) fn is_about_certificates(&self) -> bool {
-        let cause = match self {
-            Self::Tls { .. } => return true,
-            Self::Request(cause) | Self::Body(cause) => cause,
-            _ => return false,
-        };
+        matches!(self, Self::Tls { .. }) || self.is_of_tls_peer()
+    }
+
+    /// Whether a peer that speaks TLS was refused, or has refused us. Whoever it is, the address does answer.
+    pub(super) fn is_of_tls_peer(&self) -> bool {
         // If TLS 1.3 refuses our certificate, this shows only on the first read after the handshake.
+        let (Self::Tls { cause, .. } | Self::Request(cause) | Self::Body(cause)) = self else { return false };
         let mut next = Some(cause.get());
         while let Some(error) = next {
             if error.is::<rustls::Error>() {
@@ -206,7 +207,15 @@ mod tests {
     fn finds_a_refused_certificate_inside_an_io_error() {
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::BadCertificate);
         let error = UpstreamError::Request(Cause::new(Outer(std::io::Error::other(alert))));
-        assert!(error.is_about_certificates());
+        assert!(error.is_about_certificates() && error.is_of_tls_peer());
+    }
+
+    #[test]
+    fn a_handshake_that_ends_early_is_of_no_peer() {
+        let of = |cause: std::io::Error| UpstreamError::Tls { authority: "a".into(), cause: Cause::new(cause) };
+        let ended = of(std::io::ErrorKind::UnexpectedEof.into());
+        assert!(ended.is_about_certificates() && !ended.is_of_tls_peer());
+        assert!(of(std::io::Error::other(rustls::Error::UnsupportedNameType)).is_of_tls_peer());
     }
 
     #[test]

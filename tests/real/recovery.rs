@@ -18,7 +18,7 @@ use crate::support::informer::Informer;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Effect, Fault, Server, Verb};
-use relay::{Loss, Relay};
+pub(crate) use relay::{Loss, Relay};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -76,15 +76,15 @@ impl Scene {
 }
 
 /// A real apiserver behind a relay.
-struct Real {
-    cluster: Arc<Cluster>,
-    relay: Relay,
-    direct: Client,
-    kubeconfig: PathBuf,
+pub(crate) struct Real {
+    pub cluster: Arc<Cluster>,
+    pub relay: Relay,
+    pub direct: Client,
+    pub kubeconfig: PathBuf,
 }
 
 impl Real {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::before(Arc::new(Cluster::start().await)).await
     }
 
@@ -107,7 +107,7 @@ impl Real {
         std::fs::write(&self.kubeconfig, text).unwrap();
     }
 
-    async fn change(&self, n: u64) {
+    pub(crate) async fn change(&self, n: u64) {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "moving", "namespace": "default"}, "data": {"n": format!("{n} {:?}", Instant::now())},

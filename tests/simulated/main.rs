@@ -7,3 +7,4 @@ mod disk;
 mod faults;
 mod freshness;
 mod look;
+mod unconfirmed;

@@ -1,6 +1,7 @@
 //! Tracks whether the apiserver answers. The result of every request to it is reported here, whatever its source.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -23,6 +24,8 @@ pub struct Health {
 #[derive(Debug)]
 pub(super) struct Keeper {
     health: Mutex<Health>,
+    /// Whether there was any answer so far.
+    heard: AtomicBool,
     /// Counts how often the apiserver answered again after an outage, and how often there were new credentials.
     recoveries: watch::Sender<u64>,
     /// Whether the client looks for the apiserver: it does not answer, or a connection to it broke or takes long to be
@@ -42,7 +45,7 @@ impl Keeper {
     pub(super) fn new() -> Self {
         let health = Health { reachable: false, since: Instant::now(), error: None };
         let (recoveries, sought, found) = (watch::Sender::new(0), watch::Sender::new(false), watch::Sender::new(0));
-        Self { health: Mutex::new(health), recoveries, sought, found }
+        Self { health: Mutex::new(health), heard: AtomicBool::new(false), recoveries, sought, found }
     }
 
     pub(super) fn health(&self) -> Health {
@@ -51,6 +54,11 @@ impl Keeper {
 
     pub(super) fn is_reachable(&self) -> bool {
         self.health.lock().reachable
+    }
+
+    /// Whether there was any answer since the process started, from whomever.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard.load(Ordering::Acquire)
     }
 
     pub(super) fn recoveries(&self) -> watch::Receiver<u64> {
@@ -85,6 +93,9 @@ impl Keeper {
 
     /// Records the outcome of a request.
     pub(super) fn learn<T>(&self, result: &Result<T, UpstreamError>, authority: &str) {
+        if result.as_ref().err().is_none_or(UpstreamError::is_of_tls_peer) {
+            self.heard.store(true, Ordering::Release);
+        }
         match result {
             Ok(_) => self.answered(authority),
             Err(error) if error.is_unreachable() => self.unanswered(error, authority),
@@ -138,6 +149,21 @@ mod tests {
 
     fn broken(text: &str) -> Result<(), UpstreamError> {
         Err(UpstreamError::Request(Cause::new(text.to_owned())))
+    }
+
+    #[test]
+    fn an_answer_is_remembered_and_silence_is_none() {
+        let keeper = Keeper::new();
+        keeper.learn(&broken("silence"), "a");
+        keeper.learn(&Err::<(), _>(UpstreamError::Busy), "a");
+        assert!(!keeper.has_heard());
+        keeper.learn(&Ok(()), "a");
+        keeper.learn(&broken("silence again"), "a");
+        assert!(keeper.has_heard());
+        let stranger = Keeper::new();
+        let cause = Cause::new(std::io::Error::other(rustls::Error::UnsupportedNameType));
+        stranger.learn(&Err::<(), _>(UpstreamError::Tls { authority: "a".into(), cause }), "a");
+        assert!(stranger.has_heard(), "it is not the apiserver, but somebody answers");
     }
 
     #[tokio::test(start_paused = true)]

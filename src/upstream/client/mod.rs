@@ -145,6 +145,12 @@ impl Upstream {
         self.inner.health.is_reachable()
     }
 
+    /// Whether anything has answered at the apiserver's address since the process started: with any status, or with a
+    /// TLS handshake that failed for its content. It stays true.
+    pub fn has_heard(&self) -> bool {
+        self.inner.health.has_heard()
+    }
+
     /// Whether the apiserver answers, since when, and why not.
     pub fn health(&self) -> Health {
         self.inner.health.health()

@@ -1,6 +1,8 @@
 //! Finds out which resources exist, and which server serves them.
 
+mod built_in;
 mod definitions;
+mod known;
 mod parse;
 
 #[cfg(test)]
@@ -20,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub use parse::{ApiResource, read_aggregated};
 
+use self::built_in::is_built_in;
 use self::parse::{Document, LegacyVersion};
 use super::client::{CallOptions, RequestVerb, Upstream, UpstreamError};
 use super::reader::{HEAD_TIMEOUT, get_json};
@@ -145,34 +148,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// Minimum time between two reads of discovery that are caused by changes.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The API groups compiled into the kube-apiserver. Other groups below k8s.io belong to CRDs and aggregated servers.
-const BUILT_IN: &[&str] = &[
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "extensions",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
-
 // === impl Discovery ===
 
 impl Discovery {
@@ -265,6 +240,14 @@ impl Discovery {
         let failed_lately = |known: &&Resolved| known.failed.is_some_and(|at| at.elapsed() < AFTER_FAILURE);
         if let Some(known) = self.inner.resolved.lock().get(gvr).filter(failed_lately) {
             return Ok(Some(Arc::clone(&known.resource)));
+        }
+        if !self.inner.upstream.has_heard() {
+            // Callers do not wait for one attempt after the other.
+            let refreshed = self.refresh_shared().await;
+            if !self.inner.upstream.has_heard() {
+                let timeout = UpstreamError::Timeout { what: "discovery", after: PATIENCE };
+                return Err(refreshed.and_then(Result::err).unwrap_or(timeout));
+            }
         }
         match self.resolve(&gvr.group, &gvr.version, &gvr.resource).await {
             Err(error) => self.last_known(gvr).map(Some).ok_or(error),
@@ -434,7 +417,7 @@ impl Discovery {
 
     /// Which server serves a resource, and until when the answer is valid.
     async fn origin(&self, gvr: &Gvr) -> Result<(Origin, Option<Instant>), UpstreamError> {
-        if BUILT_IN.contains(&&*gvr.group) {
+        if is_built_in(gvr) {
             return Ok((Origin::BuiltIn, None));
         }
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}", gvr.resource, gvr.group);

@@ -265,3 +265,31 @@ async fn follows_definitions() {
     assert_eq!(server.uris().iter().filter(|uri| *uri == "/apis").count(), before + 1);
     task.abort();
 }
+
+#[tokio::test]
+async fn what_is_known_is_told_without_a_question() {
+    let server = aggregated((200, CRD)).await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    assert_eq!(discovery.known(), []);
+    let pods = discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
+    let asked = server.requests().len();
+    assert_eq!(discovery.known(), [(*pods).clone()], "of the others it is not known who serves them");
+    assert_eq!(server.requests().len(), asked);
+    let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
+    assert_eq!(discovery.known(), [(*pods).clone(), (*widgets).clone()]);
+}
+
+/// Until there was any answer, callers do not wait for one attempt after the other.
+#[tokio::test(start_paused = true)]
+async fn an_apiserver_that_has_never_answered_is_not_waited_for_long() {
+    let server = FakeServer::plain(|_, _| std::future::pending()).await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    let pods = Gvr::new("", "v1", "pods");
+    let began = Instant::now();
+    for _ in 0..10 {
+        let asks = (0..10).map(|_| discovery.resolve_or_last(&pods));
+        let answers = futures_util::future::join_all(asks).await;
+        assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| error.is_unreachable())));
+    }
+    assert!(began.elapsed() <= PATIENCE, "{:?}", began.elapsed());
+}

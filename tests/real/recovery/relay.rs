@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// What becomes of bytes. What a connection has lost it never gets back, so it stays dead when the fault is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     #[default]
     None,
     /// What the daemon sends.
@@ -25,7 +25,7 @@ pub(super) enum Loss {
     Closed,
 }
 
-pub(super) struct Relay {
+pub(crate) struct Relay {
     pub address: SocketAddr,
     loss: Arc<watch::Sender<Loss>>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Relay {
 // === impl Relay ===
 
 impl Relay {
-    pub(super) async fn before(to: SocketAddr) -> Self {
+    pub(crate) async fn before(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let loss = Arc::new(watch::Sender::default());
@@ -56,7 +56,7 @@ impl Relay {
         Self { address, loss }
     }
 
-    pub(super) fn lose(&self, loss: Loss) {
+    pub(crate) fn lose(&self, loss: Loss) {
         self.loss.send_replace(loss);
     }
 }

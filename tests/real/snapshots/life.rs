@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::cluster::Cluster;
 use crate::support::client::{Answer, Client, rv};
+use crate::support::threads::Threads;
 use crate::support::{Through, eventually};
 use http::{HeaderMap, Method};
 use informerd::upstream::client::ConfigSource;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
 
 /// A daemon from its start to its end.
 pub(super) struct Life {
@@ -21,9 +21,6 @@ pub(super) struct Life {
     pub client: Client,
     threads: Threads,
 }
-
-/// The threads of one daemon. When a test fails, they end by themselves.
-struct Threads(Option<Runtime>);
 
 /// The directory of snapshots.
 pub(super) struct Kept {
@@ -41,23 +38,14 @@ impl Life {
     }
 
     pub(super) async fn of(source: ConfigSource, yaml: &str) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let yaml = format!("{yaml}{FROM_CACHES}");
-        let through = runtime.spawn(async move { Through::start(source, &yaml).await }).await.unwrap();
+        let (through, threads) = Threads::start(source, &format!("{yaml}{FROM_CACHES}")).await;
         let client = Client::new(&through.url);
-        Self { through, client, threads: Threads(Some(runtime)) }
+        Self { through, client, threads }
     }
 
     /// Ends as a process that is killed: nothing of it goes on, and nothing is told.
     pub(super) async fn kill(self) {
-        let Self { through, mut threads, .. } = self;
-        let runtime = threads.0.take();
-        tokio::task::spawn_blocking(move || {
-            drop(through);
-            drop(runtime);
-        })
-        .await
-        .unwrap();
+        self.threads.kill(self.through).await;
     }
 
     /// Ends as a process that is told to.
@@ -102,14 +90,6 @@ impl Life {
     /// A list that did not come from the apiserver, in the words of [`sent`].
     pub(super) async fn sent(&self, path: &str) -> String {
         sent(&self.own(path, JSON).await)
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
