@@ -26,7 +26,7 @@ impl SnapshotMetrics {
         );
         registry.register(
             "informerd_snapshots_loaded",
-            "Snapshots that were read at the start of an informer",
+            "Snapshots that were read, for an informer that starts or to be served while the apiserver is away",
             self.loaded.clone(),
         );
         registry.register(

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::client::{Answer, Client};
 use crate::support::threads::Threads;
@@ -109,12 +109,11 @@ impl Scene {
         read().await;
         // Config maps, widgets and services.
         eventually("all is kept", || (self.files(".snapshot").len(), self.files(".cluster").len()) == (3, 1)).await;
-        let lens = || self.files(".snapshot").iter().map(|path| fs::metadata(path).unwrap().len()).collect::<Vec<_>>();
-        let before = lens();
+        let before = self.files(".snapshot").into_iter().map(|path| (len(&path), path)).collect::<Vec<_>>();
         self.server.create(object("ConfigMap", "v1", "late", "x")).unwrap();
         self.server.create(object("Widget", "demo.informerd.io/v1", "late", "x")).unwrap();
         self.server.create(object("Service", "v1", "late", "x")).unwrap();
-        eventually("the events are kept", || lens().iter().zip(&before).all(|(now, before)| now > before)).await;
+        eventually("the events are kept", || before.iter().all(|(before, path)| len(path) > *before)).await;
         let bodies = read().await;
         life.kill().await;
         bodies
@@ -148,6 +147,10 @@ impl Life {
         let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         value.unwrap().parse().unwrap()
     }
+}
+
+fn len(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
 }
 
 fn warnings(answer: &Answer) -> usize {
