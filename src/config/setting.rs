@@ -248,7 +248,7 @@ pub const SETTINGS: &[Setting] = &[
         "snapshots.maxServedAge",
         "duration",
         "24h",
-        "with `whileAway: serve`, a daemon that starts while the apiserver does not answer serves no snapshot that was not written to for longer",
+        "where whileAway is serve, a daemon that starts while the apiserver does not answer serves no snapshot that was not written to for longer",
     ),
     one(
         "snapshots.key",

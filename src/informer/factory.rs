@@ -228,9 +228,9 @@ impl Factory {
                         unsure = !self.recheck_definitions().await;
                     }
                     self.start_pinned().await;
-                    if let Some(keeper) = self.keeper() {
-                        keeper.tidy().await;
-                        keeper.note().await;
+                    if let Some(keeper) = self.keeper().cloned() {
+                        keeper.tidy();
+                        lifecycle::spawn("cluster", async move { keeper.note().await });
                     }
                 }
                 changed = definitions.changed() => {

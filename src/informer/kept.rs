@@ -69,7 +69,7 @@ impl Keeper {
             match cluster(&self.upstream).await {
                 Ok(found) => {
                     // The memory of these states is needed for the ones that will be confirmed.
-                    self.unconfirmed.clear().await;
+                    self.unconfirmed.clear();
                     Ok(Some(Cluster { uid: found.uid, authorities: self.authorities(), version: found.version }))
                 }
                 Err(error) if matches!(error.code(), Some(403 | 404)) && error.is_refusal() => {
@@ -89,12 +89,11 @@ impl Keeper {
     }
 
     /// Keeps what is known of the cluster, if it has changed. A process that starts while the apiserver is away cannot
-    /// ask.
+    /// ask. Does nothing if this is under way.
     pub(super) async fn note(&self) {
-        let Some(Some(cluster)) = self.cluster.get() else { return };
+        let (Some(Some(cluster)), Ok(mut noted)) = (self.cluster.get(), self.noted.try_lock()) else { return };
         let (server, cluster) = (self.upstream.authority().to_string(), cluster.clone());
         let seen = LastSeen { server, cluster, resources: self.discovery.known() };
-        let mut noted = self.noted.lock().await;
         if noted.as_ref() != Some(&seen) {
             *noted = self.snapshots.keep_last_seen(seen.clone()).await.then_some(seen);
         }

@@ -136,9 +136,9 @@ impl Keeper {
     }
 
     /// Gives up what must no longer be served.
-    pub(super) async fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         if self.upstream.has_heard() {
-            self.unconfirmed.clear().await;
+            self.unconfirmed.clear();
         }
     }
 }
@@ -146,8 +146,11 @@ impl Keeper {
 // === impl Unconfirmed ===
 
 impl Unconfirmed {
-    pub(super) async fn clear(&self) {
-        self.states.lock().await.clear();
+    /// To be called once anything has answered. Does not wait: whoever reads a file gives all states up afterwards.
+    pub(super) fn clear(&self) {
+        if let Ok(mut states) = self.states.try_lock() {
+            states.clear();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::plan::{At, Freshness};
 use super::service::Resolved;
@@ -16,7 +16,8 @@ impl Reads {
     /// What is known of the resource of a request, and whether only an earlier process knew it.
     pub(super) async fn known(&self, request: &ReadRequest) -> Option<(Arc<Resource>, bool)> {
         if request.stale && !self.factory.has_heard() {
-            return Some((self.factory.saved_resource(&request.gvr).await?, true));
+            let saved = timeout(self.config.not_synced.wait, self.factory.saved_resource(&request.gvr)).await;
+            return Some((saved.ok()??, true));
         }
         Some((self.factory.resource(&request.gvr).await.ok()??, false))
     }

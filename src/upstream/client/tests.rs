@@ -271,6 +271,21 @@ async fn a_certificate_of_a_stranger_is_a_tls_error() {
     let error = client.send(Identity::Own, get("/")).await.err().unwrap();
     assert!(matches!(error, UpstreamError::Tls { .. }), "{error}");
     assert!(error.is_about_certificates());
+    assert!(client.has_heard(), "somebody answers");
+}
+
+/// Something between us and an apiserver that is away may take connections and close them.
+#[tokio::test]
+async fn a_connection_that_is_closed_is_no_answer() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await.config();
+    config.cluster_url = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let closing = crate::lifecycle::spawn("closing", async move { while listener.accept().await.is_ok() {} });
+    let client = Upstream::from_config(config).await.unwrap();
+    let error = client.send(Identity::Own, get("/")).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Tls { .. }), "{error}");
+    assert!(error.is_unreachable() && !client.has_heard());
+    closing.abort();
 }
 
 /// As in a pod, where the kubelet replaces the file.

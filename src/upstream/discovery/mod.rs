@@ -241,7 +241,7 @@ impl Discovery {
         if let Some(known) = self.inner.resolved.lock().get(gvr).filter(failed_lately) {
             return Ok(Some(Arc::clone(&known.resource)));
         }
-        if !self.inner.upstream.has_heard() {
+        if self.inner.index.load().is_none() && !self.inner.upstream.has_heard() {
             // Callers do not wait for one attempt after the other.
             let refreshed = self.refresh_shared().await;
             if !self.inner.upstream.has_heard() {
