@@ -109,12 +109,7 @@ enum Pattern {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let cluster = Cluster::start().await;
-    let apiserver = Target {
-        address: cluster.info.server.trim_start_matches("https://").to_owned(),
-        ca: Some(cluster.info.ca.clone()),
-        token: Some("admin-token".into()),
-        pid: cluster.info.apiserver_pid,
-    };
+    let apiserver = Target::admin(&cluster);
     world::make(&apiserver, &options).await?;
     let wire = Wire::before(&apiserver.address).await?;
     let relayed = Target { address: wire.address.clone(), ..apiserver.clone() };

@@ -18,6 +18,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::cluster::Cluster;
+
 /// A server under load.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -50,6 +52,16 @@ enum Sender {
 // === impl Target ===
 
 impl Target {
+    /// The kube-apiserver of a cluster, as the user that may do everything.
+    pub(crate) fn admin(cluster: &Cluster) -> Self {
+        Self {
+            address: cluster.info.server.trim_start_matches("https://").to_owned(),
+            ca: Some(cluster.info.ca.clone()),
+            token: Some("admin-token".into()),
+            pid: cluster.info.apiserver_pid,
+        }
+    }
+
     /// CPU seconds the server has used, user and system.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         cpu_seconds(&self.pid.to_string())

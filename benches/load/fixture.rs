@@ -28,12 +28,7 @@ pub(crate) enum Server {
 
 impl Fixture {
     pub(crate) async fn prepare(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
-        let apiserver = Target {
-            address: cluster.info.server.trim_start_matches("https://").to_owned(),
-            ca: Some(cluster.info.ca.clone()),
-            token: Some("admin-token".into()),
-            pid: cluster.info.apiserver_pid,
-        };
+        let apiserver = Target::admin(cluster);
         let mut writer = apiserver.connect(Protocol::Http2).await?;
         post(&mut writer, "/api/v1/namespaces", r#"{"metadata":{"name":"load"}}"#.into()).await?;
         post(&mut writer, "/api/v1/namespaces/load/configmaps", config_map(0)).await?;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::crontabs::definition;
 use crate::support::Through;
 use crate::support::client::Client;
 use informerd::upstream::client::ConfigSource;
@@ -34,19 +35,6 @@ metadata: {name: a}
 apiVersion: v1
 kind: Namespace
 metadata: {name: a-b}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: crontabs.stable.example.com}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {plural: crontabs, singular: crontab, kind: CronTab}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object}}
 "#;
 
 /// A cluster, the network in front of it, and the daemon behind that.
@@ -74,6 +62,7 @@ impl Scene {
 
     async fn before(cluster: Cluster, others: &[&str], yaml: &str) -> Self {
         cluster.apply(FIXTURES).await;
+        cluster.apply(&definition("{}")).await;
         cluster
             .kubectl_ok(["wait", "--for=condition=Established", "--timeout=60s", "crd/crontabs.stable.example.com"])
             .await;

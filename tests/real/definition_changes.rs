@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::crontabs::{crontab, definition, definition_with};
 use crate::support::Through;
 use crate::support::client::Client;
 use informerd::upstream::client::ConfigSource;
@@ -12,35 +13,12 @@ use tokio::time::{Instant, sleep};
 
 const TABS: &str = "/apis/stable.example.com/v1/crontabs";
 
-fn definition(list_kind: &str, size: &str) -> String {
-    format!(
-        r#"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {{name: crontabs.stable.example.com}}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {{plural: crontabs, singular: crontab, kind: CronTab, listKind: {list_kind}}}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties: {{spec: {{type: object, properties: {{color: {{type: string}}, size: {size}}}}}}}
-"#
-    )
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_default_appears_in_objects_that_nobody_has_written() {
     let cluster = Cluster::start().await;
-    cluster.apply(&definition("CronTabList", "{type: string}")).await;
+    cluster.apply(&definition("{color: {type: string}, size: {type: string}}")).await;
     sleep(Duration::from_secs(1)).await;
-    let tab = "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: one, namespace: default}\nspec: {color: red}\n";
-    cluster.apply(tab).await;
+    cluster.apply(&crontab("default", "one", "{color: red}")).await;
     let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     daemon.ready().await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
@@ -50,7 +28,8 @@ async fn a_default_appears_in_objects_that_nobody_has_written() {
     let mut watch = through.watch(&format!("{TABS}?watch=1&resourceVersion=0&timeoutSeconds=100")).await;
     assert!(watch.next_line().await.unwrap().unwrap().contains("ADDED"));
 
-    cluster.apply(&definition("CronTabCollection", "{type: string, default: large}")).await;
+    let properties = "{color: {type: string}, size: {type: string, default: large}}";
+    cluster.apply(&definition_with("CronTabCollection", "[]", properties)).await;
     // The apiserver ends the watches of a resource whose definition has changed, and so do we.
     while watch.next_line().await.unwrap().is_some() {}
     let bound = Instant::now() + Duration::from_secs(30);

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::crontabs::{crontab, definition};
 use crate::support::Through;
 use crate::support::client::{Answer, Client, rv};
 use http::Method;
@@ -15,22 +16,6 @@ const FIXTURES: &str = r#"
 apiVersion: v1
 kind: Namespace
 metadata: {name: a}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: crontabs.stable.example.com}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {plural: crontabs, singular: crontab, kind: CronTab}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties: {spec: {type: object, properties: {color: {type: string}}}}
 "#;
 
 const OBJECTS: &str = r#"
@@ -46,11 +31,6 @@ apiVersion: v1
 kind: Pod
 metadata: {name: one, namespace: a}
 spec: {containers: [{name: main, image: image}]}
----
-apiVersion: stable.example.com/v1
-kind: CronTab
-metadata: {name: one, namespace: a}
-spec: {color: red}
 "#;
 
 const CRON_TABS: &str = "/apis/stable.example.com/v1";
@@ -110,8 +90,10 @@ struct World {
 async fn world() -> World {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
+    cluster.apply(&definition("{color: {type: string}}")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.apply(OBJECTS).await;
+    cluster.apply(&crontab("a", "one", "{color: red}")).await;
     let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     daemon.ready().await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");

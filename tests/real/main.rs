@@ -10,6 +10,7 @@ mod support;
 mod backup;
 mod cli;
 mod consistency;
+mod crontabs;
 mod daemon;
 mod definition_changes;
 mod edges;

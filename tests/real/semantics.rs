@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::crontabs::definition_with;
 use crate::support::Through;
 use crate::support::client::{Answer, Client, rv};
 use http::Method;
@@ -18,23 +19,6 @@ metadata: {name: a}
 apiVersion: v1
 kind: Namespace
 metadata: {name: a-b}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: crontabs.stable.example.com}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {plural: crontabs, singular: crontab, kind: CronTab, listKind: CronTabCollection}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    selectableFields: [{jsonPath: .spec.color}]
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties: {spec: {type: object, properties: {color: {type: string}, n: {type: number}}}}
 "#;
 
 struct World {
@@ -47,6 +31,8 @@ struct World {
 async fn world(yaml: &str) -> World {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
+    let properties = "{color: {type: string}, n: {type: number}}";
+    cluster.apply(&definition_with("CronTabCollection", "[{jsonPath: .spec.color}]", properties)).await;
     let mut manifests = String::new();
     for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("a-b", "one", "x"), ("a", "three", "x")] {
         manifests.push_str(&format!(

@@ -15,6 +15,7 @@ use tonic::Code;
 use super::fixtures::{Frames, client, consistent, details, filtered, labels, list, namespace, resource, watch_of};
 use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
 use crate::cluster::Cluster;
+use crate::crontabs::{crontab, definition};
 use crate::support::Through;
 use crate::support::client::Client as Http;
 
@@ -219,33 +220,16 @@ async fn tells_what_http_tells_under_churn() {
     }
 }
 
-/// A type of which the apiserver has no messages.
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: crontabs.stable.example.com}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {plural: crontabs, singular: crontab, kind: CronTab}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
-const CRON_TAB: &str =
-    "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: one, namespace: a}\nspec: {x: 1}\n";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn encodings_and_shapes_are_the_apiservers() {
     let World { cluster, daemon, direct } = World::start().await;
-    cluster.apply(DEFINITION).await;
+    // A type of which the apiserver has no messages.
+    cluster.apply(&definition("{x: {type: integer}}")).await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
     while direct.get(crontabs).await.status != 200 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    cluster.apply(CRON_TAB).await;
+    cluster.apply(&crontab("a", "one", "{x: 1}")).await;
     let headers = [("content-type", "application/json")];
     let path = "/api/v1/namespaces/a/configmaps";
     let mut value = object(0, 1);

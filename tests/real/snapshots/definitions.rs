@@ -3,6 +3,7 @@
 
 use super::life::{Kept, Life, direct, sent};
 use crate::cluster::Cluster;
+use crate::crontabs::{crontab, definition};
 use crate::recovery::{Loss, Real};
 use crate::support::client::{Answer, key, rv};
 use crate::support::until;
@@ -10,29 +11,6 @@ use informerd::upstream::client::ConfigSource;
 use serde_json::Value;
 
 const TABS: &str = "/apis/stable.example.com/v1/crontabs";
-
-/// The definition with these properties of `spec`.
-fn definition(properties: &str) -> String {
-    format!(
-        r#"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {{name: crontabs.stable.example.com}}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {{plural: crontabs, singular: crontab, kind: CronTab}}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties: {{spec: {{type: object, properties: {properties}}}}}
-"#
-    )
-}
 
 fn revisions(list: &Value) -> Vec<(String, u64)> {
     list["items"].as_array().unwrap().iter().map(|item| (key(item), rv(item))).collect()
@@ -43,10 +21,7 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
     cluster.apply(&definition("{color: {type: string}, size: {type: string}}")).await;
     until("the resource is served", async || direct.get(TABS).await.status == 200).await;
     for name in ["one", "two"] {
-        let tab = format!(
-            "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {{name: {name}, namespace: default}}\nspec: {{color: red}}\n"
-        );
-        cluster.apply(&tab).await;
+        cluster.apply(&crontab("default", name, "{color: red}")).await;
     }
     let kept = Kept::new();
     let yaml = kept.yaml("[{resource: crontabs.stable.example.com, pin: true}]");

@@ -1,0 +1,37 @@
+//! A custom resource: CronTabs.
+
+/// The definition with these properties of `spec`.
+pub(crate) fn definition(properties: &str) -> String {
+    definition_with("CronTabList", "[]", properties)
+}
+
+/// The definition with this kind of its lists, and these selectable fields.
+pub(crate) fn definition_with(list_kind: &str, selectable: &str, properties: &str) -> String {
+    format!(
+        r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: crontabs.stable.example.com}}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {{plural: crontabs, singular: crontab, kind: CronTab, listKind: {list_kind}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    selectableFields: {selectable}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {{spec: {{type: object, properties: {properties}}}}}
+"#
+    )
+}
+
+/// An object with this `spec`.
+pub(crate) fn crontab(namespace: &str, name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n"
+    )
+}
