@@ -4,11 +4,16 @@
 //! built already, `-- --informerd PATH`. The objects are varied as real ones are and were written to a real
 //! kube-apiserver, so that they have its defaults and managed fields. Each form gets a fresh informerd with all kinds
 //! pinned; its memory and its CPU time are read from /proc.
+//!
+//! `-- --manifests DIR` takes the objects from manifests instead, and leaves changes and restarts out.
 
 mod agents;
+mod apply;
 mod ingest;
 mod kinds;
+mod manifests;
 mod others;
+mod pods;
 mod random;
 mod reads;
 mod report;
@@ -53,6 +58,9 @@ struct Options {
     lists: usize,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "plain,auto,packed")]
     forms: Vec<Form>,
+    /// Measures objects of manifests instead of made ones: of all YAML and JSON files below this directory.
+    #[arg(long)]
+    manifests: Option<PathBuf>,
     /// Measures restarts only.
     #[arg(long)]
     restarts: bool,
@@ -75,36 +83,55 @@ enum Form {
     Packed,
 }
 
+/// What is measured.
+struct Subject {
+    /// Names in rules, and paths.
+    kinds: Vec<(String, String)>,
+    /// Rules that pin all kinds.
+    rules: String,
+    /// The paths that are listed.
+    lists: Vec<String>,
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let cluster = Cluster::start().await;
-    let apiserver = Target {
-        address: cluster.info.server.trim_start_matches("https://").to_owned(),
-        ca: Some(cluster.info.ca.clone()),
-        token: Some("admin-token".into()),
-        pid: cluster.info.apiserver_pid,
-    };
-    let world = World::make(apiserver, &options).await?;
+    // Services of manifests need more addresses than a test cluster has.
+    let cluster = Cluster::start_with(&["--apiserver-flag=service-cluster-ip-range=10.0.0.0/16"]).await;
+    let apiserver = Target::admin(&cluster);
     let mut report = Report::default();
-    for kind in Kind::ALL {
-        let items = world.items(kind).await?;
+    let (world, subject) = match &options.manifests {
+        Some(dir) => {
+            let applied = apply::apply(&apiserver, dir).await?;
+            let subject = Subject::new(applied.resources.iter().map(|it| (it.name.clone(), it.path.clone())), |_| true);
+            report.applied(applied);
+            (None, subject)
+        }
+        None => {
+            let world = World::make(apiserver.clone(), &options).await?;
+            let kinds = Kind::ALL.map(|kind| (kind.resource().to_owned(), kind.path()));
+            (Some(world), Subject::new(kinds.into_iter(), |name| name == Kind::Pods.resource()))
+        }
+    };
+    for (name, path) in &subject.kinds {
+        let items = world::items(&apiserver, path).await?;
         let cost = tokio::task::spawn_blocking(move || kinds::run(&items)).await??;
         report.json_bytes += cost.plain_bytes;
-        report.kind(kind, cost);
+        report.kind(name, cost);
     }
     let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
     let state = cluster.dir().join("state");
-    if options.agents > 0 {
+    if let Some(world) = world.as_ref().filter(|_| options.agents > 0) {
         for with in [false, true] {
-            let cost = agents::run(&binary, cluster.admin(), &state, with, &world, &options).await?;
+            let cost = agents::run(&binary, cluster.admin(), &state, with, world, &options).await?;
             report.agents(if with { "snapshots" } else { "none" }, cost);
         }
     }
     for form in options.forms.iter().copied() {
         for with in [false, true] {
+            let Some(world) = &world else { continue };
             let name = format!("{}{}", form.as_str(), if with { ", snapshots" } else { "" });
-            let cost = restart::run(&binary, cluster.admin(), &state, form, with, &world, &options).await?;
+            let cost = restart::run(&binary, cluster.admin(), &state, form, with, world, &options).await?;
             report.restart(&name, cost);
         }
         for is_cold in [false, true] {
@@ -113,20 +140,32 @@ async fn main() -> anyhow::Result<()> {
             }
             let name = format!("{}{}", form.as_str(), if is_cold { ", hotBytes 0" } else { "" });
             let flags = if is_cold { &["--memory-hot-bytes", "0"][..] } else { &[] };
-            let expected = reads::items(&world.apiserver).await?;
-            let (running, cost) = start::start(&binary, cluster.admin(), &state, form, flags).await?;
+            let expected = reads::items(&apiserver, &subject.lists).await?;
+            let (running, cost) = start::start(&binary, cluster.admin(), &state, form, &subject.rules, flags).await?;
             report.start(&name, cost);
-            report.list(&name, reads::run(&running, &expected, options.lists).await?);
-            if !is_cold {
+            report.list(&name, reads::run(&running, &subject.lists, &expected, options.lists).await?);
+            if let Some(world) = world.as_ref().filter(|_| !is_cold) {
                 let count = options.updates.min(options.pods);
-                report.events(&name, ingest::run(&running, &world, count, form.as_str()).await?, count);
+                report.events(&name, ingest::run(&running, world, count, form.as_str()).await?, count);
                 // What was packed again while it changed is still what the kube-apiserver has.
-                reads::run(&running, &reads::items(&world.apiserver).await?, 0).await?;
+                let expected = reads::items(&apiserver, &subject.lists).await?;
+                reads::run(&running, &subject.lists, &expected, 0).await?;
             }
         }
     }
     report.print();
     Ok(())
+}
+
+// === impl Subject ===
+
+impl Subject {
+    fn new(kinds: impl Iterator<Item = (String, String)>, is_listed: impl Fn(&str) -> bool) -> Self {
+        let kinds: Vec<_> = kinds.collect();
+        let rules = start::pinned(kinds.iter().map(|(name, _)| name.as_str()));
+        let lists = kinds.iter().filter(|(name, _)| is_listed(name)).map(|(_, path)| path.clone()).collect();
+        Self { kinds, rules, lists }
+    }
 }
 
 // === impl Form ===

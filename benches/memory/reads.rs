@@ -1,14 +1,14 @@
-//! Lists of all pods, of packed objects and of those that became plain.
+//! Lists of all objects of some kinds, of packed objects and of those that became plain.
 
 use anyhow::{Context, ensure};
 use aws_lc_rs::digest::{self, SHA256};
-use http_body_util::BodyExt;
 
 use super::client::{Protocol, Target};
 use super::server::Running;
 use super::start::memory;
+use super::world;
 
-/// What lists cost the server, CPU seconds each.
+/// What lists cost the server, CPU seconds for all kinds each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListCost {
     pub(crate) first: f64,
@@ -19,28 +19,33 @@ pub(crate) struct ListCost {
     pub(crate) resident: usize,
 }
 
-/// The items of a list.
+/// The items of lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Items {
     digest: Vec<u8>,
     bytes: usize,
 }
 
-const PODS: &str = "/api/v1/pods?resourceVersion=0";
-const FIRST_ITEM: &[u8] = br#""items":["#;
-
 /// Lists once, and then `lists` times. All answers must have the items that the kube-apiserver has.
-pub(crate) async fn run(server: &Running, expected: &Items, lists: usize) -> anyhow::Result<ListCost> {
+pub(crate) async fn run(
+    server: &Running,
+    paths: &[String],
+    expected: &Items,
+    lists: usize,
+) -> anyhow::Result<ListCost> {
     let served = server.served().await?;
     let begun = server.target.cpu_seconds()?;
-    let items = items(&server.target).await?;
+    let items = items(&server.target, paths).await?;
     ensure!(items == *expected, "the first list has other items than the kube-apiserver's");
     let first = server.target.cpu_seconds()?;
     for list in 1..=lists {
-        ensure!(self::items(&server.target).await? == *expected, "list {list} has other items than the first one");
+        ensure!(
+            self::items(&server.target, paths).await? == *expected,
+            "list {list} has other items than the first one"
+        );
     }
     let last = server.target.cpu_seconds()?;
-    server.check_served(served, lists + 1).await?;
+    server.check_served(served, (lists + 1) * paths.len()).await?;
     Ok(ListCost {
         first: first - begun,
         next: (last - first) / lists.max(1) as f64,
@@ -49,26 +54,15 @@ pub(crate) async fn run(server: &Running, expected: &Items, lists: usize) -> any
     })
 }
 
-/// Lists all pods, and digests everything behind the list's metadata, which has the revision of the moment.
-pub(crate) async fn items(target: &Target) -> anyhow::Result<Items> {
-    let mut body = target.connect(Protocol::Http2).await?.get(PODS).await?.into_body();
-    let (mut digest, mut bytes, mut head) = (digest::Context::new(&SHA256), 0, Some(Vec::new()));
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        let data = frame.data_ref().map_or(&[][..], |data| data);
-        let Some(begin) = &mut head else {
-            digest.update(data);
-            bytes += data.len();
-            continue;
-        };
-        begin.extend_from_slice(data);
-        if let Some(at) = memchr::memmem::find(begin, FIRST_ITEM) {
-            digest.update(&begin[at..]);
-            bytes += begin.len() - at;
-            head = None;
+/// Lists all of these kinds, and digests the items: the metadata of lists have the revision of the moment.
+pub(crate) async fn items(target: &Target, paths: &[String]) -> anyhow::Result<Items> {
+    let (mut digest, mut bytes) = (digest::Context::new(&SHA256), 0);
+    for path in paths {
+        for item in world::items(target, path).await? {
+            digest.update(&item);
+            bytes += item.len();
         }
     }
-    ensure!(head.is_none(), "no items");
     Ok(Items { digest: digest.finish().as_ref().to_vec(), bytes })
 }
 

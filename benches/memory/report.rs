@@ -1,9 +1,9 @@
 //! The figures as tables.
 
 use super::agents::AgentsCost;
+use super::apply::Applied;
 use super::ingest::EventCost;
 use super::kinds::KindCost;
-use super::others::Kind;
 use super::reads::ListCost;
 use super::restart::RestartCost;
 use super::start::StartCost;
@@ -12,7 +12,8 @@ use super::start::StartCost;
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) json_bytes: usize,
-    kinds: Vec<(Kind, KindCost)>,
+    applied: Option<Applied>,
+    kinds: Vec<(String, KindCost)>,
     starts: Vec<(String, StartCost)>,
     lists: Vec<(String, ListCost)>,
     events: Vec<(String, EventCost, usize)>,
@@ -22,12 +23,20 @@ pub(crate) struct Report {
 
 const MB: f64 = 1e6;
 
+/// Kinds with fewer objects share a row.
+const ENOUGH: usize = 30;
+
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn kind(&mut self, kind: Kind, cost: KindCost) {
-        eprintln!("{kind:?}: {cost:?}");
-        self.kinds.push((kind, cost));
+    pub(crate) fn applied(&mut self, applied: Applied) {
+        eprintln!("{applied:?}");
+        self.applied = Some(applied);
+    }
+
+    pub(crate) fn kind(&mut self, name: &str, cost: KindCost) {
+        eprintln!("{name}: {cost:?}");
+        self.kinds.push((name.to_owned(), cost));
     }
 
     pub(crate) fn start(&mut self, name: &str, cost: StartCost) {
@@ -59,12 +68,23 @@ impl Report {
         let objects: usize = self.kinds.iter().map(|(_, cost)| cost.objects).sum();
         println!("\n{}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
         println!("{objects} objects, {:.1} MB of JSON", self.json_bytes as f64 / MB);
+        self.print_applied();
         self.print_kinds();
         self.print_starts();
         self.print_lists();
         self.print_events();
         self.print_restarts();
         self.print_agents();
+    }
+
+    fn print_applied(&self) {
+        let Some(Applied { manifests, others, written, same, pods, refused, .. }) = &self.applied else { return };
+        println!("\n{manifests} manifests, and {others} documents that are none; {same} are there twice");
+        println!("{pods} pods were made of templates; {written} objects were written, not these:\n");
+        println!("| why | objects |\n|---|---|");
+        for (why, count) in refused {
+            println!("| {why} | {count} |");
+        }
     }
 
     fn print_agents(&self) {
@@ -100,23 +120,15 @@ impl Report {
 
     fn print_kinds(&self) {
         println!("\nObjects that the dictionary was not trained on, without a server:\n");
-        println!(
-            "| kind | objects | bytes each | samples | ms to train | packed ÷ plain | stay plain | µs to pack | µs to unpack |"
-        );
-        println!("|---|---|---|---|---|---|---|---|---|");
-        for (kind, cost) in &self.kinds {
-            println!(
-                "| {} | {} | {:.0} | {} | {:.0} | {:.3} | {} | {:.1} | {:.1} |",
-                kind.resource(),
-                cost.objects,
-                cost.plain_bytes as f64 / cost.objects.max(1) as f64,
-                cost.samples,
-                cost.train_ms,
-                cost.ratio,
-                cost.stay_plain,
-                cost.pack_micros,
-                cost.unpack_micros,
-            );
+        println!("{}", KindCost::HEAD);
+        let (large, small): (Vec<_>, Vec<_>) = self.kinds.iter().partition(|(_, cost)| cost.objects >= ENOUGH);
+        for (name, cost) in large {
+            println!("{}", cost.row(name));
+        }
+        let mut others = KindCost::default();
+        small.iter().for_each(|(_, cost)| others.add(cost));
+        if !small.is_empty() {
+            println!("{}", others.row(&format!("{} other kinds", small.len())));
         }
     }
 
@@ -143,7 +155,9 @@ impl Report {
     }
 
     fn print_lists(&self) {
-        println!("\nLists of all pods, CPU of the server; all have the items that the kube-apiserver has:\n");
+        println!(
+            "\nLists of all pods, or of every kind of the manifests, CPU of the server; all have the items that the kube-apiserver has:\n"
+        );
         println!("| form | MB | first, ms | those after it, ms | MB resident after |");
         println!("|---|---|---|---|---|");
         for (name, cost) in &self.lists {

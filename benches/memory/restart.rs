@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::Form;
 use super::others::Kind;
 use super::server::Running;
-use super::start::{memory, settle};
+use super::start::{memory, pinned, settle};
 use super::world::World;
 use super::{Options, reads};
 
@@ -47,11 +47,11 @@ pub(crate) async fn run(
     world: &World,
     options: &Options,
 ) -> anyhow::Result<RestartCost> {
+    let paths = [Kind::Pods.path()];
     let dir = state.join(format!("snapshots-{}", form.as_str()));
     let dir = dir.display().to_string();
     let flags = if with { &["--snapshots-dir", &dir][..] } else { &[] };
-    let rules = Kind::ALL.map(|kind| format!("{{resource: {}, pin: true}}", kind.resource())).join(", ");
-    let rules = format!("[{rules}, {{resource: \"*\", exclude: true}}]");
+    let rules = pinned(Kind::ALL.iter().map(|kind| kind.resource()));
     let flags = [&["--memory-form", form.as_str(), "--resources", &rules], flags].concat();
     let first = Running::informerd(binary, kubeconfig, state, false, &flags)?;
     ready(&first).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     let change_micros = (first.target.cpu_seconds()? - before) * 1e6 / changes.max(1) as f64;
     drop(first);
     sleep(Duration::from_secs(1)).await;
-    let expected = reads::items(&world.apiserver).await?;
+    let expected = reads::items(&world.apiserver, &paths).await?;
 
     let apiserver = world.apiserver.cpu_seconds()?;
     let begun = Instant::now();
@@ -87,7 +87,7 @@ pub(crate) async fn run(
         change_micros,
     };
     // What was read from disk is what the kube-apiserver has.
-    reads::run(&second, &expected, 0).await?;
+    reads::run(&second, &paths, &expected, 0).await?;
     Ok(cost)
 }
 

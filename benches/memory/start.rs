@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep};
 
 use super::Form;
 use super::client::{Target, metric};
-use super::others::Kind;
 use super::server::Running;
 
 /// What the start of one informerd cost.
@@ -32,17 +31,22 @@ const QUIET_PACKED: Duration = Duration::from_secs(10);
 const QUIET_PLAIN: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(180);
 
+/// Rules that pin these resources, and nothing else.
+pub(crate) fn pinned<'a>(resources: impl Iterator<Item = &'a str>) -> String {
+    let rules: String = resources.map(|resource| format!("{{resource: {resource}, pin: true}}, ")).collect();
+    format!("[{rules}{{resource: \"*\", exclude: true}}]")
+}
+
 /// Starts informerd with all kinds pinned, and waits until it has packed what it packs.
 pub(crate) async fn start(
     binary: &Path,
     kubeconfig: &Path,
     state: &Path,
     form: Form,
+    rules: &str,
     flags: &[&str],
 ) -> anyhow::Result<(Running, StartCost)> {
-    let rules = Kind::ALL.map(|kind| format!("{{resource: {}, pin: true}}", kind.resource())).join(", ");
-    let rules = format!("[{rules}, {{resource: \"*\", exclude: true}}]");
-    let all = [&["--memory-form", form.as_str(), "--resources", &rules], flags].concat();
+    let all = [&["--memory-form", form.as_str(), "--resources", rules], flags].concat();
     let begun = Instant::now();
     let running = Running::informerd(binary, kubeconfig, state, false, &all)?;
     while running.admin("/readyz").await.is_err() {

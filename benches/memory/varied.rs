@@ -52,7 +52,7 @@ pub(crate) const NAMESPACES: [&str; 24] = [
 ];
 
 /// Nodes that pods run on.
-const NODES: u64 = 300;
+pub(crate) const NODES: usize = 300;
 
 // === impl Workload ===
 
@@ -123,7 +123,7 @@ impl Workload {
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": self.uid, "controller": true, "blockOwnerDeletion": true}],
             },
             "spec": {
-                "nodeName": node_name(random.within(0, NODES as usize - 1)),
+                "nodeName": node_name(random.within(0, NODES - 1)),
                 "serviceAccountName": self.name,
                 "containers": containers,
                 "volumes": volumes,
@@ -230,7 +230,7 @@ fn variable(number: usize, random: &mut Random) -> Value {
     }
 }
 
-fn status(containers: &[Value], random: &mut Random) -> Value {
+pub(crate) fn status(containers: &[Value], random: &mut Random) -> Value {
     const CONDITIONS: [&str; 5] =
         ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let (started, ip, host) = (random.time(), random.ip(), random.ip());
@@ -256,7 +256,7 @@ fn status(containers: &[Value], random: &mut Random) -> Value {
             })
         })
         .collect();
-    json!({"status": {
+    json!({
         "phase": "Running",
         "conditions": conditions,
         "hostIP": host,
@@ -265,5 +265,5 @@ fn status(containers: &[Value], random: &mut Random) -> Value {
         "podIPs": [{"ip": ip}],
         "startTime": started,
         "containerStatuses": statuses,
-    }})
+    })
 }

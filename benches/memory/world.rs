@@ -1,6 +1,7 @@
 //! Writes the objects to the kube-apiserver.
 
 use anyhow::Context;
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use http::Method;
 use http_body_util::BodyExt;
@@ -27,13 +28,13 @@ struct List<'a> {
 }
 
 /// Requests at once, and connections that carry them.
-const REQUESTS: usize = 32;
-const CONNECTIONS: usize = 4;
+pub(crate) const REQUESTS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 4;
 
 /// Writes at once while events are measured.
 const UPDATES: usize = 4;
 
-const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
+pub(crate) const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
 
 // === impl World ===
 
@@ -42,7 +43,7 @@ impl World {
         let workloads: Vec<Workload> =
             (0..options.workloads.unwrap_or(options.pods / 25).max(1)).map(Workload::new).collect();
         let world = Self { apiserver, workloads, pods: options.pods };
-        let connections = &world.connections().await?;
+        let connections = &connections(&world.apiserver).await?;
         for namespace in NAMESPACES {
             send(&connections[0], Method::POST, "/api/v1/namespaces", &json!({"metadata": {"name": namespace}}))
                 .await?;
@@ -63,7 +64,7 @@ impl World {
             send(connection, Method::POST, &format!("{path}?fieldManager=kube-controller-manager"), &pod.object)
                 .await?;
             let status = format!("{path}/{}/status?fieldManager=kubelet", pod.name);
-            send(connection, Method::PATCH, &status, &pod.status).await
+            send(connection, Method::PATCH, &status, &json!({"status": pod.status})).await
         })
         .await
         .context("creating pods")?;
@@ -72,7 +73,7 @@ impl World {
 
     /// Changes a label of so many pods, evenly spaced.
     pub(crate) async fn update(&self, count: usize, value: &str) -> anyhow::Result<()> {
-        let connections = &self.connections().await?;
+        let connections = &connections(&self.apiserver).await?;
         at_once(count, UPDATES, async |i| {
             let number = i * self.pods / count;
             let pod = self.workload(number).pod(number);
@@ -85,29 +86,29 @@ impl World {
             )
             .await
         })
-        .await
-    }
-
-    /// The JSON of all items of a kind.
-    pub(crate) async fn items(&self, kind: Kind) -> anyhow::Result<Vec<bytes::Bytes>> {
-        let path = format!("{}?resourceVersion=0", kind.path());
-        let body = self.apiserver.connect(Protocol::Http2).await?.get_text(&path).await?;
-        let list: List<'_> = serde_json::from_str(&body)?;
-        Ok(list.items.iter().map(|item| bytes::Bytes::copy_from_slice(item.get().as_bytes())).collect())
+        .await?;
+        Ok(())
     }
 
     fn workload(&self, pod: usize) -> &Workload {
         &self.workloads[workload_of(pod, self.workloads.len())]
     }
+}
 
-    /// New ones: the kube-apiserver closes those that are idle for 90 s.
-    async fn connections(&self) -> anyhow::Result<Vec<Connection>> {
-        let mut connections = Vec::new();
-        for _ in 0..CONNECTIONS {
-            connections.push(self.apiserver.connect(Protocol::Http2).await?);
-        }
-        Ok(connections)
+/// The JSON of all items of a collection.
+pub(crate) async fn items(server: &Target, path: &str) -> anyhow::Result<Vec<Bytes>> {
+    let body = server.connect(Protocol::Http2).await?.get_text(&format!("{path}?resourceVersion=0")).await?;
+    let list: List<'_> = serde_json::from_str(&body)?;
+    Ok(list.items.iter().map(|item| Bytes::copy_from_slice(item.get().as_bytes())).collect())
+}
+
+/// New ones: the kube-apiserver closes those that are idle for 90 s.
+pub(crate) async fn connections(apiserver: &Target) -> anyhow::Result<Vec<Connection>> {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(apiserver.connect(Protocol::Http2).await?);
     }
+    Ok(connections)
 }
 
 async fn send(connection: &Connection, method: Method, path: &str, body: &serde_json::Value) -> anyhow::Result<()> {
@@ -116,7 +117,10 @@ async fn send(connection: &Connection, method: Method, path: &str, body: &serde_
     Ok(())
 }
 
-async fn at_once(count: usize, most: usize, act: impl AsyncFn(usize) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    futures_util::stream::iter(0..count).map(|i| act(i)).buffer_unordered(most).try_collect::<Vec<()>>().await?;
-    Ok(())
+pub(crate) async fn at_once<T>(
+    count: usize,
+    most: usize,
+    act: impl AsyncFn(usize) -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<T>> {
+    futures_util::stream::iter(0..count).map(|i| act(i)).buffer_unordered(most).try_collect().await
 }
