@@ -120,9 +120,8 @@ impl Backfill {
             return Err(Doubtful("they are out of order"));
         }
         self.last = object.rv;
-        if let Some(Some(prev)) = self.held.get(&object.key) {
-            object.share(prev);
-        }
+        let prev = self.held.get(&object.key).cloned().flatten();
+        self.shared.share(&mut object, prev.as_deref());
         let object = match self.end.get(&object.key) {
             // The store already has this object.
             Some(held) if held.rv == object.rv && kind != EventType::Deleted => held.clone(),
@@ -163,7 +162,7 @@ impl Backfill {
             return Err(Doubtful("a state of then is of a later revision"));
         }
         let Some(event) = self.events.get_mut(event) else { return Ok(()) };
-        object.share(&event.object);
+        self.shared.share(&mut object, Some(&event.object));
         let before = memory(event);
         event.prev = Some(Arc::new(object));
         self.shared.pack_replaced(event);

@@ -16,6 +16,8 @@ mod history;
 mod initial;
 mod invariants;
 #[cfg(test)]
+mod labels_tests;
+#[cfg(test)]
 mod model_tests;
 mod order;
 mod packer_task;

@@ -146,10 +146,11 @@ impl Restoration {
     ///
     /// # Errors
     /// There is no memory for it, or it is not the next one.
-    pub fn insert(&mut self, object: Object) -> Result<(), RestoreError> {
+    pub fn insert(&mut self, mut object: Object) -> Result<(), RestoreError> {
         if !self.from.is_zero() || self.store.last().is_some_and(|last| last.key >= object.key) {
             return Err(Contradictory("its objects are out of order"));
         }
+        self.shared.share(&mut object, None);
         let object = Arc::new(object);
         self.bytes += Budget::cost(object.present_size());
         self.bytes = self.bytes.saturating_sub(self.arriving.take_into(&self.shared, &object));
@@ -188,9 +189,7 @@ impl Restoration {
         if prev.is_some() != (kind != EventType::Added) {
             return Err(Contradictory("its events contradict its state"));
         }
-        if let Some(prev) = &prev {
-            object.share(prev);
-        }
+        self.shared.share(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
         self.shared.pack_replaced(&event);
         self.bytes += memory(&event);

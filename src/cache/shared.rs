@@ -23,7 +23,7 @@ use super::stats::{CacheStats, Counters};
 use super::store::{Inner, Snapshot, Store};
 use super::watcher::EndReason;
 use crate::codec::Form;
-use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+use crate::meta::{EventType, LabelSets, Object, ResourceVersion, WatchCacheEvent};
 use crate::packing::{MOST_READS, Packer, PackingForm};
 
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// What the cache holds, as the budget knows it.
     pub(super) account: Account,
     pub(super) packer: Packer,
+    /// Of all objects of the cache. Nothing else is locked while it is.
+    pub(super) labels: Mutex<LabelSets>,
     pub(super) state: Mutex<State>,
     /// The newest known state, for readers that must not wait; empty unless ready.
     published: ArcSwapOption<Inner>,
@@ -120,6 +122,7 @@ impl Shared {
         Self {
             config,
             account,
+            labels: Mutex::default(),
             packer,
             state: Mutex::new(state),
             published: ArcSwapOption::empty(),
@@ -193,7 +196,15 @@ impl Shared {
 
     /// The memory of this state and of the window, in their present form.
     pub(super) fn held(&self, store: &Store, history: &History) -> usize {
-        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes())
+        let labels = self.labels.lock().size();
+        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes() + labels)
+    }
+
+    /// Makes a new object share what it has in common with the version before it, or else its labels with any object.
+    pub(super) fn share(&self, object: &mut Object, prev: Option<&Object>) {
+        if !prev.is_some_and(|prev| object.share(prev)) {
+            object.share_labels(&mut self.labels.lock());
+        }
     }
 
     /// An object that was replaced or deleted is only read by watchers that are behind. It is kept as the difference
@@ -249,7 +260,7 @@ impl Shared {
             rv: self.ready.rv(),
             dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
             objects: state.current.as_ref().map_or(0, Snapshot::len),
-            bytes: self.present(state.current.as_ref().map_or(0, Snapshot::bytes)),
+            bytes: self.present(state.current.as_ref().map_or(0, Snapshot::bytes) + self.labels.lock().size()),
             window_events: state.history.len(),
             window_bytes: state.history.bytes(),
             window_oldest_rv: state.history.oldest(),

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::store::{Snapshot, Store};
 use super::watcher::EndReason;
 use crate::codec::Form;
-use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+use crate::meta::{EventType, LabelSets, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
 /// The exclusive writer of a cache. When it is dropped, the cache stops: it is not ready, and all watchers are ended.
 #[derive(Debug)]
@@ -106,9 +106,7 @@ impl Writer {
             (_, Some(_)) => EventType::Modified,
             (_, None) => EventType::Added,
         };
-        if let Some(prev) = &prev {
-            object.share(prev);
-        }
+        self.shared.share(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
         self.shared.pack_replaced(&event);
         self.store.apply(&event);
@@ -138,7 +136,7 @@ impl Writer {
         let mut events = Vec::with_capacity(objects.len());
         for mut object in objects {
             let Some(prev) = self.store.remove(&object.key) else { continue };
-            object.share(&prev);
+            self.shared.share(&mut object, Some(&prev));
             let (object, prev) = (Arc::new(object), Some(prev));
             let event = WatchCacheEvent { kind: EventType::Deleted, rv, object, prev, received };
             self.shared.pack_replaced(&event);
@@ -248,6 +246,7 @@ impl Writer {
         std::mem::take(&mut self.store).lend(self.shared.account.lend());
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
         self.shared.account.clear();
+        *self.shared.labels.lock() = LabelSets::default();
     }
 
     /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new

@@ -17,12 +17,15 @@ impl Writer {
     /// than its changes.
     ///
     /// # Errors
-    /// The given object, if the cache has a different one or none.
+    /// The given object, if the cache has a different one or none. It shares what it has in common with others.
     #[expect(clippy::result_large_err, reason = "no error: the object is given back to be kept")]
-    pub fn known(&self, object: Object) -> Result<Arc<Object>, Object> {
+    pub fn known(&self, mut object: Object) -> Result<Arc<Object>, Object> {
         match self.store.get(&object.key) {
             Some(held) if held.rv == object.rv && held.is_written_as(&object) => Ok(held.clone()),
-            _ => Err(object),
+            held => {
+                self.shared.share(&mut object, held.map(Arc::as_ref));
+                Err(object)
+            }
         }
     }
 

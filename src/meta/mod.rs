@@ -24,7 +24,7 @@ pub use fields::{FieldLabel, FieldTable, FieldValue};
 pub use key::ObjectKey;
 pub use list_options::{Invalid, ListOptions, ListRevision};
 pub use moment::Moment;
-pub use object::{Attributes, AttributesBuilder, Object, Raw};
+pub use object::{Attributes, AttributesBuilder, LabelSets, Object, Raw};
 pub use query::Query;
 pub use request_info::{RequestInfo, Verb};
 pub use resource::{Encoding, Gvr, Origin, PrinterColumn, Resource, SelectableField, Verbs};

@@ -1,6 +1,8 @@
 //! One object of a cache: its bytes as the apiserver sent them, and the few attributes that reads need without
 //! parsing.
 
+mod attributes;
+mod parts;
 mod saved;
 
 use std::ops::Range;
@@ -8,6 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+
+pub use attributes::{Attributes, AttributesBuilder, LabelSets};
 
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 use crate::memory::allocated;
@@ -25,24 +29,6 @@ pub struct Object {
     layout: Layout,
     /// The row that the apiserver printed for it; only in caches of tables.
     row: Option<Box<Row>>,
-}
-
-/// uid, labels and selectable field values, in one allocation for text and one for offsets. A pod with ten labels
-/// needs two small allocations instead of forty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    text: Box<str>,
-    /// End offsets in `text`: first uid, then key and value of each label sorted by key, then the field values.
-    ends: Box<[u32]>,
-    labels: u16,
-}
-
-/// Builds [`Attributes`]. Strings must be appended in the order uid, labels, fields.
-#[derive(Debug, Default)]
-pub struct AttributesBuilder {
-    text: String,
-    ends: Vec<u32>,
-    labels: u16,
 }
 
 /// The object's bytes in the single form that every cache stores, and the positions of the parts that reads need.
@@ -105,12 +91,20 @@ impl Object {
         self.layout.encoding()
     }
 
-    /// Shares the key, and the attributes if they are equal, with another version of the same object.
-    pub fn share(&mut self, other: &Self) {
+    /// Shares the key, and the attributes or the labels if they are equal, with another version of the same object.
+    /// Returns whether the labels are shared.
+    pub fn share(&mut self, other: &Self) -> bool {
         self.key = other.key.clone();
         if self.attributes == other.attributes {
             self.attributes = Arc::clone(&other.attributes);
+            return true;
         }
+        Arc::make_mut(&mut self.attributes).share(&other.attributes)
+    }
+
+    /// Shares the labels with objects that have the same ones.
+    pub fn share_labels(&mut self, sets: &mut LabelSets) {
+        sets.share(Arc::make_mut(&mut self.attributes));
     }
 
     /// Keeps the bytes as the difference from the version that replaced this one, if that is small.
@@ -154,7 +148,7 @@ impl Object {
     }
 
     /// The memory of this object if its bytes are plain, as the allocator rounds it. Its share of the tree is not
-    /// included. It is the same for the life of the object.
+    /// included, nor are its labels, which [`LabelSets::size`] counts. It is the same for the life of the object.
     pub fn size(&self) -> usize {
         allocated(self.framed_len()) + self.size_besides_bytes()
     }
@@ -257,88 +251,4 @@ impl Layout {
 
 fn length(bytes: &Bytes) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
-}
-
-// === impl Attributes ===
-
-impl Attributes {
-    fn size(&self) -> usize {
-        allocated(self.text.len()) + allocated(self.ends.len() * 4) + size_of::<(usize, usize, Self)>()
-    }
-
-    pub fn uid(&self) -> &str {
-        self.part(0)
-    }
-
-    /// Labels sorted by key.
-    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        (0..usize::from(self.labels)).map(|i| (self.part(1 + 2 * i), self.part(2 + 2 * i)))
-    }
-
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
-    }
-
-    /// The value of the field with this index in the resource's field table. "" when the object was parsed with
-    /// another table.
-    pub fn field(&self, index: usize) -> &str {
-        self.part(1 + 2 * usize::from(self.labels) + index)
-    }
-
-    fn part(&self, index: usize) -> &str {
-        let Some(&end) = self.ends.get(index) else { return "" };
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        self.text.get(start as usize..end as usize).unwrap_or("")
-    }
-}
-
-// === impl AttributesBuilder ===
-
-impl AttributesBuilder {
-    pub fn new(uid: &str) -> Self {
-        let mut builder = Self::default();
-        builder.push(uid);
-        builder
-    }
-
-    /// Add the labels sorted by key, before any field.
-    pub fn label(&mut self, key: &str, value: &str) {
-        self.push(key);
-        self.push(value);
-        self.labels += 1;
-    }
-
-    pub fn field(&mut self, value: &str) {
-        self.push(value);
-    }
-
-    pub fn build(self) -> Attributes {
-        Attributes { text: self.text.into_boxed_str(), ends: self.ends.into_boxed_slice(), labels: self.labels }
-    }
-
-    fn push(&mut self, part: &str) {
-        self.text.push_str(part);
-        // The codec limits an object to far less than 4 GiB.
-        self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attributes_give_back_what_was_put_in() {
-        let mut builder = AttributesBuilder::new("u-1");
-        builder.label("app", "web");
-        builder.label("tier", "");
-        builder.field("node-1");
-        builder.field("");
-        let attributes = builder.build();
-        assert_eq!(attributes.uid(), "u-1");
-        assert_eq!(attributes.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
-        assert_eq!(attributes.label("tier"), Some(""));
-        assert_eq!(attributes.label("nope"), None);
-        assert_eq!((attributes.field(0), attributes.field(1), attributes.field(2)), ("node-1", "", ""));
-    }
 }

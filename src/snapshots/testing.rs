@@ -166,7 +166,8 @@ impl World {
         let (mut writer, cache) = empty(form);
         writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "Pod", "PodList"));
         writer.set_bookmark_template(Bytes::from_static(b"{\"kind\":\"Pod\"}"));
-        let objects = (0..objects).map(|name| Arc::new(object(name, name + 1))).collect();
+        let arrived = |name| writer.known(object(name, name + 1)).unwrap_or_else(Arc::new);
+        let objects = (0..objects).map(arrived).collect();
         writer.replace(objects, ResourceVersion(1000)).await.unwrap();
         let mut world = Self { writer, cache, states: BTreeMap::new() };
         world.note();

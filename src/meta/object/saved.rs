@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Attributes, Layout, Object};
+use super::{Attributes, AttributesBuilder, Layout, Object};
 use crate::meta::{ObjectKey, ResourceVersion};
 use crate::packing::{Dictionaries, Library, Version, numbers};
 
@@ -53,30 +53,38 @@ impl Object {
 
 impl Attributes {
     fn save(&self, out: &mut Vec<u8>) {
-        numbers::put_bytes(out, self.text.as_bytes());
-        numbers::put(out, usize::from(self.labels));
-        numbers::put(out, self.ends.len());
-        let mut last = 0;
-        for &end in &self.ends {
-            numbers::put(out, (end - last) as usize);
-            last = end;
-        }
+        let mut parts: Vec<&str> = vec![self.uid()];
+        parts.extend(self.labels().flat_map(|(key, value)| [key, value]));
+        let labels = parts.len() / 2;
+        parts.extend(self.own().skip(1));
+        numbers::put(out, parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+        numbers::put(out, labels);
+        numbers::put(out, parts.len());
+        parts.iter().for_each(|part| numbers::put(out, part.len()));
     }
 
     fn load(input: &mut &[u8]) -> Option<Self> {
-        let text: Box<str> = str::from_utf8(numbers::take_bytes(input)?).ok()?.into();
-        let labels = u16::try_from(numbers::take(input)?).ok()?;
-        let count = numbers::take(input)?;
+        let mut text = str::from_utf8(numbers::take_bytes(input)?).ok()?;
+        let (labels, count) = (numbers::take(input)?, numbers::take(input)?);
         // Each of them has at least one byte.
-        if count > input.len() || count < 1 + 2 * usize::from(labels) {
+        let fields = count.checked_sub(labels.checked_mul(2)?)?.checked_sub(1)?;
+        if count > input.len() {
             return None;
         }
-        let (mut ends, mut end) = (Vec::with_capacity(count), 0usize);
-        for _ in 0..count {
-            end = end.checked_add(numbers::take(input)?)?;
-            ends.push(u32::try_from(end).ok().filter(|_| text.is_char_boundary(end))?);
+        let mut next = || {
+            let (part, rest) = text.split_at_checked(numbers::take(input)?)?;
+            text = rest;
+            Some(part)
+        };
+        let mut builder = AttributesBuilder::new(next()?);
+        for _ in 0..labels {
+            builder.label(next()?, next()?);
         }
-        (end == text.len()).then(|| Self { text, ends: ends.into(), labels })
+        for _ in 0..fields {
+            builder.field(next()?);
+        }
+        text.is_empty().then(|| builder.build())
     }
 }
 
