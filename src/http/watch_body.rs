@@ -30,18 +30,23 @@ const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
 
 pub(super) struct WatchBody {
-    form: Arc<Form>,
-    shape: Shape,
+    written: Written,
     /// `None` once the watch has ended.
     events: Option<Leased>,
     ending: Ending,
-    /// Each event is sent as a WebSocket message.
-    messages: bool,
     /// The watch was told to end.
     ends: bool,
     metrics: Arc<HttpMetrics>,
     copies: Copies,
     _open: Raised,
+}
+
+/// How events are written.
+struct Written {
+    form: Arc<Form>,
+    shape: Shape,
+    /// Each event is sent as a WebSocket message.
+    messages: bool,
 }
 
 /// The events of a watch, for as long as its client is authorized.
@@ -66,11 +71,9 @@ impl WatchBody {
     ) -> Self {
         metrics.watches_total.inc();
         Self {
-            form: answer.form,
-            shape: answer.shape,
+            written: Written { form: answer.form, shape: answer.shape, messages: false },
             events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry }),
             ending,
-            messages: false,
             ends: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
@@ -79,8 +82,9 @@ impl WatchBody {
     }
 
     /// The same events as WebSocket messages, for [`super::websocket::serve`].
-    pub(super) fn into_messages(self) -> Self {
-        Self { messages: true, ..self }
+    pub(super) fn into_messages(mut self) -> Self {
+        self.written.messages = true;
+        self
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
@@ -93,7 +97,11 @@ impl WatchBody {
             events.source.end();
         }
     }
+}
 
+// === impl Written ===
+
+impl Written {
     fn write(&mut self, item: &WatcherEvent, source: &WatchSource) -> Slices {
         let mut event = self.event(item, source);
         if !self.messages {
@@ -134,7 +142,7 @@ impl Body for WatchBody {
         let this = &mut *self;
         this.poll_drain(cx);
         ready!(this.copies.poll_taken(cx));
-        let Some(mut events) = this.events.take() else { return Poll::Ready(None) };
+        let Some(events) = &mut this.events else { return Poll::Ready(None) };
         let mut frame = Slices::new();
         let mut count = 0;
         let mut over = false;
@@ -149,7 +157,7 @@ impl Body for WatchBody {
                     {
                         this.copies.add(object.framed_len());
                     }
-                    frame.append(this.write(&item, &events.source));
+                    frame.append(this.written.write(&item, &events.source));
                     count += 1;
                     oldest = oldest.or_else(|| events.source.received());
                     // Nothing may follow an error event.
@@ -160,8 +168,8 @@ impl Body for WatchBody {
                 }
             }
         }
-        if !over {
-            this.events = Some(events);
+        if over {
+            this.events = None;
         }
         if frame.is_empty() {
             return if over { Poll::Ready(None) } else { Poll::Pending };
