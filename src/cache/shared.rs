@@ -32,7 +32,7 @@ pub(super) struct Shared {
     /// What the cache holds, as the budget knows it.
     pub(super) account: Account,
     pub(super) packer: Packer,
-    /// Of all objects of the cache. Nothing else is locked while it is.
+    /// The label sets of all objects of the cache. While it is locked, no other lock is taken.
     pub(super) labels: Mutex<LabelSets>,
     pub(super) state: Mutex<State>,
     /// The newest known state, for readers that must not wait; empty unless ready.
