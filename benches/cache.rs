@@ -133,15 +133,21 @@ fn reading(c: &mut Criterion) {
 
 fn dispatching(c: &mut Criterion) {
     let mut bench = Bench::new();
-    let selectors: Vec<_> = (0..1000).map(|i| format!("app=app-{i}")).collect();
-    let watchers: Vec<_> = selectors.iter().map(|labels| bench.watch(labels)).collect();
-    c.bench_function("apply and dispatch, 1000 groups", |b| {
-        b.iter(|| {
-            bench.apply(1);
-            bench.settle();
-        });
-    });
-    drop(watchers);
+    // An index finds the groups with one value. Those with two are all tried.
+    for (name, other) in [("one value", ""), ("two values", ",other-")] {
+        for groups in [10, 100, 1_000, 10_000] {
+            let selector =
+                |i| if other.is_empty() { format!("app=app-{i}") } else { format!("app in (app-{i}{other}{i})") };
+            let watchers: Vec<_> = (0..groups).map(|i| bench.watch(&selector(i))).collect();
+            c.bench_function(&format!("apply and dispatch, {groups} groups of {name}"), |b| {
+                b.iter(|| {
+                    bench.apply(1);
+                    bench.settle();
+                });
+            });
+            drop(watchers);
+        }
+    }
     let mut watcher = bench.watch("");
     c.bench_function("apply, dispatch and take 100 events", |b| {
         b.iter(|| {

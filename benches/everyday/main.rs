@@ -36,7 +36,7 @@ use client::Target;
 use cluster::Cluster;
 use meter::{Cost, Meter};
 use report::{Report, Row};
-use server::Running;
+use server::{Running, Transport};
 use session::Side;
 use wire::Wire;
 
@@ -148,7 +148,7 @@ async fn main() -> anyhow::Result<()> {
 async fn start(options: &Options, kubeconfig: &Path, cluster: &Cluster) -> anyhow::Result<Running> {
     let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
     let flags: Vec<&str> = options.flag.iter().map(String::as_str).collect();
-    let informerd = Running::informerd(&binary, kubeconfig, &cluster.dir().join("state"), false, &flags)?;
+    let informerd = Running::informerd(&binary, kubeconfig, &cluster.dir().join("state"), Transport::Plain, &flags)?;
     informerd.wait_until_ready().await?;
     Ok(informerd)
 }

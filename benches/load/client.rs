@@ -16,14 +16,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::cluster::Cluster;
 
 /// A server under load.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// `host:port`.
+    /// `host:port`, or `unix:` and the path of a socket.
     pub(crate) address: String,
     /// The CA of an https target; `None` for plain HTTP/2.
     pub(crate) ca: Option<PathBuf>,
@@ -90,6 +90,10 @@ impl Target {
     }
 
     pub(crate) async fn connect(&self, protocol: Protocol) -> anyhow::Result<Connection> {
+        if let Some(path) = self.address.strip_prefix("unix:") {
+            let unix = UnixStream::connect(path).await.with_context(|| format!("connecting to {path}"))?;
+            return self.handshake(protocol, unix).await;
+        }
         let tcp = TcpStream::connect(&self.address).await.with_context(|| format!("connecting to {}", self.address))?;
         tcp.set_nodelay(true)?;
         let Some(ca) = &self.ca else { return self.handshake(protocol, tcp).await };
@@ -211,7 +215,7 @@ impl Connection {
             .header("content-type", "application/json")
             .header("user-agent", "informerd-load");
         if matches!(self.send, Sender::Http1(_)) {
-            request = request.header("host", &self.target.address);
+            request = request.header("host", "localhost");
         }
         if let Some(token) = &self.target.token {
             request = request.header("authorization", format!("Bearer {token}"));

@@ -188,7 +188,7 @@ async fn grpc_watcher(
     Ok(())
 }
 
-fn resource_version(object: &str) -> anyhow::Result<u64> {
+pub(crate) fn resource_version(object: &str) -> anyhow::Result<u64> {
     Ok(part(object, r#""resourceVersion":""#)?.parse()?)
 }
 

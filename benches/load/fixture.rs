@@ -10,7 +10,7 @@ use super::Options;
 use super::client::{Connection, Protocol, Target};
 use super::cluster::Cluster;
 use super::padding::padding;
-use super::server::Running;
+use super::server::{Running, Transport};
 
 pub(crate) struct Fixture {
     apiserver: Target,
@@ -23,7 +23,13 @@ pub(crate) struct Fixture {
 #[derive(Clone, Debug)]
 pub(crate) enum Server {
     Apiserver,
-    Informerd { name: &'static str, binary: PathBuf, tls: bool },
+    /// The least that a fan-out can be.
+    Broadcaster(Transport),
+    Informerd {
+        name: &'static str,
+        binary: PathBuf,
+        transport: Transport,
+    },
 }
 
 impl Fixture {
@@ -53,7 +59,11 @@ impl Fixture {
         let mut servers = if options.only_informerd { Vec::new() } else { vec![Server::Apiserver] };
         for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
-            servers.extend([true, false].map(|tls| Server::Informerd { name, binary: binary.clone(), tls }));
+            let transports = [Transport::Tls, Transport::Plain, Transport::Unix];
+            servers.extend(transports.map(|transport| Server::Informerd { name, binary: binary.clone(), transport }));
+        }
+        if !options.only_informerd {
+            servers.extend([Transport::Plain, Transport::Unix].map(Server::Broadcaster));
         }
         servers
     }
@@ -73,7 +83,7 @@ impl Fixture {
                     &binary,
                     &self.kubeconfig,
                     &self.state,
-                    false,
+                    Transport::Plain,
                     &["--consistent-reads-list", mode],
                 )?;
                 modes.push((format!("{name}, `{mode}`"), running));
@@ -90,8 +100,9 @@ impl Fixture {
     pub(crate) fn start(&self, server: &Server) -> anyhow::Result<Running> {
         match server {
             Server::Apiserver => Ok(Running::apiserver(&self.apiserver)),
-            Server::Informerd { binary, tls, .. } => {
-                Running::informerd(binary, &self.kubeconfig, &self.state, *tls, &[])
+            Server::Broadcaster(transport) => Running::broadcaster(&self.apiserver, &self.state, *transport),
+            Server::Informerd { binary, transport, .. } => {
+                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &[])
             }
         }
     }
@@ -100,15 +111,29 @@ impl Fixture {
 // === impl Server ===
 
 impl Server {
+    pub(crate) fn lists(&self) -> bool {
+        match self {
+            Self::Apiserver => true,
+            Self::Broadcaster(_) => false,
+            Self::Informerd { transport, .. } => *transport != Transport::Unix,
+        }
+    }
+
+    /// Whether its fan-out is measured over this protocol.
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        protocol != Protocol::Grpc || matches!(self, Self::Informerd { .. })
+        match self {
+            Self::Apiserver => protocol != Protocol::Grpc,
+            Self::Broadcaster(_) => protocol == Protocol::Http1,
+            Self::Informerd { transport, .. } => protocol == Protocol::Http1 || *transport != Transport::Unix,
+        }
     }
 
     pub(crate) fn row(&self, protocol: Protocol) -> String {
         match self {
             Self::Apiserver => format!("kube-apiserver, {}, TLS", protocol.as_str()),
-            Self::Informerd { name, tls, .. } => {
-                format!("{name}, {}, {}", protocol.as_str(), if *tls { "TLS" } else { "plain" })
+            Self::Broadcaster(transport) => format!("broadcaster, {}, {}", protocol.as_str(), transport.as_str()),
+            Self::Informerd { name, transport, .. } => {
+                format!("{name}, {}, {}", protocol.as_str(), transport.as_str())
             }
         }
     }

@@ -5,6 +5,7 @@
 //! a process of its own, informerd a fresh one for each measurement; CPU time is read from /proc. The generator shares
 //! the machine with them.
 
+mod broadcaster;
 mod client;
 mod fanout;
 mod fixture;
@@ -58,6 +59,13 @@ struct Options {
     /// Leaves the kube-apiserver out: no ratios, but faster.
     #[arg(long)]
     only_informerd: bool,
+    /// Be the broadcaster: write the events of the kube-apiserver at this address to the clients of that one.
+    #[arg(long, hide = true, requires_all = ["broadcast_from", "broadcast_ca"])]
+    broadcast: Option<String>,
+    #[arg(long, hide = true)]
+    broadcast_from: Option<String>,
+    #[arg(long, hide = true)]
+    broadcast_ca: Option<PathBuf>,
     /// Only what cargo passes to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -66,13 +74,16 @@ struct Options {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    if let (Some(listen), Some(from), Some(ca)) = (&options.broadcast, &options.broadcast_from, &options.broadcast_ca) {
+        return broadcaster::run(listen, from, ca).await;
+    }
     let cluster = cluster::Cluster::start().await;
     let mut fixture = fixture::Fixture::prepare(&cluster, &options).await?;
     let servers = fixture.servers(&options);
     let mut report = report::Report::default();
     for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {
         let mut expected = None;
-        for server in servers.iter().filter(|_| options.lists > 0) {
+        for server in servers.iter().filter(|server| options.lists > 0 && server.lists()) {
             for gzip in [false, true] {
                 let running = fixture.start(server)?;
                 let cost = lists::run(&running, protocol, gzip, &mut expected, &options).await?;

@@ -11,19 +11,47 @@ use tokio::process::{Child, Command};
 
 use super::client::{Protocol, Target, metric};
 
+/// How clients reach a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Plain,
+    Tls,
+    Unix,
+}
+
 /// A server that answers.
 pub(crate) struct Running {
     pub(crate) target: Target,
-    /// Its metrics; the kube-apiserver needs not prove that it serves.
+    /// Its metrics; other servers need not prove that they serve.
     admin: Option<Target>,
-    _daemon: Option<Child>,
+    _process: Option<Child>,
+}
+
+// === impl Transport ===
+
+impl Transport {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Tls => "TLS",
+            Self::Unix => "Unix socket",
+        }
+    }
+
+    /// As in [`Target::address`].
+    fn address(self, port: u16, directory: &Path) -> String {
+        match self {
+            Self::Plain | Self::Tls => format!("127.0.0.1:{port}"),
+            Self::Unix => format!("unix:{}", directory.with_file_name(format!("{port}.sock")).display()),
+        }
+    }
 }
 
 // === impl Running ===
 
 impl Running {
     pub(crate) fn apiserver(target: &Target) -> Self {
-        Self { target: target.clone(), admin: None, _daemon: None }
+        Self { target: target.clone(), admin: None, _process: None }
     }
 
     /// A fresh informerd on free ports, before the kube-apiserver that `kubeconfig` names.
@@ -31,10 +59,10 @@ impl Running {
         binary: &Path,
         kubeconfig: &Path,
         state: &Path,
-        tls: bool,
+        transport: Transport,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
-        Self::informerd_at([free_port()?, free_port()?], binary, kubeconfig, state, tls, flags)
+        Self::informerd_at([free_port()?, free_port()?], binary, kubeconfig, state, transport, flags)
     }
 
     /// The same on these ports.
@@ -43,14 +71,19 @@ impl Running {
         binary: &Path,
         kubeconfig: &Path,
         state: &Path,
-        tls: bool,
+        transport: Transport,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
-        let scheme = if tls { "https" } else { "http" };
+        let address = transport.address(port, state);
+        let listen = match transport {
+            Transport::Plain => format!("http://{address}"),
+            Transport::Tls => format!("https://{address}"),
+            Transport::Unix => address.replacen("unix:", "unix://", 1),
+        };
         let daemon = Command::new(binary)
             .args(["run", "--kubeconfig"])
             .arg(kubeconfig)
-            .args(["--listen", &format!("{scheme}://127.0.0.1:{port}")])
+            .args(["--listen", &listen])
             .args(["--admin", &format!("127.0.0.1:{admin}"), "--state-dir"])
             .arg(state)
             .args(flags)
@@ -59,10 +92,25 @@ impl Running {
             .spawn()
             .context("starting informerd")?;
         let pid = daemon.id().context("informerd has ended")?;
-        let ca = tls.then(|| state.join("ca.crt"));
-        let target = Target { address: format!("127.0.0.1:{port}"), ca, token: None, pid };
+        let ca = (transport == Transport::Tls).then(|| state.join("ca.crt"));
+        let target = Target { address, ca, token: None, pid };
         let admin = Target { address: format!("127.0.0.1:{admin}"), ca: None, token: None, pid };
-        Ok(Self { target, admin: Some(admin), _daemon: Some(daemon) })
+        Ok(Self { target, admin: Some(admin), _process: Some(daemon) })
+    }
+
+    /// The bare broadcaster: this program again, between the kube-apiserver and its clients.
+    pub(crate) fn broadcaster(apiserver: &Target, state: &Path, transport: Transport) -> anyhow::Result<Self> {
+        let address = transport.address(free_port()?, state);
+        let ca = apiserver.ca.as_deref().context("the kube-apiserver has a CA")?;
+        let process = Command::new(std::env::current_exe()?)
+            .args(["--broadcast", &address, "--broadcast-from", &apiserver.address, "--broadcast-ca"])
+            .arg(ca)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting the broadcaster")?;
+        let pid = process.id().context("the broadcaster has ended")?;
+        Ok(Self { target: Target { address, ca: None, token: None, pid }, admin: None, _process: Some(process) })
     }
 
     /// What the admin side of informerd says; `None` for the kube-apiserver.
@@ -81,9 +129,12 @@ impl Running {
         bail!("informerd is not ready")
     }
 
-    /// Until this read is answered, and not forwarded.
+    /// Until this read is answered, and not forwarded. A server that is not informerd only has to take connections.
     pub(crate) async fn wait_until_cached(&self, path: &str) -> anyhow::Result<()> {
         for _ in 0..300 {
+            if self.admin.is_none() && self.target.connect(Protocol::Http1).await.is_ok() {
+                return Ok(());
+            }
             if let Ok(mut connection) = self.target.connect(Protocol::Http2).await {
                 let before = self.served().await?;
                 if connection.get_text(path).await.is_ok() && self.check_served(before, 1).await.is_ok() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::restart::ready;
-use super::server::Running;
+use super::server::{Running, Transport};
 use super::varied::node_name;
 use super::world::World;
 use super::{Options, client};
@@ -49,7 +49,7 @@ pub(crate) async fn run(
         // The system takes ports from above these for connections.
         let port = FIRST_PORT + 2 * u16::try_from(agent)?;
         let flags = if with { &flags } else { &flags[..4] };
-        Running::informerd_at([port, port + 1], binary, kubeconfig, &dir, false, flags)
+        Running::informerd_at([port, port + 1], binary, kubeconfig, &dir, Transport::Plain, flags)
     };
     let mut agents = start_all(options.agents, &start).await?;
     sleep(WRITTEN).await;

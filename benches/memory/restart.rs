@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Form;
 use super::others::Kind;
-use super::server::Running;
+use super::server::{Running, Transport};
 use super::start::{memory, pinned, settle};
 use super::world::World;
 use super::{Options, reads};
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     let flags = if with { &["--snapshots-dir", &dir][..] } else { &[] };
     let rules = pinned(Kind::ALL.iter().map(|kind| kind.resource()));
     let flags = [&["--memory-form", form.as_str(), "--resources", &rules], flags].concat();
-    let first = Running::informerd(binary, kubeconfig, state, false, &flags)?;
+    let first = Running::informerd(binary, kubeconfig, state, Transport::Plain, &flags)?;
     ready(&first).await?;
     settle(&first, form).await?;
     if with {
@@ -70,7 +70,7 @@ pub(crate) async fn run(
 
     let apiserver = world.apiserver.cpu_seconds()?;
     let begun = Instant::now();
-    let second = Running::informerd(binary, kubeconfig, state, false, &flags)?;
+    let second = Running::informerd(binary, kubeconfig, state, Transport::Plain, &flags)?;
     ready(&second).await?;
     let ready_seconds = begun.elapsed().as_secs_f64();
     let cpu_seconds = second.target.cpu_seconds()?;

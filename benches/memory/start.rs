@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Form;
 use super::client::{Target, metric};
-use super::server::Running;
+use super::server::{Running, Transport};
 
 /// What the start of one informerd cost.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(crate) async fn start(
 ) -> anyhow::Result<(Running, StartCost)> {
     let all = [&["--memory-form", form.as_str(), "--resources", rules], flags].concat();
     let begun = Instant::now();
-    let running = Running::informerd(binary, kubeconfig, state, false, &all)?;
+    let running = Running::informerd(binary, kubeconfig, state, Transport::Plain, &all)?;
     while running.admin("/readyz").await.is_err() {
         if begun.elapsed() > LONGEST {
             bail!("informerd is not ready");

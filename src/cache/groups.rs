@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use super::group_index::{Bucket, Place};
 use super::ring::{Entry, Ring};
 use super::watcher::EndReason;
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
@@ -13,7 +14,8 @@ use crate::selector::Predicate;
 
 /// The groups of one cache. As in the apiserver, an event is offered to the scopes {namespace, name}, {namespace},
 /// {name} and {}. In each scope it is offered to the groups without a trigger value, and to those with the trigger
-/// value of the object or the previous object.
+/// value of the object or the previous object. Groups without a trigger value that require labels are found by one of
+/// these labels, which the apiserver does not do: so an event costs nothing for those that select other objects.
 #[derive(Debug)]
 pub(super) struct WatchGroups {
     /// Index of the trigger field in the resource's field table.
@@ -32,12 +34,7 @@ pub(super) struct WatchGroups {
 pub(super) struct WatchGroup {
     pub(super) predicate: Predicate,
     pub(super) ring: Mutex<Ring>,
-}
-
-#[derive(Debug, Default)]
-struct Bucket {
-    plain: Vec<Arc<WatchGroup>>,
-    by_trigger: HashMap<Box<str>, Vec<Arc<WatchGroup>>>,
+    place: Place,
 }
 
 /// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
@@ -80,6 +77,11 @@ impl WatchGroups {
         self.by_predicate.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn is_indexed_nowhere(&self) -> bool {
+        self.everywhere.is_empty() && self.by_namespace.is_empty() && self.by_name.is_empty() && self.by_key.is_empty()
+    }
+
     pub(super) fn watchers(&self) -> usize {
         self.watchers
     }
@@ -95,12 +97,16 @@ impl WatchGroups {
             let slot = group.ring.lock().join();
             return (group.clone(), slot);
         }
-        let group = Arc::new(WatchGroup { predicate: predicate.clone(), ring: Mutex::default() });
+        let trigger = self.trigger.and_then(|_| predicate.trigger());
+        let place = match predicate.matches_nothing() {
+            true => Place::Plain,
+            false => self.bucket(predicate).place(predicate, trigger),
+        };
+        let group = Arc::new(WatchGroup { predicate: predicate.clone(), ring: Mutex::default(), place });
         let slot = group.ring.lock().join();
         self.by_predicate.insert(predicate.clone(), group.clone());
         if !predicate.matches_nothing() {
-            let trigger = self.trigger.and_then(|_| predicate.trigger());
-            self.bucket(predicate).groups(trigger).push(group.clone());
+            self.bucket(predicate).insert(&group);
         }
         (group, slot)
     }
@@ -190,10 +196,7 @@ impl WatchGroups {
             self.by_key.get(key),
         ];
         for bucket in scopes.into_iter().flatten() {
-            bucket.plain.iter().for_each(&mut offer);
-            for value in [value, before].into_iter().flatten() {
-                bucket.by_trigger.get(value).into_iter().flatten().for_each(&mut offer);
-            }
+            bucket.offer(object, prev, [value, before], &mut offer);
         }
     }
 
@@ -212,18 +215,9 @@ impl WatchGroups {
         if predicate.matches_nothing() {
             return;
         }
-        let trigger = self.trigger.and_then(|_| predicate.trigger());
         let bucket = self.bucket(predicate);
-        let groups = bucket.groups(trigger);
-        if let Some(at) = groups.iter().position(|other| Arc::ptr_eq(other, group)) {
-            groups.swap_remove(at);
-        }
-        if let Some(value) = trigger
-            && groups.is_empty()
-        {
-            bucket.by_trigger.remove(value);
-        }
-        if !(bucket.plain.is_empty() && bucket.by_trigger.is_empty()) {
+        bucket.remove(group);
+        if !bucket.is_empty() {
             return;
         }
         match (&predicate.scope.namespace, &predicate.scope.name) {
@@ -235,13 +229,10 @@ impl WatchGroups {
     }
 }
 
-// === impl Bucket ===
+// === impl WatchGroup ===
 
-impl Bucket {
-    fn groups(&mut self, trigger: Option<&str>) -> &mut Vec<Arc<WatchGroup>> {
-        match trigger {
-            None => &mut self.plain,
-            Some(value) => self.by_trigger.entry(value.into()).or_default(),
-        }
+impl WatchGroup {
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 }

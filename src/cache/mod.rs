@@ -11,6 +11,9 @@ mod config;
 mod confirm_tests;
 mod difference;
 mod dispatcher;
+mod group_index;
+#[cfg(test)]
+mod group_index_tests;
 mod groups;
 mod history;
 mod initial;

@@ -113,6 +113,17 @@ impl LabelSelector {
         })
     }
 
+    /// The labels that every selected object has: key and value of each requirement with one possible value.
+    pub fn exact(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.terms.iter().filter_map(|term| match &term.test {
+            Test::In(values) => match &**values {
+                [value] => Some((&*term.key, &**value)),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// Whether this selector has every requirement of `other`. If so, every object that it matches is also matched by
     /// `other`.
     pub fn implies(&self, other: &Self) -> bool {

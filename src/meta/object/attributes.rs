@@ -69,6 +69,11 @@ impl Attributes {
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
+    /// Whether the labels are the same. Cheap where objects share them.
+    pub fn has_labels_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.labels.text, &other.labels.text) || self.labels == other.labels
+    }
+
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
