@@ -82,6 +82,10 @@ impl Target {
         Ok(bytes / 1024.0 / 1024.0)
     }
 
+    fn authority(&self) -> &str {
+        if self.address.starts_with("unix:") { "localhost" } else { &self.address }
+    }
+
     fn resident_mib(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
@@ -206,7 +210,7 @@ impl Connection {
         let scheme = if self.target.ca.is_some() { "https" } else { "http" };
         let uri = match self.send {
             Sender::Http1(_) => path.to_owned(),
-            Sender::Http2(_) => format!("{scheme}://{}{path}", self.target.address),
+            Sender::Http2(_) => format!("{scheme}://{}{path}", self.target.authority()),
         };
         let mut request = Request::builder()
             .method(method)
@@ -215,7 +219,7 @@ impl Connection {
             .header("content-type", "application/json")
             .header("user-agent", "informerd-load");
         if matches!(self.send, Sender::Http1(_)) {
-            request = request.header("host", "localhost");
+            request = request.header("host", self.target.authority());
         }
         if let Some(token) = &self.target.token {
             request = request.header("authorization", format!("Bearer {token}"));

@@ -10,6 +10,7 @@ use super::Options;
 use super::client::{Connection, Protocol, Target};
 use super::cluster::Cluster;
 use super::padding::padding;
+use super::process;
 use super::server::{Running, Transport};
 
 pub(crate) struct Fixture {
@@ -25,6 +26,9 @@ pub(crate) enum Server {
     Apiserver,
     /// The least that a fan-out can be.
     Broadcaster(Transport),
+    KubectlProxy,
+    /// The least that a list can be: a file.
+    Nginx,
     Informerd {
         name: &'static str,
         binary: PathBuf,
@@ -64,6 +68,12 @@ impl Fixture {
         }
         if !options.only_informerd {
             servers.extend([Transport::Plain, Transport::Unix].map(Server::Broadcaster));
+            servers.push(Server::KubectlProxy);
+            if std::process::Command::new("nginx").arg("-v").stderr(std::process::Stdio::null()).status().is_ok() {
+                servers.push(Server::Nginx);
+            } else {
+                eprintln!("nginx is not installed and is left out");
+            }
         }
         servers
     }
@@ -74,7 +84,7 @@ impl Fixture {
 
     /// The kube-apiserver itself, and informerd in each mode of consistent lists. To be measured one after the other.
     pub(crate) fn modes(&self, options: &Options) -> anyhow::Result<Vec<(String, Running)>> {
-        let mut modes = vec![("kube-apiserver".to_owned(), self.start(&Server::Apiserver)?)];
+        let mut modes = vec![("kube-apiserver".to_owned(), Running::apiserver(&self.apiserver))];
         let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
         for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
@@ -97,10 +107,16 @@ impl Fixture {
         &mut self.writer
     }
 
-    pub(crate) fn start(&self, server: &Server) -> anyhow::Result<Running> {
+    pub(crate) async fn start(&self, server: &Server) -> anyhow::Result<Running> {
         match server {
             Server::Apiserver => Ok(Running::apiserver(&self.apiserver)),
             Server::Broadcaster(transport) => Running::broadcaster(&self.apiserver, &self.state, *transport),
+            Server::KubectlProxy => Running::kubectl_proxy(process::judge().await, &self.kubeconfig),
+            Server::Nginx => {
+                let mut connection = self.apiserver.connect(Protocol::Http2).await?;
+                let list = connection.get_text("/api/v1/pods?resourceVersion=0").await?;
+                Running::nginx(&self.state.with_file_name("nginx"), list.as_bytes())
+            }
             Server::Informerd { binary, transport, .. } => {
                 Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &[])
             }
@@ -111,10 +127,13 @@ impl Fixture {
 // === impl Server ===
 
 impl Server {
-    pub(crate) fn lists(&self) -> bool {
+    /// Whether its lists are measured over this protocol.
+    pub(crate) fn lists(&self, protocol: Protocol, gzip: bool) -> bool {
         match self {
             Self::Apiserver => true,
             Self::Broadcaster(_) => false,
+            Self::KubectlProxy => protocol == Protocol::Http1,
+            Self::Nginx => protocol == Protocol::Http1 && !gzip,
             Self::Informerd { transport, .. } => *transport != Transport::Unix,
         }
     }
@@ -123,7 +142,8 @@ impl Server {
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
         match self {
             Self::Apiserver => protocol != Protocol::Grpc,
-            Self::Broadcaster(_) => protocol == Protocol::Http1,
+            Self::Broadcaster(_) | Self::KubectlProxy => protocol == Protocol::Http1,
+            Self::Nginx => false,
             Self::Informerd { transport, .. } => protocol == Protocol::Http1 || *transport != Transport::Unix,
         }
     }
@@ -131,6 +151,8 @@ impl Server {
     pub(crate) fn row(&self, protocol: Protocol) -> String {
         match self {
             Self::Apiserver => format!("kube-apiserver, {}, TLS", protocol.as_str()),
+            Self::KubectlProxy => format!("kubectl proxy, {}, plain", protocol.as_str()),
+            Self::Nginx => format!("nginx, {}, plain", protocol.as_str()),
             Self::Broadcaster(transport) => format!("broadcaster, {}, {}", protocol.as_str(), transport.as_str()),
             Self::Informerd { name, transport, .. } => {
                 format!("{name}, {}, {}", protocol.as_str(), transport.as_str())

@@ -83,9 +83,9 @@ async fn main() -> anyhow::Result<()> {
     let mut report = report::Report::default();
     for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {
         let mut expected = None;
-        for server in servers.iter().filter(|server| options.lists > 0 && server.lists()) {
-            for gzip in [false, true] {
-                let running = fixture.start(server)?;
+        for server in servers.iter().filter(|_| options.lists > 0) {
+            for gzip in [false, true].into_iter().filter(|gzip| server.lists(protocol, *gzip)) {
+                let running = fixture.start(server).await?;
                 let cost = lists::run(&running, protocol, gzip, &mut expected, &options).await?;
                 report.list(format!("{}{}", server.row(protocol), if gzip { ", gzip" } else { "" }), cost);
             }
@@ -93,7 +93,7 @@ async fn main() -> anyhow::Result<()> {
     }
     for protocol in options.protocols.iter().copied() {
         for server in servers.iter().filter(|server| options.watchers > 0 && server.speaks(protocol)) {
-            let running = fixture.start(server)?;
+            let running = fixture.start(server).await?;
             let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
             report.fanout(server.row(protocol), cost);
         }

@@ -102,14 +102,42 @@ impl Running {
     pub(crate) fn broadcaster(apiserver: &Target, state: &Path, transport: Transport) -> anyhow::Result<Self> {
         let address = transport.address(free_port()?, state);
         let ca = apiserver.ca.as_deref().context("the kube-apiserver has a CA")?;
-        let process = Command::new(std::env::current_exe()?)
-            .args(["--broadcast", &address, "--broadcast-from", &apiserver.address, "--broadcast-ca"])
-            .arg(ca)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .context("starting the broadcaster")?;
-        let pid = process.id().context("the broadcaster has ended")?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--broadcast", &address, "--broadcast-from", &apiserver.address, "--broadcast-ca"]).arg(ca);
+        Self::peer(command, address)
+    }
+
+    /// `judge` runs kubectl.
+    pub(crate) fn kubectl_proxy(judge: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        let mut command = Command::new(judge);
+        command.args(["kubectl", "proxy", "--port", &port.to_string(), "--kubeconfig"]).arg(kubeconfig);
+        command.stdout(Stdio::null());
+        Self::peer(command, format!("127.0.0.1:{port}"))
+    }
+
+    /// nginx with one worker, which answers the list of pods with this file. Its CPU is that of the worker.
+    pub(crate) fn nginx(directory: &Path, list: &[u8]) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        std::fs::create_dir_all(directory)?;
+        std::fs::write(directory.join("pods.json"), list)?;
+        let at = directory.display();
+        let config = format!(
+            "daemon off; master_process off; pid {at}/pid; error_log stderr crit; events {{}} http {{ access_log off; \
+             sendfile on; tcp_nopush on; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; \
+             fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; \
+             server {{ listen 127.0.0.1:{port}; location = /api/v1/pods {{ default_type application/json; \
+             alias {at}/pods.json; }} }} }}"
+        );
+        std::fs::write(directory.join("nginx.conf"), config)?;
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(directory).arg("-c").arg(directory.join("nginx.conf"));
+        Self::peer(command, format!("127.0.0.1:{port}"))
+    }
+
+    fn peer(mut command: Command, address: String) -> anyhow::Result<Self> {
+        let process = command.stdin(Stdio::null()).kill_on_drop(true).spawn().context("starting a peer")?;
+        let pid = process.id().context("a peer has ended")?;
         Ok(Self { target: Target { address, ca: None, token: None, pid }, admin: None, _process: Some(process) })
     }
 
