@@ -205,6 +205,11 @@ impl ClientStats {
         }
     }
 
+    /// Counts bytes of a body.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Counts the bytes sent for a response.
     pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let watch = response.extensions_mut().remove::<IsWatch>().is_some();
@@ -240,7 +245,7 @@ impl http_body::Body for Counted {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            self.stats.bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+            self.stats.sent(data.remaining());
         }
         polled
     }

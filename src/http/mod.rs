@@ -9,6 +9,7 @@ mod client_certificates;
 pub mod clients;
 pub mod config;
 mod copies;
+mod direct;
 pub mod error;
 pub mod explain;
 mod framing;

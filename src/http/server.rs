@@ -6,8 +6,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
@@ -24,6 +24,7 @@ use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
+use super::direct::{SharedIo, Socket};
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -34,6 +35,7 @@ use super::tls::Certificates;
 use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
 /// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. Further
@@ -69,6 +71,8 @@ pub struct Connection {
     pub(super) newcomer: Option<Arc<Newcomer>>,
     /// Notified when the connection must accept no further requests.
     closing: Notify,
+    /// The socket of an HTTP/1.1 connection. The library owns it.
+    socket: OnceLock<Weak<Socket>>,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
@@ -98,6 +102,14 @@ struct Shared {
     age: AgeLimits,
     metrics: Arc<HttpMetrics>,
     drain: DrainWatch,
+}
+
+/// Why a connection takes no more requests.
+enum Stop {
+    /// The client was not authenticated in time: the connection ends at once.
+    Away,
+    Closing,
+    Aged,
 }
 
 // === impl Server ===
@@ -297,6 +309,8 @@ impl Shared {
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
+                let stream = SharedIo::new(stream);
+                connection.socket.get_or_init(|| Arc::downgrade(&stream.socket()));
                 self.run(self.protocols.http1(stream, service), &connection).await;
             }
             Ok(Some(Protocol::Http2)) => {
@@ -310,10 +324,15 @@ impl Shared {
 
     async fn run(&self, http: impl Serving, connection: &Connection) {
         let mut http = pin!(http);
-        let result = tokio::select! {
-            result = http.as_mut() => result,
-            () = sent_away(connection) => return,
-            () = first(self.drain.draining(), connection.closing.notified()) => {
+        let stop = tokio::select! {
+            biased;
+            result = http.as_mut() => Err(result),
+            stop = Quiet::new(Box::pin(self.stop(connection))) => Ok(stop),
+        };
+        let result = match stop {
+            Err(result) => result,
+            Ok(Stop::Away) => return,
+            Ok(Stop::Closing) => {
                 // HTTP/2 sends GOAWAY; HTTP/1.1 closes after the running request.
                 http.as_mut().graceful_shutdown();
                 tokio::select! {
@@ -322,7 +341,7 @@ impl Shared {
                     () = self.drain.forced() => return,
                 }
             }
-            () = connection.age.reached(self.age) => {
+            Ok(Stop::Aged) => {
                 http.as_mut().graceful_shutdown();
                 tokio::select! {
                     result = http => result,
@@ -333,6 +352,16 @@ impl Shared {
         };
         if let Err(error) = result {
             self.failed(connection, &error);
+        }
+    }
+
+    /// Waits until the connection has to take no more requests.
+    async fn stop(&self, connection: &Connection) -> Stop {
+        tokio::select! {
+            () = sent_away(connection) => Stop::Away,
+            () = self.drain.draining() => Stop::Closing,
+            () = connection.closing.notified() => Stop::Closing,
+            () = connection.age.reached(self.age) => Stop::Aged,
         }
     }
 
@@ -364,13 +393,6 @@ async fn sent_away(connection: &Connection) {
     }
 }
 
-async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    tokio::select! {
-        () = one => {}
-        () = other => {}
-    }
-}
-
 /// Whether an error concerns only the connection that was to be accepted, and not the listener.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
@@ -396,6 +418,7 @@ impl Connection {
             last: Last::default(),
             newcomer: None,
             closing: Notify::new(),
+            socket: OnceLock::new(),
             place: None,
         }
     }
@@ -422,6 +445,11 @@ impl Connection {
     pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
         let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
+    }
+
+    /// The socket, for bodies that write their chunks themselves. `None` over HTTP/2.
+    pub(super) fn socket(&self) -> Option<Arc<Socket>> {
+        self.socket.get().and_then(Weak::upgrade)
     }
 
     /// Makes the connection accept no further requests. It ends when the running ones have ended.

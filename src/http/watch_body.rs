@@ -11,6 +11,7 @@ use http_body::{Body, Frame};
 
 use super::body::BoxError;
 use super::copies::Copies;
+use super::direct::Direct;
 use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
@@ -38,6 +39,8 @@ pub(super) struct WatchBody {
     ends: bool,
     metrics: Arc<HttpMetrics>,
     copies: Copies,
+    /// Writes the events over HTTP/1.1.
+    direct: Option<Direct>,
     _open: Raised,
 }
 
@@ -77,6 +80,7 @@ impl WatchBody {
             ends: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
+            direct: None,
             _open: Raised::new(&metrics.watches_open),
         }
     }
@@ -85,6 +89,54 @@ impl WatchBody {
     pub(super) fn into_messages(mut self) -> Self {
         self.written.messages = true;
         self
+    }
+
+    /// The events are written to the socket whenever possible, and not given to the library.
+    pub(super) fn write_directly(&mut self, direct: Direct) {
+        self.direct = Some(direct);
+    }
+
+    /// The next events. An empty frame means that there are none now, or none any more.
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Slices> {
+        ready!(self.copies.poll_taken(cx));
+        let Some(events) = &mut self.events else { return Poll::Ready(Slices::new()) };
+        let mut frame = Slices::new();
+        let mut count = 0;
+        let mut over = false;
+        let mut oldest = None;
+        while !over && !self.copies.is_full() && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
+            match events.poll_next(cx) {
+                Poll::Pending => break,
+                Poll::Ready(None) => over = true,
+                Poll::Ready(Some(item)) => {
+                    if let WatcherEvent::Event { object, .. } = &item
+                        && object.is_packed()
+                    {
+                        self.copies.add(object.framed_len());
+                    }
+                    frame.append(self.written.write(&item, &events.source));
+                    count += 1;
+                    oldest = oldest.or_else(|| events.source.received());
+                    // Nothing may follow an error event.
+                    if matches!(item, WatcherEvent::Error(_)) {
+                        self.metrics.watches_failed.inc();
+                        over = true;
+                    }
+                }
+            }
+        }
+        if over {
+            self.events = None;
+        }
+        if frame.is_empty() {
+            return Poll::Ready(frame);
+        }
+        self.metrics.watch_events.inc_by(count as u64);
+        if let Some(received) = oldest {
+            self.metrics.event_lag.observe(received.elapsed());
+        }
+        self.metrics.watch_bytes.inc_by(frame.len() as u64);
+        Poll::Ready(self.copies.hold(frame))
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
@@ -141,45 +193,23 @@ impl Body for WatchBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
         this.poll_drain(cx);
-        ready!(this.copies.poll_taken(cx));
-        let Some(events) = &mut this.events else { return Poll::Ready(None) };
-        let mut frame = Slices::new();
-        let mut count = 0;
-        let mut over = false;
-        let mut oldest = None;
-        while !over && !this.copies.is_full() && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
-            match events.poll_next(cx) {
-                Poll::Pending => break,
-                Poll::Ready(None) => over = true,
-                Poll::Ready(Some(item)) => {
-                    if let WatcherEvent::Event { object, .. } = &item
-                        && object.is_packed()
-                    {
-                        this.copies.add(object.framed_len());
-                    }
-                    frame.append(this.written.write(&item, &events.source));
-                    count += 1;
-                    oldest = oldest.or_else(|| events.source.received());
-                    // Nothing may follow an error event.
-                    if matches!(item, WatcherEvent::Error(_)) {
-                        this.metrics.watches_failed.inc();
-                        over = true;
-                    }
-                }
+        loop {
+            if let Some(direct) = &mut this.direct {
+                ready!(direct.poll_taken(cx))?;
             }
+            let frame = ready!(this.poll_events(cx));
+            if frame.is_empty() {
+                return if this.events.is_none() { Poll::Ready(None) } else { Poll::Pending };
+            }
+            if let Some(direct) = &mut this.direct {
+                if direct.is_open() {
+                    ready!(direct.poll_write(cx, frame))?;
+                    continue;
+                }
+                direct.give();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(frame))));
         }
-        if over {
-            this.events = None;
-        }
-        if frame.is_empty() {
-            return if over { Poll::Ready(None) } else { Poll::Pending };
-        }
-        this.metrics.watch_events.inc_by(count as u64);
-        if let Some(received) = oldest {
-            this.metrics.event_lag.observe(received.elapsed());
-        }
-        this.metrics.watch_bytes.inc_by(frame.len() as u64);
-        Poll::Ready(Some(Ok(Frame::data(this.copies.hold(frame)))))
     }
 }
 

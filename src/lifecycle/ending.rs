@@ -10,6 +10,7 @@ use rand::Rng;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::drain::DrainWatch;
+use super::quiet::Quiet;
 
 /// The end of one stream after a drain has started. Each stream ends at a different time, so that the clients do not
 /// all reconnect at once.
@@ -20,7 +21,7 @@ pub struct Ending {
 }
 
 enum State {
-    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Waiting(Quiet<dyn Future<Output = ()> + Send>),
     Until(Pin<Box<Sleep>>),
     Come,
 }
@@ -31,14 +32,14 @@ impl Ending {
     /// The stream ends within `spread` after the start of a drain, but not before it is `shortest` old.
     pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
         let drain = drain.clone();
-        let state = State::Waiting(Box::pin(async move { drain.draining().await }));
+        let state = State::Waiting(Quiet::new(Box::pin(async move { drain.draining().await })));
         Self { state, not_before: Instant::now() + shortest, spread }
     }
 
     /// Whether the stream must end now. If not, the task is woken at that time.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if let State::Waiting(draining) = &mut self.state
-            && draining.as_mut().poll(cx).is_ready()
+            && Pin::new(draining).poll(cx).is_ready()
         {
             let moment = Instant::now() + self.spread.mul_f64(rand::rng().random::<f64>());
             self.state = State::Until(Box::pin(sleep_until(moment.max(self.not_before))));

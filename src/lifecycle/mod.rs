@@ -4,6 +4,7 @@
 pub mod backoff;
 pub mod drain;
 pub mod ending;
+pub mod quiet;
 pub mod readiness;
 pub mod signals;
 mod task;
