@@ -74,7 +74,8 @@ fn every_alert_fires_when_it_should_and_only_then() {
 fn the_dashboards_queries_are_queries() {
     let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let (mut rules, mut seen) = (Vec::new(), BTreeSet::new());
-    for panel in dashboard["panels"].as_array().unwrap() {
+    let panels = dashboard["panels"].as_array().unwrap();
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         for target in panel["targets"].as_array().unwrap() {
             let query = target["expr"].as_str().unwrap();
             // What Grafana puts in for its variables.

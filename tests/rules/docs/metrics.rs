@@ -1,10 +1,13 @@
-//! Holds docs/metrics.md, the dashboard and the alerts to the metrics that there are. `tests/data/metrics.txt` lists those,
-//! and is itself held to a running daemon.
+//! Holds docs/metrics.md, docs/runbooks.md, the dashboard and the alerts to the metrics that there are.
+//! `tests/data/metrics.txt` lists those, and is itself held to a running daemon.
+
+mod query;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use self::query::{Name, names};
 use super::read;
 
 const METRICS: &str = include_str!("../../data/metrics.txt");
@@ -13,6 +16,9 @@ const BEGIN: &str = "<!-- metrics: held to the code by tests/rules/docs.rs -->";
 const END: &str = "<!-- end of metrics -->";
 const RULES: &str = "manifests/components/prometheus-rule/rules.yaml";
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
+const RUNBOOKS: &str = "docs/runbooks.md";
+/// What Prometheus adds to each series, and what a bucket of a histogram has.
+const ADDED_LABELS: &[&str] = &["instance", "job", "namespace", "pod", "container", "le"];
 
 /// The metrics with their types, counters as they are queried.
 fn known() -> BTreeMap<String, &'static str> {
@@ -33,8 +39,8 @@ fn series() -> BTreeSet<String> {
     known().into_iter().flat_map(of).collect()
 }
 
-#[test]
-fn every_metric_is_documented() {
+/// The rows of the page: type and labels of each metric.
+fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let page = read(PAGE);
     let table = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table);
     let mut documented = BTreeMap::new();
@@ -44,118 +50,143 @@ fn every_metric_is_documented() {
             && let Some(name) = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'))
         {
             assert!(!labels.is_empty() && meaning.len() > 3, "{row}");
-            documented.insert(name.to_owned(), kind.to_owned());
+            let labels = labels.split(", ").filter(|label| *label != "–").map(str::to_owned).collect();
+            documented.insert(name.to_owned(), (kind.to_owned(), labels));
         }
     }
-    let known = known();
-    let lacks: Vec<_> = known.iter().filter(|(name, kind)| documented.get(*name).is_none_or(|k| k != **kind)).collect();
+    documented
+}
+
+fn rules() -> Vec<Value> {
+    let rules: Value = serde_saphyr::from_str(&read(RULES)).expect("YAML");
+    let groups = rules["spec"]["groups"].as_array().expect("groups");
+    groups.iter().flat_map(|group| group["rules"].as_array().expect("rules").to_vec()).collect()
+}
+
+/// The panels of the dashboard, without the rows that only group them.
+fn panels() -> Vec<Value> {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    panels.iter().filter(|panel| panel["type"] != "row").cloned().collect()
+}
+
+fn targets(panel: &Value) -> impl Iterator<Item = (&str, &str)> {
+    panel["targets"]
+        .as_array()
+        .expect("queries")
+        .iter()
+        .map(|target| (target["expr"].as_str().expect("a query"), target["legendFormat"].as_str().expect("a legend")))
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let (known, documented) = (known(), documented());
+    let is_wrong = |(name, kind): &(&String, &&str)| documented.get(*name).is_none_or(|(found, _)| found != *kind);
+    let lacks: Vec<_> = known.iter().filter(is_wrong).collect();
     let stale: Vec<_> = documented.keys().filter(|name| !known.contains_key(*name)).collect();
     assert!(lacks.is_empty() && stale.is_empty(), "{PAGE} lacks {lacks:#?}\nand should not have {stale:#?}");
 }
 
 #[test]
-fn every_query_names_metrics_that_exist() {
-    let mut known = series();
-    let rules: Value = serde_saphyr::from_str(&read(RULES)).expect("YAML");
-    let rules = rules["spec"]["groups"]
-        .as_array()
-        .expect("groups")
-        .iter()
-        .flat_map(|group| group["rules"].as_array().expect("rules").to_vec());
-    let rules: Vec<_> = rules.collect();
-    known.extend(rules.iter().filter_map(|rule| rule["record"].as_str()).map(str::to_owned));
-    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).expect("JSON");
+fn every_query_names_metrics_and_labels_that_exist() {
+    let (series, documented, rules) = (series(), documented(), rules());
+    let recorded: BTreeSet<_> = rules.iter().filter_map(|rule| rule["record"].as_str()).collect();
     let mut queries: Vec<_> = rules.iter().map(|rule| rule["expr"].as_str().expect("a query").to_owned()).collect();
-    for panel in dashboard["panels"].as_array().expect("panels") {
-        for target in panel["targets"].as_array().expect("queries") {
-            queries.push(target["expr"].as_str().expect("a query").to_owned());
-        }
-    }
-    assert!(queries.len() > 25, "only {} queries found", queries.len());
+    queries.extend(
+        panels().iter().flat_map(|panel| targets(panel).map(|(query, _)| query.to_owned()).collect::<Vec<_>>()),
+    );
+    assert!(queries.len() > 80, "only {} queries found", queries.len());
+    let labels_of = |metric: &str| {
+        let ends = ["_bucket", "_sum", "_count"].map(|end| metric.strip_suffix(end).unwrap_or(metric));
+        ends.into_iter().find_map(|name| documented.get(name)).map(|(_, labels)| labels)
+    };
     for query in &queries {
-        let names = metric_names(query);
-        assert!(!names.is_empty(), "no metric in {query}");
-        for name in names {
-            assert!(known.contains(&name), "there is no {name}, of which asks {query}");
+        let mut metrics = Vec::new();
+        let mut listed = Vec::new();
+        for name in names(query) {
+            match name {
+                Name::Metric(name) => {
+                    let known = series.contains(&name) || recorded.contains(&*name);
+                    assert!(known, "there is no metric {name}: {query}");
+                    metrics.push(name);
+                }
+                Name::Matched(label) => {
+                    let metric = metrics.last().unwrap_or_else(|| panic!("no metric before {label}: {query}"));
+                    let has = labels_of(metric).is_some_and(|labels| labels.contains(&label));
+                    assert!(has || ADDED_LABELS.contains(&&*label), "{metric} has no label {label}: {query}");
+                }
+                Name::Listed(label) => listed.push(label),
+            }
         }
-        let balanced = [('(', ')'), ('{', '}'), ('[', ']')];
-        for (open, close) in balanced {
+        assert!(!metrics.is_empty(), "no metric in {query}");
+        for label in listed {
+            let has = metrics.iter().filter_map(|metric| labels_of(metric)).any(|labels| labels.contains(&label));
+            assert!(has || ADDED_LABELS.contains(&&*label), "no metric has the label {label}: {query}");
+        }
+        for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
             assert_eq!(query.matches(open).count(), query.matches(close).count(), "{query}");
         }
     }
 }
 
 #[test]
-fn every_alarm_is_explained() {
-    let page = read("docs/operations.md");
-    let rules = read(RULES);
-    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert!(alerts.len() > 5, "only {alerts:?} found");
-    for alert in alerts {
-        assert!(page.contains(&format!("**{alert}**")), "docs/operations.md does not explain {alert}");
+fn every_panel_is_described_and_has_its_place() {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).expect("JSON");
+    let all = dashboard["panels"].as_array().expect("panels");
+    let (mut ids, mut titles, mut taken) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for panel in all {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(titles.insert(title), "two panels are called {title}");
+        assert!(ids.insert(panel["id"].as_u64()), "{title} has the id of another panel");
+        let at = |key: &str| panel["gridPos"][key].as_u64().expect("a number");
+        assert!(at("x") + at("w") <= 24, "{title} is wider than the dashboard");
+        for place in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            assert!(taken.insert(place), "{title} covers another panel");
+        }
+    }
+    let panels = panels();
+    assert!(panels.len() > 40 && all.len() - panels.len() > 5, "{} panels", panels.len());
+    for panel in &panels {
+        let title = &panel["title"];
+        let description = panel["description"].as_str().unwrap_or_default();
+        assert!(description.len() > 20 && description.ends_with('.'), "{title} has no description: {description:?}");
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        let drawn = panel["type"] == "timeseries";
+        for (query, legend) in targets(panel) {
+            assert!(!drawn || !legend.is_empty(), "{title}: a line without a legend");
+            // What the legend shows is a label that the result has.
+            let names = names(query);
+            let aggregated = names.iter().any(|name| matches!(name, Name::Listed(_))) || query.starts_with("sum");
+            for label in legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
+                let shown = if aggregated {
+                    names.contains(&Name::Listed(label.to_owned()))
+                } else {
+                    ADDED_LABELS.contains(&label)
+                };
+                assert!(shown, "{title}: {query} has no label {label} for its legend");
+            }
+        }
     }
 }
 
 #[test]
-fn names_are_found_in_queries() {
-    for (query, names) in [
-        ("up == 1", vec!["up"]),
-        (
-            r#"sum by (instance, verb) (rate(a_total{code=~"5..|b",verb!="c"}[5m])) / on (x) group_left (y) b:c > 0.05 and d"#,
-            vec!["a_total", "b:c", "d"],
-        ),
-        ("max without(pod) (a offset 5m) or vector(0)", vec!["a"]),
-        (r#"{__name__="x"} unless bool"#, vec![]),
-    ] {
-        assert_eq!(metric_names(query), names, "{query}");
+fn every_alert_has_its_runbook() {
+    const PARTS: &[&str] = &["**Meaning.** ", "**Impact.** ", "**How to look.**", "**Causes and fixes.**"];
+    let page = read(RUNBOOKS);
+    let sections: BTreeMap<_, _> = page
+        .split("\n## ")
+        .skip(1)
+        .filter_map(|section| section.split_once('\n'))
+        .filter(|(title, _)| *title != "Before you start")
+        .collect();
+    let rules = rules();
+    let alerts: BTreeMap<_, _> = rules.iter().filter_map(|rule| Some((rule["alert"].as_str()?, rule))).collect();
+    assert!(alerts.len() > 5, "only {alerts:?} found");
+    assert_eq!(sections.keys().collect::<Vec<_>>(), alerts.keys().collect::<Vec<_>>(), "the sections of {RUNBOOKS}");
+    for (alert, rule) in alerts {
+        let link = format!("{RUNBOOKS}#{}", alert.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], *link, "{alert}");
+        let places: Vec<_> = PARTS.iter().map(|part| sections[alert].find(&format!("\n{part}"))).collect();
+        assert!(places.is_sorted() && places.iter().all(Option::is_some), "{alert} lacks one of {PARTS:?}: {places:?}");
     }
-}
-
-/// The metrics a PromQL expression selects by name.
-fn metric_names(query: &str) -> Vec<String> {
-    const KEYWORDS: &[&str] = &["and", "or", "unless", "bool", "offset", "atan2", "inf", "nan"];
-    const LABEL_LISTS: &[&str] = &["by", "without", "on", "ignoring", "group_left", "group_right"];
-    let mut names = Vec::new();
-    let mut rest = query;
-    while let Some(first) = rest.chars().next() {
-        if matches!(first, '"' | '\'') {
-            rest = after(&rest[1..], first);
-        } else if first == '{' {
-            rest = after_braces(&rest[1..]);
-        } else if first == '[' {
-            rest = after(rest, ']');
-        } else if first.is_ascii_digit() {
-            rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '.');
-        } else if first.is_ascii_alphabetic() || first == '_' || first == ':' {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
-            let (word, next) = rest.split_at(end);
-            let next = next.trim_start();
-            rest = next;
-            if LABEL_LISTS.contains(&word) {
-                rest = if next.starts_with('(') { after(next, ')') } else { next };
-            } else if word == "sum" || word == "min" || word == "max" || word == "count" || word == "avg" {
-                // An aggregation, whose labels may stand in front of what it is of.
-            } else if !next.starts_with('(') && !KEYWORDS.contains(&word) {
-                names.push(word.to_owned());
-            }
-        } else {
-            rest = &rest[first.len_utf8()..];
-        }
-    }
-    names
-}
-
-fn after(text: &str, end: char) -> &str {
-    text.find(end).map_or("", |at| &text[at + end.len_utf8()..])
-}
-
-/// Matchers may hold braces in their strings.
-fn after_braces(mut text: &str) -> &str {
-    while let Some(at) = text.find(['}', '"']) {
-        if text[at..].starts_with('}') {
-            return &text[at + 1..];
-        }
-        text = after(&text[at + 1..], '"');
-    }
-    ""
 }
