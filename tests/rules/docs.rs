@@ -1,15 +1,16 @@
 //! Holds the documentation to the code: settings with their flags, variables, defaults and forms, the flags of the
-//! subcommands, the examples, the links, and the commands the README promises.
+//! subcommands, the examples, and the commands and figures that the README promises.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
+mod links;
 mod metrics;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use informerd::args;
 use informerd::config::{self, Flags, SETTINGS, Source};
@@ -18,6 +19,10 @@ use informerd::reads::ForwardReason;
 const CONFIGURATION: &str = "docs/configuration.md";
 const BEGIN: &str = "<!-- settings: held to the code by tests/rules/docs.rs -->";
 const END: &str = "<!-- end of settings -->";
+
+/// Pages with examples, flags and variables.
+const PAGES: &[&str] =
+    &[CONFIGURATION, "README.md", "docs/quickstart.md", "docs/troubleshooting.md", "docs/runbooks.md"];
 
 /// Not settings of the daemon, but of its tests, of the demo's environment, and of the commands that look at a daemon.
 const OTHER_VARIABLES: &[&str] = &["INFORMERD_CACHE", "INFORMERD_JUDGE", "INFORMERD_ADDRESS"];
@@ -126,7 +131,7 @@ fn every_flag_of_every_command_is_documented() {
 #[test]
 fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut flags: BTreeSet<String> =
-        ["help", "version", "release", "kubeconfig", "watch", "server-side", "retry", "retry-connrefused"]
+        ["help", "version", "release", "kubeconfig", "watch", "server-side", "raw", "retry", "retry-connrefused"]
             .map(str::to_owned)
             .into();
     for command in std::iter::once(&args::clap()).chain(args::clap().get_subcommands()) {
@@ -135,7 +140,7 @@ fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut variables: BTreeSet<String> = SETTINGS.iter().map(config::Setting::variable).collect();
     variables.extend(OTHER_VARIABLES.iter().map(|&name| name.to_owned()));
     let mut stale = Vec::new();
-    for page in [CONFIGURATION, "README.md"] {
+    for page in PAGES {
         let text = read(page);
         for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
             let flag = word.strip_prefix("--").filter(|flag| flag.starts_with(|c: char| c.is_ascii_lowercase()));
@@ -158,8 +163,12 @@ fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
 #[test]
 fn every_example_of_a_configuration_loads() {
     let mut examples = 0;
-    for page in [CONFIGURATION, "README.md"] {
+    for page in PAGES {
         for (number, example) in fences(&read(page), "yaml").into_iter().enumerate() {
+            // An example of kustomize, not of informerd.
+            if example.starts_with("configMapGenerator:") {
+                continue;
+            }
             let flags = Flags::from([("config", vec![format!("{page}#{number}")])]);
             if let Err(mistakes) = config::load(&flags, &Example(example)) {
                 panic!("an example of {page} is wrong:\n{mistakes}");
@@ -173,7 +182,7 @@ fn every_example_of_a_configuration_loads() {
 #[test]
 fn every_command_line_of_an_example_parses() {
     let mut lines = 0;
-    for page in [CONFIGURATION, "README.md"] {
+    for page in PAGES {
         for example in fences(&read(page), "sh") {
             for line in example.lines() {
                 let line = line.split(" #").next().unwrap_or_default().trim();
@@ -193,27 +202,6 @@ fn every_command_line_of_an_example_parses() {
     assert!(lines > 3, "only {lines} command lines found");
 }
 
-#[test]
-fn links_lead_somewhere() {
-    let mut broken = Vec::new();
-    let mut links = 0;
-    for page in pages() {
-        let text = fs::read_to_string(&page).expect("a page is readable");
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            if file.is_empty() || file.contains("://") || file.starts_with("mailto:") {
-                continue;
-            }
-            links += 1;
-            if !page.parent().expect("a page lies in a directory").join(file).exists() {
-                broken.push(format!("{}: {target}", page.display()));
-            }
-        }
-    }
-    assert!(broken.is_empty(), "broken links: {broken:#?}");
-    assert!(links > 3, "only {links} links found");
-}
-
 /// The two commands a newcomer is told to type.
 #[test]
 fn the_readme_promises_what_there_is() {
@@ -223,6 +211,30 @@ fn the_readme_promises_what_there_is() {
     }
     assert!(read("Makefile").contains("\ntest:\n"));
     assert!(read(".ci/run").contains("make test"), "CI runs the same command");
+}
+
+/// The figures of README's table are in docs/performance.md, and the ratios are theirs.
+#[test]
+fn the_readme_shows_what_was_measured() {
+    let (readme, measured) = (read("README.md"), read("docs/performance.md"));
+    let table = readme
+        .split_once("<!-- measured: held to docs/performance.md by tests/rules/docs.rs -->\n")
+        .and_then(|(_, rest)| rest.split_once("<!-- end of measured -->"));
+    let rows: Vec<_> = table.expect("a table").0.lines().skip(2).collect();
+    assert!((4..=6).contains(&rows.len()), "{} rows", rows.len());
+    for row in rows {
+        let [_, _, _, without, with, ratio, _] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let [without, with] = [without, with].map(|cell| {
+            let figure = cell.split(' ').next().unwrap_or_default();
+            assert!(measured.contains(&format!("| {figure}")), "docs/performance.md does not have {figure}: {row}");
+            figure.replace(',', "").parse::<f64>().expect("a number")
+        });
+        let (times, what) = if without > with { (without / with, "less") } else { (with / without, "more") };
+        let times = if times < 10.0 { format!("{times:.1}") } else { format!("{times:.0}") };
+        assert_eq!(ratio, format!("{times} times {what}"), "{row}");
+    }
 }
 
 #[test]
@@ -260,15 +272,6 @@ fn settings_table() -> String {
 fn fences(page: &str, language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     page.split(&opening).skip(1).filter_map(|rest| rest.split("\n```").next()).map(str::to_owned).collect()
-}
-
-fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<_> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
-    let docs = fs::read_dir(root().join("docs")).expect("docs is readable");
-    pages.extend(
-        docs.map(|entry| entry.expect("an entry").path()).filter(|path| path.extension().is_some_and(|e| e == "md")),
-    );
-    pages
 }
 
 fn read(page: &str) -> String {
