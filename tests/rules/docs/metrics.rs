@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use self::query::{Name, names};
-use super::read;
+use super::{read, root};
 
 const METRICS: &str = include_str!("../../data/metrics.txt");
 const PAGE: &str = "docs/metrics.md";
@@ -55,6 +55,17 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
         }
     }
     documented
+}
+
+/// The pages below docs, and README.
+fn pages() -> Vec<String> {
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs is readable");
+    let names = docs.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| format!("docs/{name}"))
+        .chain(["README.md".to_owned()])
+        .collect()
 }
 
 fn rules() -> Vec<Value> {
@@ -167,6 +178,33 @@ fn every_panel_is_described_and_has_its_place() {
             }
         }
     }
+}
+
+#[test]
+fn no_page_names_a_metric_that_does_not_exist() {
+    let mut known = series();
+    known.extend(self::known().into_keys());
+    known.extend(rules().iter().filter_map(|rule| rule["record"].as_str()).map(str::to_owned));
+    let (mut named, mut stale) = (0, Vec::new());
+    for page in pages() {
+        let text = read(&page);
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '*'))) {
+            let is_metric = ["informerd_", "workqueue_", "process_"].iter().any(|start| word.starts_with(start));
+            if !is_metric {
+                continue;
+            }
+            named += 1;
+            let exists = match word.strip_suffix('*') {
+                Some(start) => known.iter().any(|name| name.starts_with(start)),
+                None => known.contains(word),
+            };
+            if !exists {
+                stale.push(format!("{page}: {word}"));
+            }
+        }
+    }
+    assert!(stale.is_empty(), "there is no such metric: {stale:#?}");
+    assert!(named > 200, "only {named} names found");
 }
 
 #[test]
