@@ -84,7 +84,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    let outside_of_code = |line: &'_ str| line.matches('`').count() % 2 == 0;
+    let outside_of_code = |line: &str| line.matches('`').count().is_multiple_of(2);
     prose(text).flat_map(move |line| {
         let starts = line.match_indices("](").map(|(at, _)| at);
         starts.filter(move |at| outside_of_code(&line[..*at])).filter_map(|at| line[at + 2..].split(')').next())
