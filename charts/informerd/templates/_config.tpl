@@ -1,0 +1,64 @@
+{{/* What a mode has where the values leave it open. */}}
+{{- define "informerd.defaults" -}}
+tier:
+  priorityClassName: system-cluster-critical
+  tolerations: []
+  sizeLimit: 2Gi
+  resources:
+    requests: {cpu: 200m, memory: 1Gi}
+    limits: {memory: 1Gi}
+node-agent:
+  priorityClassName: system-node-critical
+  # On every node, also while it is drained or short of something.
+  tolerations:
+  - operator: Exists
+  sizeLimit: 512Mi
+  resources:
+    {{- if .Values.nodeAgent.allPods }}
+    requests: {cpu: 100m, memory: 768Mi}
+    limits: {memory: 768Mi}
+    {{- else }}
+    requests: {cpu: 50m, memory: 256Mi}
+    limits: {memory: 256Mi}
+    {{- end }}
+sidecar:
+  resources:
+    requests: {cpu: 20m, memory: 128Mi}
+    limits: {memory: 128Mi}
+{{- end -}}
+
+{{- define "informerd.default" -}}
+{{- index (include "informerd.defaults" . | fromYaml) .Values.mode | toYaml -}}
+{{- end -}}
+
+{{/* informerd's configuration: the mode's file, and the values over it. */}}
+{{- define "informerd.config" -}}
+{{- $file := ternary "all-pods" .Values.mode (and (eq .Values.mode "node-agent") .Values.nodeAgent.allPods) -}}
+{{- $config := .Files.Get (printf "files/%s.yaml" $file) | fromYaml -}}
+{{- if eq .Values.snapshots.type "none" -}}{{- $_ := unset $config "snapshots" -}}{{- end -}}
+{{- include "informerd.merge" (dict "into" $config "over" .Values.config) -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- define "informerd.signerConfig" -}}
+{{- $config := .Files.Get "files/signer.yaml" | fromYaml -}}
+{{- include "informerd.merge" (dict "into" $config "over" .Values.nodeAgent.signer.config) -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/*
+Changes `into`, and writes nothing: maps are merged, everything else is replaced, null takes away. (sprig's mergeOverwrite does not
+take away, and a way through YAML would make 2e+06 of a large number.)
+*/}}
+{{- define "informerd.merge" -}}
+{{- $into := .into -}}
+{{- range $key, $value := .over -}}
+  {{- if kindIs "invalid" $value -}}
+    {{- $_ := unset $into $key -}}
+  {{- else if and (kindIs "map" $value) (kindIs "map" (get $into $key)) -}}
+    {{- include "informerd.merge" (dict "into" (get $into $key) "over" $value) -}}
+  {{- else -}}
+    {{- $_ := set $into $key $value -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,195 @@
+{{/* The container, in each mode. */}}
+{{- define "informerd.container" -}}
+{{- $mode := .Values.mode -}}
+{{- $name := include "informerd.fullname" . -}}
+name: informerd
+image: {{ include "informerd.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- if eq $mode "sidecar" }}
+# What makes an init container a sidecar.
+restartPolicy: Always
+{{- end }}
+args: [run]
+env:
+- {name: INFORMERD_CONFIG, value: /etc/informerd/informerd.yaml}
+{{- if eq $mode "node-agent" }}
+# A certificate for the address at which clients find the agent of their node; its key never leaves the process.
+- {name: INFORMERD_TLS_SIGNER, value: informerd.io/node-serving}
+- name: INFORMERD_TLS_NAMES
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- else }}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end }}
+{{- if eq $mode "tier" }}
+{{- if .Values.tier.certManager.enabled }}
+- {name: INFORMERD_TLS_CERT_FILE, value: /run/informerd/tls/tls.crt}
+- {name: INFORMERD_TLS_KEY_FILE, value: /run/informerd/tls/tls.key}
+{{- else }}
+{{- include "informerd.authorityEnv" . | nindent 0 }}
+{{- end }}
+- {name: INFORMERD_TLS_NAMES, value: '{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'}
+{{- end }}
+{{- with .Values.audiences }}
+- {name: INFORMERD_AUTHENTICATION_AUDIENCES, value: {{ join "," . | quote }}}
+- {name: INFORMERD_CONSISTENT_READS_GET, value: probe}
+- {name: INFORMERD_CONSISTENT_READS_LIST, value: probe}
+- {name: INFORMERD_CONSISTENT_READS_WATCH, value: probe}
+- {name: INFORMERD_NOT_SYNCED_THEN, value: "429"}
+{{- end }}
+{{- if .Values.sidecar.dropIn }}
+- {name: INFORMERD_LISTEN, value: 'http://127.0.0.1:8001,https://127.0.0.1:8443'}
+- {name: INFORMERD_STATE_DIR, value: /var/lib/informerd}
+- {name: INFORMERD_DROP_IN_DIR, value: /run/informerd/account}
+{{- end }}
+{{- with .Values.env }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+ports:
+{{- if eq $mode "node-agent" }}
+- {name: https, containerPort: 8443, hostPort: {{ .Values.nodeAgent.hostPort }}}
+{{- else if eq $mode "tier" }}
+- {name: https, containerPort: 8443}
+{{- end }}
+# Health and metrics alone, without authentication: numbers and names of what is cached, but no objects.
+- {name: probes, containerPort: 8003}
+{{- include "informerd.probes" . | nindent 0 }}
+resources:
+  {{- .Values.resources | default (include "informerd.default" . | fromYaml).resources | toYaml | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+volumeMounts:
+{{- if eq $mode "sidecar" }}
+- {name: informerd, mountPath: /etc/informerd, readOnly: true}
+{{- if .Values.sidecar.dropIn }}
+# The key of the CA, which no other container mounts. It outlives the container, so clients go on trusting it.
+- {name: state, mountPath: /var/lib/informerd}
+- {name: account, mountPath: /run/informerd/account}
+{{- end }}
+{{- else }}
+- {name: config, mountPath: /etc/informerd, readOnly: true}
+{{- if ne .Values.snapshots.type "none" }}
+- {name: snapshots, mountPath: /var/lib/informerd}
+{{- end }}
+{{- if .Values.tier.certManager.enabled }}
+- {name: tls, mountPath: /run/informerd/tls, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The CA is made by the first of the pods that comes, kept in the Secret, and published in the ConfigMaps. */}}
+{{- define "informerd.authorityEnv" -}}
+{{- $ca := printf "$(POD_NAMESPACE)/%s-ca" (include "informerd.fullname" .) -}}
+{{- $published := list $ca -}}
+{{- range .Values.trust.namespaces -}}{{- $published = append $published (printf "%s/%s" . (include "informerd.trustName" $)) -}}{{- end -}}
+- {name: INFORMERD_TLS_CA_SECRET, value: '{{ $ca }}'}
+- {name: INFORMERD_TLS_CA_CONFIG_MAPS, value: '{{ join "," $published }}'}
+{{- end -}}
+
+{{- define "informerd.probes" -}}
+startupProbe:
+  httpGet: {path: /readyz, port: probes}
+  periodSeconds: 2
+  failureThreshold: 120
+readinessProbe:
+  httpGet: {path: /readyz, port: probes}
+  periodSeconds: 5
+livenessProbe:
+  httpGet: {path: /livez, port: probes}
+  periodSeconds: 10
+  failureThreshold: 6
+{{- end -}}
+
+{{/* metadata of a pod. Takes the context, its app, and its configuration, a change of which starts it anew. */}}
+{{- define "informerd.podMetadata" -}}
+labels:
+  {{- $own := include "informerd.selector" (dict "root" .root "name" .app) | fromYaml -}}
+  {{- $_ := set $own "informerd.io/probes" "true" -}}
+  {{- merge $own .root.Values.podLabels .root.Values.commonLabels | toYaml | nindent 2 }}
+annotations:
+  {{- merge (dict "checksum/config" (sha256sum .config)) .root.Values.podAnnotations .root.Values.commonAnnotations | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* A pod of the tier or a node agent. */}}
+{{- define "informerd.pod" -}}
+{{- $default := include "informerd.default" . | fromYaml -}}
+metadata:
+  {{- include "informerd.podMetadata" (dict "root" . "app" "informerd" "config" (include "informerd.config" .)) | nindent 2 }}
+spec:
+  serviceAccountName: {{ include "informerd.account" . }}
+  {{- with .Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  # A Service of this name would otherwise set INFORMERD_ variables in the container.
+  enableServiceLinks: false
+  {{- with (kindIs "invalid" .Values.priorityClassName | ternary $default.priorityClassName .Values.priorityClassName) }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  terminationGracePeriodSeconds: 40
+  {{- with .Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with (kindIs "invalid" .Values.tolerations | ternary $default.tolerations .Values.tolerations) }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if eq .Values.mode "tier" }}
+  {{- include "informerd.spread" (dict "root" . "name" "informerd") | nindent 2 }}
+  {{- end }}
+  {{- if eq .Values.snapshots.type "hostPath" }}
+  # The directory belongs to informerd's user. It has no other capability than to change owners.
+  initContainers:
+  - name: snapshots
+    image: {{ .Values.snapshots.hostPath.image }}
+    command: [chown, '65532:65532', /var/lib/informerd]
+    resources:
+      requests: {cpu: 1m, memory: 8Mi}
+      limits: {memory: 8Mi}
+    securityContext:
+      runAsNonRoot: false
+      runAsUser: 0
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL], add: [CHOWN]}
+      seccompProfile: {type: RuntimeDefault}
+    volumeMounts:
+    - {name: snapshots, mountPath: /var/lib/informerd}
+  {{- end }}
+  containers:
+  -
+    {{- include "informerd.container" . | nindent 4 }}
+  volumes:
+  - name: config
+    configMap: {name: {{ include "informerd.configMapName" . }}}
+  {{- if eq .Values.snapshots.type "emptyDir" }}
+  - name: snapshots
+    emptyDir: {sizeLimit: {{ .Values.snapshots.sizeLimit | default $default.sizeLimit }}}
+  {{- else if eq .Values.snapshots.type "hostPath" }}
+  - name: snapshots
+    hostPath: {path: {{ .Values.snapshots.hostPath.path }}, type: DirectoryOrCreate}
+  {{- end }}
+  {{- if .Values.tier.certManager.enabled }}
+  - name: tls
+    secret: {secretName: {{ include "informerd.fullname" . }}-tls, defaultMode: 0444}
+  {{- end }}
+{{- end -}}
+
+{{- define "informerd.spread" -}}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "informerd.selector" . | nindent 6 }}
+{{- end -}}
