@@ -8,5 +8,6 @@ mod process;
 mod support;
 
 mod alerts;
+mod chart;
 mod clients;
 mod examples;

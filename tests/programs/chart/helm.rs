@@ -1,0 +1,68 @@
+//! Running helm, with nothing of whoever runs the test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::objects;
+
+pub(super) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// The release has the name that the manifests' objects begin with.
+pub(super) const RELEASE: &str = "informerd";
+
+pub(super) struct Helm {
+    program: PathBuf,
+    /// Of its caches, and of the charts with their dependency.
+    directory: tempfile::TempDir,
+}
+
+impl Helm {
+    pub(super) fn new() -> Self {
+        let prepare = Command::new(Path::new(ROOT).join("tests/clients/prepare")).arg("helm").output().expect("bash");
+        assert!(prepare.status.success(), "no helm: {}", String::from_utf8_lossy(&prepare.stderr));
+        let program = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
+        let helm = Self { program, directory: tempfile::tempdir().unwrap() };
+        let copied =
+            Command::new("cp").arg("-r").arg(Path::new(ROOT).join("charts")).arg(helm.directory.path()).status();
+        assert!(copied.expect("cp runs").success());
+        helm.succeeds(&["dependency", "build", &helm.chart("example-sidecar")]);
+        helm
+    }
+
+    /// The path of a chart; the example of a sidecar has its dependency in it.
+    pub(super) fn chart(&self, name: &str) -> String {
+        self.directory.path().join("charts").join(name).display().to_string()
+    }
+
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.env_clear().env("HOME", self.directory.path()).args(arguments);
+        command.output().expect("helm runs")
+    }
+
+    /// What it prints; panics unless it succeeds and has nothing to say besides.
+    pub(super) fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "helm {}: {errors}", arguments.join(" "));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it says when it refuses; panics if it does not.
+    pub(super) fn refuses(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "helm {}: not refused", arguments.join(" "));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// What a chart renders, as text.
+    pub(super) fn text(&self, chart: &str, namespace: &str, values: &[&str]) -> String {
+        let chart = self.chart(chart);
+        self.succeeds(&[&["template", RELEASE, &chart, "--namespace", namespace], values].concat())
+    }
+
+    pub(super) fn objects(&self, chart: &str, namespace: &str, values: &[&str]) -> Vec<Value> {
+        objects::parsed(&self.text(chart, namespace, values))
+    }
+}
