@@ -1,4 +1,4 @@
-//! Programs that others have written: informers of many languages, the examples, and promtool.
+//! Programs that others have written: informers of many languages, the examples, promtool and helm.
 
 #[path = "../judge/cluster.rs"]
 mod cluster;

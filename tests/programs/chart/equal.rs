@@ -56,6 +56,12 @@ pub(super) fn values(mode: &str, components: &[&str]) -> Vec<String> {
 }
 
 pub(super) async fn to_the_overlays(helm: &Helm) {
+    let directories = std::fs::read_dir(std::path::Path::new(ROOT).join("manifests/components")).unwrap();
+    let mut components: Vec<_> = directories.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    components.sort();
+    let mut known: Vec<_> = COMPONENTS.iter().map(|(name, _)| *name).chain(["sidecar"]).collect();
+    known.sort_unstable();
+    assert_eq!(components, known, "a component that the chart does not know");
     for (mode, components) in CHOICES {
         let namespace = format!("informerd-{mode}");
         let values = values(mode, components);

@@ -32,8 +32,23 @@ const WRONG: &[(&str, &str)] = &[
     ("config.resources[0].pin=true", "config.resources has a rule for \"no resource\""),
 ];
 
+/// Maps of which the schema says what may be in them, and takes other things as well.
+fn loose(schema: &Value, at: &str, found: &mut Vec<String>) {
+    let known = schema["type"] == "object" && schema["properties"].is_object();
+    if known && schema["additionalProperties"] != Value::Bool(false) {
+        found.push(at.to_owned());
+    }
+    for (key, value) in schema.as_object().into_iter().flatten() {
+        loose(value, &format!("{at}/{key}"), found);
+    }
+}
+
 pub(super) fn are_wrong_values(helm: &Helm) {
     let chart = helm.chart("informerd");
+    let schema = std::fs::read_to_string(Path::new(&chart).join("values.schema.json")).unwrap();
+    let mut found = Vec::new();
+    loose(&serde_json::from_str(&schema).unwrap(), "", &mut found);
+    assert!(found.is_empty(), "values.schema.json takes unknown keys in {found:?}");
     for (value, message) in WRONG {
         let said = helm.refuses(&["template", RELEASE, &chart, "--set", value]);
         assert!(said.contains(message), "{value}: {said}");
