@@ -29,7 +29,9 @@ fn every_value_has_an_effect() {
 
 #[test]
 fn values_become_configuration_and_rights() {
-    values::become_configuration_and_rights(&Helm::new());
+    let helm = Helm::new();
+    values::become_configuration_and_rights(&helm);
+    values::names_are_texts(&helm);
 }
 
 #[test]

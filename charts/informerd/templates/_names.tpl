@@ -50,15 +50,15 @@
 {{/* The labels by which pods are found; they never change. Takes the context and a name. */}}
 {{- define "informerd.selector" -}}
 app.kubernetes.io/name: {{ .name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end -}}
 
 {{/* The metadata of an object. Takes the context and its name; with `cluster` it has no namespace. */}}
 {{- define "informerd.metadata" -}}
 {{- $root := .root -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 {{- if not .cluster }}
-namespace: {{ .namespace | default $root.Release.Namespace }}
+namespace: {{ .namespace | default $root.Release.Namespace | quote }}
 {{- end }}
 labels:
   {{- $own := dict "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}

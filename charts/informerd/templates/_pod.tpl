@@ -3,7 +3,7 @@
 {{- $mode := .Values.mode -}}
 {{- $name := include "informerd.fullname" . -}}
 name: informerd
-image: {{ include "informerd.image" . }}
+image: {{ include "informerd.image" . | quote }}
 {{- with .Values.image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
@@ -120,7 +120,7 @@ annotations:
 metadata:
   {{- include "informerd.podMetadata" (dict "root" . "app" "informerd" "config" (include "informerd.config" .)) | nindent 2 }}
 spec:
-  serviceAccountName: {{ include "informerd.account" . }}
+  serviceAccountName: {{ include "informerd.account" . | quote }}
   {{- with .Values.image.pullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -150,7 +150,7 @@ spec:
   # The directory belongs to informerd's user. It has no other capability than to change owners.
   initContainers:
   - name: snapshots
-    image: {{ .Values.snapshots.hostPath.image }}
+    image: {{ .Values.snapshots.hostPath.image | quote }}
     command: [chown, '65532:65532', /var/lib/informerd]
     resources:
       requests: {cpu: 1m, memory: 8Mi}
@@ -176,7 +176,7 @@ spec:
     emptyDir: {sizeLimit: {{ .Values.snapshots.sizeLimit | default $default.sizeLimit }}}
   {{- else if eq .Values.snapshots.type "hostPath" }}
   - name: snapshots
-    hostPath: {path: {{ .Values.snapshots.hostPath.path }}, type: DirectoryOrCreate}
+    hostPath: {path: {{ .Values.snapshots.hostPath.path | quote }}, type: DirectoryOrCreate}
   {{- end }}
   {{- if .Values.tier.certManager.enabled }}
   - name: tls

@@ -37,7 +37,8 @@ impl Helm {
 
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(&self.program);
-        command.env_clear().env("HOME", self.directory.path()).args(arguments);
+        // Charts are found where they are in the repository.
+        command.env_clear().env("HOME", self.directory.path()).current_dir(self.directory.path()).args(arguments);
         command.output().expect("helm runs")
     }
 

@@ -69,6 +69,33 @@ pub(super) fn have_an_effect(helm: &Helm) {
     assert!(all.is_empty(), "tests/data/chart has nothing for {all:?}");
 }
 
+/// Names that YAML would take for numbers stay names.
+pub(super) fn names_are_texts(helm: &Helm) {
+    let numbers =
+        "sidecar.serviceAccountName=7,networkPolicy.prometheusNamespace=8,trust.configMap=9,trust.namespaces={5}";
+    for mode in ["tier", "node-agent", "sidecar"] {
+        let chart = helm.chart("informerd");
+        let mode = format!("mode={mode}");
+        let values = ["--set-string", numbers, "--set", &mode, "--set", "trust.create=true"];
+        let rendered = helm.succeeds(&[&["template", "3", &chart, "--namespace", "4"], &values[..]].concat());
+        let objects = super::objects::parsed(&rendered);
+        assert!(objects.len() > 2, "{rendered}");
+        objects.iter().for_each(has_no_numbers_for_names);
+    }
+}
+
+fn has_no_numbers_for_names(value: &Value) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let named = key.ends_with("name") || key.ends_with("Name") || key.ends_with("namespace") || key.contains('/');
+        assert!(!(named && value.is_number()), "{key}: {value}");
+        if key == "resourceNames" {
+            assert!(value.as_array().unwrap().iter().all(Value::is_string), "{key}: {value}");
+        }
+        has_no_numbers_for_names(value);
+    }
+    value.as_array().into_iter().flatten().for_each(has_no_numbers_for_names);
+}
+
 /// What is rendered for a configuration: its file, and the rules for reading by namespace.
 fn configured(helm: &Helm, config: &Value) -> (Value, Vec<(String, Value)>) {
     let objects =
