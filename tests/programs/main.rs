@@ -10,4 +10,5 @@ mod support;
 mod alerts;
 mod chart;
 mod clients;
+mod dist;
 mod examples;

@@ -1,0 +1,97 @@
+//! What `build/dist.sh` makes for a release: archives, their sums, and the manifest of a kubectl plugin for krew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::process;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// Runs a line of shell in a directory.
+fn shell(directory: &Path, line: &str) -> Output {
+    let mut command = Command::new("bash");
+    command.args(["-c", line]).current_dir(directory).env("DIST", Path::new(ROOT).join("build/dist.sh"));
+    command.output().expect("bash runs")
+}
+
+fn succeeds(directory: &Path, line: &str) -> String {
+    let output = shell(directory, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn archives_are_the_same_whoever_packs_them_and_the_index_tells_what_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("program"), "#!/bin/sh\necho packed\n").unwrap();
+    let made = succeeds(at, "umask 022; TZ=UTC LC_ALL=C $DIST archive --program program one");
+    succeeds(at, "umask 077; touch program; TZ=Asia/Kathmandu LC_ALL=C.UTF-8 $DIST archive --program program two");
+    let name = Path::new(made.trim()).file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(name == format!("informerd-{VERSION}-linux-amd64.tar.gz") || name.ends_with("-arm64.tar.gz"), "{name}");
+    let archive = std::fs::read(at.join("one").join(&name)).unwrap();
+    assert!(archive == std::fs::read(at.join("two").join(&name)).unwrap(), "two archives of one program differ");
+
+    // As if the other architecture had been made elsewhere.
+    let of = |architecture: &str| format!("informerd-{VERSION}-linux-{architecture}.tar.gz");
+    let other = if name == of("amd64") { of("arm64") } else { of("amd64") };
+    std::fs::write(at.join("one").join(&other), b"of another machine").unwrap();
+    succeeds(at, "$DIST index one https://releases.example.com/informerd/");
+    let checked = succeeds(&at.join("one"), "sha256sum --check --strict checksums.txt");
+    assert_eq!(checked.lines().collect::<Vec<_>>(), [of("amd64") + ": OK", of("arm64") + ": OK"]);
+
+    // What krew asks of a manifest.
+    let plugin = std::fs::read_to_string(at.join("one/informerd.yaml")).unwrap();
+    let plugin: Value = serde_saphyr::from_str(&plugin).expect("YAML");
+    assert_eq!(plugin["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!((&plugin["kind"], &plugin["metadata"]["name"]), (&json!("Plugin"), &json!("informerd")));
+    assert_eq!(plugin["spec"]["version"], VERSION);
+    let short = plugin["spec"]["shortDescription"].as_str().unwrap();
+    assert!((1..=50).contains(&short.len()) && !short.contains('\n') && !short.ends_with('.'), "{short}");
+    let platforms = plugin["spec"]["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), 2);
+    for (platform, architecture) in platforms.iter().zip(["amd64", "arm64"]) {
+        assert_eq!(platform["selector"], json!({"matchLabels": {"os": "linux", "arch": architecture}}));
+        let archive = of(architecture);
+        assert_eq!(platform["uri"], format!("https://releases.example.com/informerd/{archive}"));
+        let sum = succeeds(&at.join("one"), &format!("sha256sum {archive}"));
+        assert_eq!(platform["sha256"], sum.split(' ').next().unwrap());
+        // All that is named is in the archive.
+        if archive == name {
+            succeeds(at, &format!("mkdir unpacked && tar --extract --directory=unpacked --file=one/{archive}"));
+            let program = at.join("unpacked").join(platform["bin"].as_str().unwrap());
+            assert_eq!(std::fs::metadata(&program).unwrap().permissions().mode() & 0o777, 0o755);
+            for file in platform["files"].as_array().unwrap() {
+                assert!(at.join("unpacked").join(file["from"].as_str().unwrap()).is_file(), "{file}");
+            }
+            assert_eq!(succeeds(at, &program.display().to_string()), "packed\n");
+        }
+    }
+    let empty = shell(at, "mkdir none && $DIST index none https://releases.example.com");
+    assert!(!empty.status.success());
+    assert!(String::from_utf8_lossy(&empty.stderr).contains("none has no archive of v"));
+}
+
+/// krew links a plugin's program as `kubectl-NAME`, and kubectl runs that with what follows.
+#[tokio::test]
+async fn kubectl_runs_the_program_as_its_plugin() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_informerd"), directory.path().join("kubectl-informerd")).unwrap();
+    for (arguments, said) in [
+        (&["--version"][..], env!("CARGO_PKG_VERSION")),
+        (&["status", "--help"], "status"),
+        (&["check", "--help"], "check"),
+        (&["kubeconfig", "--help"], "--write"),
+    ] {
+        let mut kubectl = tokio::process::Command::new(process::judge().await);
+        kubectl.args(["kubectl", "informerd"]).args(arguments).env("PATH", directory.path());
+        let printed = process::stdout("kubectl informerd", process::run(kubectl, "").await);
+        assert!(printed.contains(said), "{arguments:?}: {printed}");
+    }
+}
