@@ -38,6 +38,11 @@ fn archives_are_the_same_whoever_packs_them_and_the_index_tells_what_they_are() 
     let archive = std::fs::read(at.join("one").join(&name)).unwrap();
     assert!(archive == std::fs::read(at.join("two").join(&name)).unwrap(), "two archives of one program differ");
 
+    // Two that were packed within a second would be the same anyway.
+    let listed = succeeds(at, &format!("TZ=UTC tar --list --verbose --numeric-owner --file=one/{name}"));
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert!(listed.lines().all(|line| line.contains(" 0/0 ") && line.contains(" 1970-01-01 00:00 ")), "{listed}");
+
     // As if the other architecture had been made elsewhere.
     let of = |architecture: &str| format!("informerd-{VERSION}-linux-{architecture}.tar.gz");
     let other = if name == of("amd64") { of("arm64") } else { of("amd64") };
