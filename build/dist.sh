@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Makes what a release has to download, beside the image and the chart.
 #
+#   build/dist.sh version                              prints it
 #   build/dist.sh archive [--program FILE] DIRECTORY   on a machine of each architecture
-#   build/dist.sh index DIRECTORY URL                  once, when the archives of all architectures are there
+#   build/dist.sh sbom DIRECTORY                       the same
+#   build/dist.sh index DIRECTORY URL                  once, when the files of all architectures are there
 #
 # archive writes DIRECTORY/informerd-VERSION-linux-ARCHITECTURE.tar.gz: the program and its licence. The program is what
 # build/static.sh builds, unless FILE is to be packed. The same program gives the same bytes, whoever packs it and when.
+# sbom writes DIRECTORY/informerd-VERSION-linux-ARCHITECTURE.cdx.json, what the program of HEAD is made from, by cargo-cyclonedx.
 # index writes checksums.txt, for `sha256sum --check`, and informerd.yaml, with which krew installs the program as a
 # plugin of kubectl from archives that are to be found below URL.
 set -euo pipefail
@@ -20,21 +23,29 @@ root=$(cd "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 version=v$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 [ "$version" != v ] || die "Cargo.toml has no version"
 
+architecture() {
+	case $(uname -sm) in
+	"Linux x86_64") echo amd64 ;;
+	"Linux aarch64") echo arm64 ;;
+	*) die "releases are made on Linux, x86_64 or aarch64, not on $(uname -sm)" ;;
+	esac
+}
+
+# A directory that is gone at the end.
+aside() {
+	work=$(mktemp -d "${TMPDIR:-/tmp}/informerd-dist.XXXXXX")
+	trap 'rm -rf "$work"' EXIT
+}
+
 archive() {
-	local program='' architecture work name
+	local program='' architecture name
 	if [ "${1:-}" = --program ]; then
 		program=${2:?--program needs a file}
 		shift 2
 	fi
 	[ $# = 1 ] || die "usage: build/dist.sh archive [--program FILE] DIRECTORY"
-	case $(uname -sm) in
-	"Linux x86_64") architecture=amd64 ;;
-	"Linux aarch64") architecture=arm64 ;;
-	*) die "archives are made on Linux, x86_64 or aarch64, not on $(uname -sm)" ;;
-	esac
-	work=$(mktemp -d "${TMPDIR:-/tmp}/informerd-dist.XXXXXX")
-	# shellcheck disable=SC2064
-	trap "rm -rf '$work'" EXIT
+	architecture=$(architecture)
+	aside
 	if [ -n "$program" ]; then
 		install -m 0755 "$program" "$work/informerd"
 	else
@@ -51,12 +62,29 @@ archive() {
 	echo "$1/$name"
 }
 
+sbom() {
+	[ $# = 1 ] || die "usage: build/dist.sh sbom DIRECTORY"
+	local name architecture
+	architecture=$(architecture)
+	cargo cyclonedx --version >/dev/null 2>&1 || die "cargo-cyclonedx is missing: cargo install --locked cargo-cyclonedx"
+	name=informerd-$version-linux-$architecture.cdx.json
+	aside
+	git -C "$root" archive HEAD | tar --extract --directory="$work"
+	# As build/static.sh builds it. It is written beside Cargo.toml, with the names of directories.
+	(cd "$work" && SOURCE_DATE_EPOCH=0 cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps \
+		--no-default-features --target "$(uname -m)-unknown-linux-musl" --override-filename sbom)
+	mkdir -p "$1"
+	sed "s#$work#/informerd#g" "$work/sbom.json" >"$1/$name.new"
+	mv "$1/$name.new" "$1/$name"
+	echo "$1/$name"
+}
+
 index() {
 	[ $# = 2 ] || die "usage: build/dist.sh index DIRECTORY URL"
 	local url=${2%/} name architecture sum
 	cd "$1"
 	compgen -G "informerd-$version-linux-*.tar.gz" >/dev/null || die "$1 has no archive of $version"
-	sha256sum informerd-"$version"-linux-*.tar.gz >checksums.txt
+	sha256sum informerd-* >checksums.txt
 	{
 		cat <<-EOF
 			# For krew: kubectl krew install --manifest=informerd.yaml
@@ -74,7 +102,7 @@ index() {
 			    spares the apiserver, and \`kubectl informerd check\` tells whether it can run.
 			  platforms:
 		EOF
-		while read -r sum name; do
+		grep -- '-linux-.*\.tar\.gz$' checksums.txt | while read -r sum name; do
 			architecture=${name##*-linux-}
 			cat <<-EOF
 				  - selector:
@@ -88,11 +116,12 @@ index() {
 				    - {from: informerd, to: .}
 				    - {from: LICENSE, to: .}
 			EOF
-		done <checksums.txt
+		done
 	} >informerd.yaml
 }
 
 case ${1:-} in
-archive | index) "$@" ;;
-*) die "usage: build/dist.sh archive [--program FILE] DIRECTORY | index DIRECTORY URL" ;;
+version) echo "$version" ;;
+archive | sbom | index) "$@" ;;
+*) die "usage: build/dist.sh version | archive [--program FILE] DIRECTORY | sbom DIRECTORY | index DIRECTORY URL" ;;
 esac

@@ -31,6 +31,7 @@ fn archives_are_the_same_whoever_packs_them_and_the_index_tells_what_they_are() 
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("program"), "#!/bin/sh\necho packed\n").unwrap();
+    assert_eq!(succeeds(at, "$DIST version").trim(), VERSION);
     let made = succeeds(at, "umask 022; TZ=UTC LC_ALL=C $DIST archive --program program one");
     succeeds(at, "umask 077; touch program; TZ=Asia/Kathmandu LC_ALL=C.UTF-8 $DIST archive --program program two");
     let name = Path::new(made.trim()).file_name().unwrap().to_str().unwrap().to_owned();
@@ -47,9 +48,14 @@ fn archives_are_the_same_whoever_packs_them_and_the_index_tells_what_they_are() 
     let of = |architecture: &str| format!("informerd-{VERSION}-linux-{architecture}.tar.gz");
     let other = if name == of("amd64") { of("arm64") } else { of("amd64") };
     std::fs::write(at.join("one").join(&other), b"of another machine").unwrap();
+    // What is no archive has a sum, and no place in the plugin.
+    std::fs::write(at.join("one/informerd-9.tgz"), b"a chart").unwrap();
     succeeds(at, "$DIST index one https://releases.example.com/informerd/");
     let checked = succeeds(&at.join("one"), "sha256sum --check --strict checksums.txt");
-    assert_eq!(checked.lines().collect::<Vec<_>>(), [of("amd64") + ": OK", of("arm64") + ": OK"]);
+    assert_eq!(
+        checked.lines().collect::<Vec<_>>(),
+        ["informerd-9.tgz: OK".to_owned(), of("amd64") + ": OK", of("arm64") + ": OK"]
+    );
 
     // What krew asks of a manifest.
     let plugin = std::fs::read_to_string(at.join("one/informerd.yaml")).unwrap();
@@ -99,4 +105,25 @@ async fn kubectl_runs_the_program_as_its_plugin() {
         let printed = process::stdout("kubectl informerd", process::run(kubectl, "").await);
         assert!(printed.contains(said), "{arguments:?}: {printed}");
     }
+}
+
+#[test]
+fn the_workflow_of_a_release_is_clean() {
+    let prepare = Path::new(ROOT).join("tests/clients/prepare");
+    let prepare = Command::new(prepare).arg("actionlint").output().expect("bash");
+    assert!(prepare.status.success(), "no actionlint: {}", String::from_utf8_lossy(&prepare.stderr));
+    let workflow = Path::new(ROOT).join(".github/workflows/release.yaml");
+    let output = Command::new(String::from_utf8(prepare.stdout).unwrap().trim()).arg(&workflow).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    // Actions are pinned to commits, and what a job may do is said.
+    let workflow = std::fs::read_to_string(workflow).unwrap();
+    let actions: Vec<_> = workflow.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")).collect();
+    assert!(actions.len() > 3, "{actions:?}");
+    for action in actions {
+        let commit =
+            action.split_once('@').and_then(|(_, rest)| rest.split_once(" # v")).expect("NAME@COMMIT # vVERSION").0;
+        assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{action}");
+    }
+    let workflow: Value = serde_saphyr::from_str(&workflow).expect("YAML");
+    assert_eq!(workflow["permissions"], json!({"contents": "read"}));
 }

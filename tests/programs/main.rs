@@ -1,4 +1,4 @@
-//! Programs that others have written: informers of many languages, the examples, promtool and helm.
+//! Programs that others have written: informers of many languages, the examples, promtool, helm, kubectl and actionlint.
 
 #[path = "../judge/cluster.rs"]
 mod cluster;
