@@ -1,4 +1,4 @@
-{{/* What a mode has where the values leave it open. */}}
+{{/* The defaults of each mode. */}}
 {{- define "informerd.defaults" -}}
 tier:
   priorityClassName: system-cluster-critical

@@ -12,7 +12,7 @@
 {{- include "informerd.fullname" . }}-signer
 {{- end -}}
 
-{{/* What is read of the cluster has a name of its own in each mode; a sidecar's is of its namespace, too, where it is the cluster's. */}}
+{{/* The name of the Roles for reading, and, for sidecars with their namespace, the name of objects without a namespace. */}}
 {{- define "informerd.roleName" -}}
 {{- printf "%s-%s" (include "informerd.fullname" .) .Values.mode -}}
 {{- end -}}
@@ -27,12 +27,12 @@
 {{- if eq .Values.mode "sidecar" -}}{{- include "informerd.roleName" . -}}{{- else -}}{{- include "informerd.fullname" . -}}{{- end -}}
 {{- end -}}
 
-{{/* Who reads: informerd's own account, or that of the pods which have the sidecar. */}}
+{{/* The ServiceAccount that reads: informerd's own, or that of the pods with the sidecar. */}}
 {{- define "informerd.account" -}}
 {{- if eq .Values.mode "sidecar" -}}{{- .Values.sidecar.serviceAccountName -}}{{- else -}}{{- include "informerd.fullname" . -}}{{- end -}}
 {{- end -}}
 
-{{/* Who has the CA. */}}
+{{/* The ServiceAccount that has the CA. */}}
 {{- define "informerd.authorityAccount" -}}
 {{- if eq .Values.mode "node-agent" -}}{{- include "informerd.signerName" . -}}{{- else -}}{{- include "informerd.fullname" . -}}{{- end -}}
 {{- end -}}

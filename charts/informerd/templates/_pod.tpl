@@ -104,7 +104,7 @@ livenessProbe:
   failureThreshold: 6
 {{- end -}}
 
-{{/* metadata of a pod. Takes the context, its app, and its configuration, a change of which starts it anew. */}}
+{{/* The metadata of a pod. Takes the context, the app, and the configuration; a change of the configuration starts new pods. */}}
 {{- define "informerd.podMetadata" -}}
 labels:
   {{- $own := include "informerd.selector" (dict "root" .root "name" .app) | fromYaml -}}
@@ -147,7 +147,7 @@ spec:
   {{- include "informerd.spread" (dict "root" . "name" "informerd") | nindent 2 }}
   {{- end }}
   {{- if eq .Values.snapshots.type "hostPath" }}
-  # The directory belongs to informerd's user. It has no other capability than to change owners.
+  # Makes informerd's user the owner of the directory. It has no other capability than to change owners.
   initContainers:
   - name: snapshots
     image: {{ .Values.snapshots.hostPath.image | quote }}

@@ -1,6 +1,6 @@
 {{/*
-What `config.resources` caches, as {"cluster": rules, "namespaces": {name: rules}}: a rule with namespaces asks for rights in them alone.
-The right to one resource is asked for once.
+The rights to what `config.resources` caches, as {"cluster": rules, "namespaces": {name: rules}}. A rule with `namespaces` gets rights in these
+namespaces alone. Each resource is named once.
 */}}
 {{- define "informerd.rights" -}}
 {{- $namespace := .Release.Namespace -}}
@@ -31,7 +31,7 @@ The right to one resource is asked for once.
 {{- end -}}
 {{- $all := get $found "" | default list -}}
 {{- if and $config.snapshots (not (has (dict "group" "core" "resource" "namespaces") $all)) -}}
-{{/* Snapshots are of a cluster, which is told by the uid of kube-system. */}}
+{{/* A snapshot is used only for the same cluster, which is known by the uid of kube-system. */}}
 {{- $own := dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get") -}}
 {{- $_ := set $rights "cluster" (append $rights.cluster $own) -}}
 {{- end -}}

@@ -26,7 +26,7 @@ The parts of a pod with the sidecar, for charts that have this one as a dependen
 informerd.io/probes: "true"
 {{- end -}}
 
-{{/* Annotations of the pod: another configuration starts it anew. */}}
+{{/* Annotations of the pod: a change of the configuration starts new pods. */}}
 {{- define "informerd.sidecar.annotations" -}}
 checksum/informerd: {{ include "informerd.config" . | sha256sum }}
 {{- end -}}

@@ -49,7 +49,7 @@ const HELMS: &[&str] = &[
 /// The arguments of helm that choose a mode and components.
 pub(super) fn values(mode: &str, components: &[&str]) -> Vec<String> {
     let value = |name| COMPONENTS.iter().find(|(component, _)| *component == name).expect("a component").1;
-    // The default is not said.
+    // The default is left out.
     let mode = (mode != "tier").then(|| format!("mode={mode}"));
     let values = mode.into_iter().chain(components.iter().map(|name| value(*name).to_owned()));
     values.flat_map(|value| ["--set".to_owned(), value]).collect()

@@ -13,7 +13,7 @@ pub(super) const RELEASE: &str = "informerd";
 
 pub(super) struct Helm {
     program: PathBuf,
-    /// Of its caches, and of the charts with their dependency.
+    /// Holds helm's caches, and a copy of the charts, with the dependency of the example.
     directory: tempfile::TempDir,
 }
 

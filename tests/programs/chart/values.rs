@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::helm::{Helm, ROOT};
 use super::objects::by_name;
 
-/// Files of values (tests/data/chart) that together say all that can be said, and the chart that each is for.
+/// Files of values in tests/data/chart, and the chart that each is for. Together they set every value.
 pub(super) const FILES: &[(&str, &str)] = &[
     ("tier", "informerd"),
     ("cert-manager", "informerd"),
@@ -59,7 +59,7 @@ pub(super) fn have_an_effect(helm: &Helm) {
                 let arguments =
                     ["template", super::helm::RELEASE, &helm.chart(chart), "--namespace", "informerd", "--values"];
                 let output = helm.run(&[&arguments[..], &[&file_of_less]].concat());
-                // Without it, others may be wrong, which is a difference as well.
+                // If helm refuses the rest without this value, that is a difference as well.
                 let same = output.status.success() && output.stdout == rendered.as_bytes();
                 assert!(!same, "{pointer} of {path} makes no difference");
                 all.remove(&pointer);
