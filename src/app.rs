@@ -11,10 +11,9 @@ pub mod daemon;
 mod demo;
 mod drop_in;
 mod explain;
+mod in_use;
 mod introspect;
 pub mod kubeconfig;
-#[cfg(feature = "demo")]
-mod live;
 mod memory;
 pub mod process;
 mod revisions;
@@ -26,6 +25,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use self::check::Cluster;
 use self::daemon::Daemon;
 use self::process::{End, ProcessError};
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE};
@@ -168,25 +168,28 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
     }
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
-    let kube = runtime.block_on(check::kube_config(&loaded.config.upstream)).map_err(Failed::usage)?;
-    let (text, wrong) = runtime.block_on(check::ask(&kube, &loaded.config))?;
+    let cluster = runtime.block_on(check::cluster(&loaded.config)).map_err(Failed::usage)?;
+    let (text, wrong) = runtime.block_on(check::ask(&cluster, &loaded.config))?;
     out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }
 
 fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
-    let otel = start_telemetry(config, loaded)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
     // A wrong kubeconfig is a configuration error. An unreachable apiserver is not.
-    runtime.block_on(check::kube_config(&config.upstream)).map_err(Failed::usage)?;
+    let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
+    let otel = start_telemetry(config, loaded, Some(&cluster))?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
         let (context, drain) = process::Context::new();
         otel.export(context.metrics.clone());
         let started = async {
             let source = source(&config.upstream);
-            let daemon = Daemon::start(config, source, &context).await.map_err(|error| format!("{error:#}"))?;
+            let daemon = match Daemon::start(config, source, &context).await {
+                Ok(daemon) => daemon,
+                Err(error) => return Err(in_use::told(&error, config).await),
+            };
             for address in &daemon.listen {
                 tracing::info!(%address, "serving");
             }
@@ -214,10 +217,10 @@ fn run_demo(_: &Loaded, _: &DemoArgs) -> Result<(), Failed> {
 fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
     let mut config = loaded.config.clone();
     if !loaded.effective.iter().any(|effective| effective.key == "log.level") {
-        // The live line is the output to watch.
-        "warn".clone_into(&mut config.log.filter);
+        // The live view is the output to watch, and it tells the outage.
+        "error".clone_into(&mut config.log.filter);
     }
-    let otel = start_telemetry(&config, loaded)?;
+    let otel = start_telemetry(&config, loaded, None)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
     finished(runtime.block_on(demo::run(&config, args, &otel)))
 }
@@ -227,29 +230,34 @@ fn finished(end: Result<End, ProcessError>) -> Result<(), Failed> {
     Ok(end.map(drop).map_err(|error| error.to_string())?)
 }
 
-/// The credentials of a user's kubeconfig, or of the service account of our pod.
+/// The credentials of a user's kubeconfigs, or of the service account of our pod.
 fn source(upstream: &UpstreamConfig) -> ConfigSource {
-    match &upstream.kubeconfig {
-        Some(path) => ConfigSource::Kubeconfig {
-            paths: vec![path.clone()],
-            context: upstream.context.clone(),
-            cluster: None,
-            user: None,
-        },
-        None => ConfigSource::InCluster,
+    if upstream.kubeconfigs.is_empty() {
+        return ConfigSource::InCluster;
+    }
+    ConfigSource::Kubeconfig {
+        paths: upstream.kubeconfigs.clone(),
+        context: upstream.context.clone(),
+        cluster: None,
+        user: None,
     }
 }
 
-/// Starts logging and tracing. The first line shows the settings. The returned value must be dropped at the end of the
+/// Starts logging and tracing. The first line shows the cluster and the settings. The returned value must be dropped at the end of the
 /// process, because that sends the last lines and spans.
-fn start_telemetry(config: &Config, loaded: &Loaded) -> Result<Otel, Failed> {
+fn start_telemetry(config: &Config, loaded: &Loaded, cluster: Option<&Cluster>) -> Result<Otel, Failed> {
     let otel = Otel::start(&config.otel).map_err(|error| Failed::usage(error.to_string()))?;
     config.log.install(&otel)?;
+    let settings = loaded.effective.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let version = env!("CARGO_PKG_VERSION");
+    if let Some(Cluster { config, origin, context }) = cluster {
+        tracing::info!(version, apiserver = %config.cluster_url, context, credentials = origin, settings, "starting");
+    } else {
+        tracing::info!(version, settings, "starting");
+    }
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let settings: Vec<String> = loaded.effective.iter().map(ToString::to_string).collect();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), settings = settings.join(" "), "starting");
     if let Some(spans) = &config.otel.spans {
         tracing::info!(endpoint = %spans.target.endpoint, sampler = ?spans.sampler, "traces are exported");
     }

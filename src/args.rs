@@ -5,6 +5,7 @@ mod look;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
@@ -43,7 +44,7 @@ pub enum Command {
     Version,
 }
 
-/// The size of the simulated cluster.
+/// The size of the simulated cluster, its clients, and its outage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoArgs {
     pub nodes: u32,
@@ -52,8 +53,14 @@ pub struct DemoArgs {
     /// Changes a second.
     pub churn: u32,
     pub seed: u64,
+    /// Clients that watch.
+    pub watchers: u32,
+    /// The simulated apiserver is cut off this long after the start, if at all.
+    pub outage_after: Option<Duration>,
+    /// For how long it is cut off.
+    pub outage: Duration,
     /// The demo ends by itself after this time.
-    pub duration: Option<std::time::Duration>,
+    pub duration: Option<Duration>,
 }
 
 /// The process exits without running: help was requested, or the command line is wrong.
@@ -70,7 +77,16 @@ const DEMO_NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
     ("namespaces", 10, 1, 1_000, "simulated namespaces"),
     ("churn", 20, 0, 10_000, "changes a second"),
     ("seed", 1, 0, u64::MAX, "the same seed makes the same cluster"),
+    ("watchers", 50, 0, 1_000, "clients that watch"),
 ];
+
+const DEMO_DURATIONS: &[(&str, &str)] = &[
+    ("outage-after", "cut the apiserver off this long after the start, 0s: never [default: 20s]"),
+    ("outage", "cut it off for this long [default: 10s]"),
+    ("for", "end after this time, such as 30s"),
+];
+const OUTAGE_AFTER: Duration = Duration::from_secs(20);
+const OUTAGE: Duration = Duration::from_secs(10);
 
 /// Settings that have no meaning for the demo, which has its own apiserver.
 const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
@@ -79,7 +95,17 @@ const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
 
 impl Default for DemoArgs {
     fn default() -> Self {
-        Self { nodes: 20, pods: 500, namespaces: 10, churn: 20, seed: 1, duration: None }
+        Self {
+            nodes: 20,
+            pods: 500,
+            namespaces: 10,
+            churn: 20,
+            seed: 1,
+            watchers: 50,
+            outage_after: Some(OUTAGE_AFTER),
+            outage: OUTAGE,
+            duration: None,
+        }
     }
 }
 
@@ -145,7 +171,11 @@ pub fn clap() -> Clap {
                     let bounds = if *most == u64::MAX { String::new() } else { format!(", {least} to {most}") };
                     Arg::new(*name).long(*name).value_name("N").help(format!("{help}{bounds} [default: {default}]"))
                 }))
-                .arg(Arg::new("for").long("for").value_name("duration").help("end after this time, such as 30s"))
+                .args(
+                    DEMO_DURATIONS
+                        .iter()
+                        .map(|(name, help)| Arg::new(*name).long(*name).value_name("duration").help(*help)),
+                )
                 .args(flags(NOT_IN_DEMO).map(|flag| flag.hide_short_help(true))),
         )
         .subcommand(
@@ -208,11 +238,24 @@ fn demo(matches: &ArgMatches) -> Result<DemoArgs, Exit> {
     let small = |number: Option<u64>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
     let (nodes, pods, namespaces) = (small(number("nodes")), small(number("pods")), small(number("namespaces")));
     let (churn, seed) = (small(number("churn")), number("seed").unwrap_or_default());
-    let duration = matches
-        .get_one::<String>("for")
-        .and_then(|text| parse_duration(text).map_err(|message| wrong("for", message)).ok());
+    let watchers = small(number("watchers"));
+    let mut time = |name: &str| {
+        let text = matches.get_one::<String>(name)?;
+        parse_duration(text).map_err(|message| wrong(name, message)).ok()
+    };
+    let (after, outage, duration) = (time("outage-after"), time("outage"), time("for"));
     fail(mistakes)?;
-    Ok(DemoArgs { nodes, pods, namespaces, churn, seed, duration })
+    Ok(DemoArgs {
+        nodes,
+        pods,
+        namespaces,
+        churn,
+        seed,
+        watchers,
+        outage_after: Some(after.unwrap_or(OUTAGE_AFTER)).filter(|after| !after.is_zero()),
+        outage: outage.unwrap_or(OUTAGE),
+        duration,
+    })
 }
 
 /// The errors of the command line. clap stops at the first unknown flag. So each unknown flag is removed and the rest
@@ -266,8 +309,6 @@ fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn parsed(line: &str) -> Result<Invocation, Exit> {
@@ -308,18 +349,23 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(demo("demo"), DemoArgs::default());
-        let all = demo("demo --nodes 5 --pods 50_000 --namespaces 2 --churn 0 --seed 9 --for 1m30s");
+        let all = demo(
+            "demo --nodes 5 --pods 50_000 --namespaces 2 --churn 0 --seed 9 --watchers 7 --outage-after 0s --outage 2s --for 1m30s",
+        );
         let wanted = DemoArgs {
             nodes: 5,
             pods: 50_000,
             namespaces: 2,
             churn: 0,
             seed: 9,
+            watchers: 7,
+            outage_after: None,
+            outage: Duration::from_secs(2),
             duration: Some(Duration::from_secs(90)),
         };
         assert_eq!(all, wanted);
-        let exit = parsed("demo --nodes 0 --pods many --for ever").unwrap_err();
-        assert_eq!((exit.code, exit.text.lines().count()), (64, 3), "{}", exit.text);
+        let exit = parsed("demo --nodes 0 --pods many --for ever --outage 5 --watchers 1001").unwrap_err();
+        assert_eq!((exit.code, exit.text.lines().count()), (64, 5), "{}", exit.text);
         assert_eq!(code("demo --kubeconfig /k"), 64);
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -34,6 +35,10 @@ pub struct Counts {
     pub connections: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
+    /// Changes sent to watches, without the initial state and without bookmarks.
+    pub sent_events: u64,
+    /// Bytes of the bodies of all responses, as sent: a compressed body counts compressed.
+    pub sent_bytes: u64,
 }
 
 /// One request as received.
@@ -54,6 +59,8 @@ pub struct RequestRecord {
 pub(super) struct Counters {
     counts: Mutex<Counts>,
     records: Mutex<VecDeque<RequestRecord>>,
+    sent_events: AtomicU64,
+    sent_bytes: AtomicU64,
 }
 
 /// An open watch. Dropping it decrements the counter.
@@ -80,6 +87,11 @@ impl Counts {
         self.requests.iter().filter(|((of, _), _)| *of == verb).map(|(_, count)| count).sum()
     }
 
+    /// All requests of every verb, whatever their response was.
+    pub fn all_requests(&self) -> u64 {
+        self.requests.values().sum()
+    }
+
     /// The watches of a resource that are open now.
     pub fn open_watches(&self, resource: &str) -> u64 {
         self.open.get(resource).copied().unwrap_or(0)
@@ -100,7 +112,10 @@ impl Counts {
 
 impl Counters {
     pub(super) fn snapshot(&self) -> Counts {
-        self.counts.lock().clone()
+        let mut counts = self.counts.lock().clone();
+        counts.sent_events = self.sent_events.load(Ordering::Relaxed);
+        counts.sent_bytes = self.sent_bytes.load(Ordering::Relaxed);
+        counts
     }
 
     pub(super) fn records(&self) -> Vec<RequestRecord> {
@@ -119,6 +134,10 @@ impl Counters {
         *self.counts.lock().requests.entry((verb, resource.into())).or_default() += 1;
     }
 
+    pub(super) fn sent(&self, bytes: usize) {
+        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     pub(super) fn watch(self: &Arc<Self>, resource: &Arc<str>) -> OpenWatch {
         let mut counts = self.counts.lock();
         let open = counts.open.entry(resource.clone()).or_default();
@@ -134,6 +153,15 @@ impl Counters {
         counts.connections += 1;
         counts.accepted += 1;
         OpenConnection(self.clone())
+    }
+}
+
+// === impl OpenWatch ===
+
+impl OpenWatch {
+    /// Counts a change that this watch is sent.
+    pub(super) fn sent_event(&self) {
+        self.counters.sent_events.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -333,7 +334,14 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
     let io = TokioIo::new(Socket::new(stream, connection.clone()));
     let service = service_fn(|request| {
         let (shared, connection) = (shared.clone(), connection.clone());
-        async move { Ok::<_, std::convert::Infallible>(handler::handle(&shared, &connection, request).await) }
+        async move {
+            let response = handler::handle(&shared, &connection, request).await;
+            let counters = shared.counters.clone();
+            let counted = response.map(|body| {
+                body.inspect_frame(move |frame| counters.sent(frame.data_ref().map_or(0, bytes::Bytes::len)))
+            });
+            Ok::<_, std::convert::Infallible>(counted)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(shared.max_streams);

@@ -58,7 +58,6 @@ struct Watcher {
     ending: Option<Ending>,
     stalled: bool,
     first_table: bool,
-    #[expect(dead_code, reason = "counts the watch out when it is dropped")]
     open: OpenWatch,
 }
 
@@ -258,6 +257,9 @@ impl Watcher {
     fn change(&mut self, change: &Change) {
         let now = change.kind != EventType::Deleted && self.selection.matches(&change.object);
         let before = change.prev.as_ref().filter(|prev| self.selection.matches(prev));
+        if now || before.is_some() {
+            self.open.sent_event();
+        }
         match (now, before) {
             (true, None) => self.event("ADDED", &change.object),
             (true, Some(_)) => self.event("MODIFIED", &change.object),

@@ -15,7 +15,7 @@ pub(crate) use apiserver::Apiserver;
 pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect};
 pub(crate) use config::Config;
 pub(crate) use explain::{Explaining, Explanation};
-pub(crate) use server::Admin;
+pub(crate) use server::{Admin, AdminError};
 #[cfg(feature = "demo")]
 pub(crate) use spared::{Grouped, InUnits};
 pub(crate) use spared::{Spared, Traffic};

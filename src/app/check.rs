@@ -2,6 +2,8 @@
 
 mod report;
 
+use std::net::SocketAddr;
+
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use serde::Deserialize;
@@ -9,6 +11,7 @@ use serde::Deserialize;
 use self::report::{Access, May, Needed, Report};
 use crate::auth::{ClientCaSource, Mode};
 use crate::config::{Config, ResourceRule, UpstreamConfig};
+use crate::http::ListenAddr;
 use crate::upstream::reader::{get_json, post_json};
 use crate::upstream::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
 
@@ -24,19 +27,54 @@ struct Version {
     git_version: String,
 }
 
-/// Loads the kubeconfig of the settings, or the pod's service account.
+/// The apiserver to use, and where that is configured.
+#[derive(Debug)]
+pub struct Cluster {
+    pub config: kube::Config,
+    /// The kubeconfigs, or the pod's service account.
+    pub origin: String,
+    /// The context of the kubeconfigs. Empty in a pod.
+    pub context: String,
+}
+
+/// Loads the kubeconfigs of the settings, or the pod's service account.
 ///
 /// # Errors
-/// It cannot be read. The message is one line.
-pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, String> {
-    let Some(path) = &upstream.kubeconfig else {
-        return kube::Config::incluster()
-            .map_err(|error| format!("no --kubeconfig, and this is no pod with a service account: {}", chain(&error)));
+/// They cannot be read, or name the daemon itself. The message is one line.
+pub async fn cluster(settings: &Config) -> Result<Cluster, String> {
+    let UpstreamConfig { kubeconfigs: paths, context } = &settings.upstream;
+    if paths.is_empty() {
+        let config = kube::Config::incluster().map_err(|error| {
+            format!(
+                "no kubeconfig was found, and this is no pod with a service account (--kubeconfig names one): {}",
+                chain(&error)
+            )
+        })?;
+        return Ok(Cluster { config, origin: "service account".to_owned(), context: String::new() });
+    }
+    let origin = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":");
+    let failed = |error: &dyn std::error::Error| format!("kubeconfig {origin}: {}", chain(error));
+    let merged = kubeconfig::read_all(paths).map_err(|error| failed(&error))?;
+    let context = context.clone().or_else(|| merged.current_context.clone()).unwrap_or_default();
+    let options = kube::config::KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
+    let config = kube::Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| failed(&error))?;
+    if let Some(own) = own_address(&config, &settings.http.listen) {
+        return Err(format!(
+            "kubeconfig {origin}: the context {context} names {own}, where informerd itself is to listen: \
+             --kubeconfig or --context names the apiserver"
+        ));
+    }
+    Ok(Cluster { config, origin, context })
+}
+
+/// The listener that the kubeconfig names as its server, as one does that `informerd kubeconfig` wrote.
+fn own_address(config: &kube::Config, listen: &[ListenAddr]) -> Option<SocketAddr> {
+    let named = config.cluster_url.authority()?.as_str().parse::<SocketAddr>().ok()?;
+    let address = |of: &ListenAddr| match of {
+        ListenAddr::Http(at) | ListenAddr::Https(at) | ListenAddr::Delegated(at) => Some(*at),
+        ListenAddr::Unix(_) => None,
     };
-    let failed = |error: &dyn std::error::Error| format!("kubeconfig {}: {}", path.display(), chain(error));
-    let kubeconfig = kubeconfig::read(path).map_err(|error| failed(&error))?;
-    let options = kube::config::KubeConfigOptions { context: upstream.context.clone(), ..Default::default() };
-    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))
+    listen.iter().filter_map(address).find(|at| *at == named)
 }
 
 /// Queries the apiserver. Resources that may not be read everywhere are also checked in the namespaces of the rules,
@@ -44,10 +82,14 @@ pub async fn kube_config(upstream: &UpstreamConfig) -> Result<kube::Config, Stri
 ///
 /// # Errors
 /// The apiserver cannot be reached, or refuses the queries. The message is one line.
-pub(super) async fn ask(kube: &kube::Config, config: &Config) -> Result<(String, Vec<&'static str>), String> {
+pub(super) async fn ask(cluster: &Cluster, config: &Config) -> Result<(String, Vec<&'static str>), String> {
+    let kube = &cluster.config;
     let report = async { report(&Upstream::from_config(kube.clone()).await?, kube, config).await }.await;
     let failed = |error: UpstreamError| format!("apiserver {}: {}", kube.cluster_url, chain(&error));
-    Ok(report.map_err(failed)?.render(&config.informer.rules))
+    let (report, wrong) = report.map_err(failed)?.render(&config.informer.rules);
+    let Cluster { origin, context, .. } = cluster;
+    let context = if context.is_empty() { String::new() } else { format!(", context {context}") };
+    Ok((format!("credentials: {origin}{context}\n{report}"), wrong))
 }
 
 async fn report(upstream: &Upstream, kube: &kube::Config, config: &Config) -> Result<Report, UpstreamError> {

@@ -90,7 +90,10 @@ where
     };
     let mut failure = None;
     tokio::select! {
-        name = signals.recv() => tracing::info!(signal = name, "draining"),
+        name = signals.recv() => {
+            let most = drain_timeout;
+            tracing::info!(signal = name, ?most, "draining; a second signal (Ctrl-C again) ends the process at once");
+        }
         () = until(&running) => tracing::info!("draining"),
         reported = context.fatal.wait() => {
             tracing::error!(task = reported.task, reason = reported.reason, "a required task has ended, draining");

@@ -43,10 +43,10 @@ pub enum Address {
 
 /// An open connection. It is closed when it is dropped.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
-    /// Headers with the client's credentials.
+    /// Headers with the client's name and credentials.
     headers: HeaderMap,
 }
 
@@ -88,7 +88,11 @@ impl fmt::Display for Address {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) async fn open(target: &Target) -> io::Result<Self> {
+    /// Connects within 5 s.
+    ///
+    /// # Errors
+    /// Nobody answers at the address, or the handshake of TLS or HTTP/2 failed.
+    pub(crate) async fn open(target: &Target) -> io::Result<Self> {
         let opening = async {
             let headers = target.headers().await?;
             match &target.address {
@@ -129,7 +133,12 @@ impl Connection {
         Ok(Self { sender, origin: origin.map_err(io::Error::other)?, headers })
     }
 
-    pub(super) fn objects(&self) -> ObjectsClient<Self> {
+    /// Scheme and authority, for clients of other services on this connection.
+    pub(crate) fn origin(&self) -> &Uri {
+        &self.origin
+    }
+
+    pub(crate) fn objects(&self) -> ObjectsClient<Self> {
         ObjectsClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
     }
 
@@ -137,14 +146,17 @@ impl Connection {
         CacheClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
     }
 
-    /// Requests a document of the apiserver through the daemon.
-    pub(super) async fn document(&mut self, path: &str, accept: &str) -> io::Result<Response<Incoming>> {
+    /// Sends a GET. The headers override those of the connection.
+    ///
+    /// # Errors
+    /// The path is malformed, or the connection is lost.
+    pub(crate) async fn get(&mut self, path: &str, headers: &HeaderMap) -> io::Result<Response<Incoming>> {
         let mut uri = self.origin.clone().into_parts();
         uri.path_and_query = Some(path.parse().map_err(io::Error::other)?);
         let uri = Uri::from_parts(uri).map_err(io::Error::other)?;
-        let request = Request::get(uri).header("accept", accept).body(Body::empty());
-        let mut request = request.map_err(io::Error::other)?;
+        let mut request = Request::get(uri).body(Body::empty()).map_err(io::Error::other)?;
         request.headers_mut().extend(self.headers.clone());
+        request.headers_mut().extend(headers.clone());
         self.sender.ready().await.map_err(io::Error::other)?;
         self.sender.send_request(request).await.map_err(io::Error::other)
     }

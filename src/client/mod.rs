@@ -14,15 +14,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
-pub(crate) use connection::Address;
+pub(crate) use connection::{Address, Connection};
 pub(crate) use print::Output;
-pub(crate) use server::{Server, Token};
+pub(crate) use server::{Server, Target, Token};
 
 use crate::grpc::pb::v1;
-use connection::Connection;
 use print::Printer;
 use resolve::Named;
-use server::Target;
 
 /// A message exceeds its limit of 1 MiB by at most one object, so this leaves room for the largest object of the
 /// apiserver.

@@ -5,6 +5,8 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
+use http::header::ACCEPT;
+use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
@@ -14,7 +16,8 @@ use crate::grpc::pb::v1;
 use crate::meta::Gvr;
 use crate::upstream::discovery::{ApiResource, read_aggregated};
 
-const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED: HeaderValue =
+    HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 /// Clusters with thousands of definitions need some MiB.
 const LARGEST: usize = 64 << 20;
 /// After this time without discovery, the informers are asked.
@@ -70,9 +73,10 @@ async fn without_discovery(connection: &Connection, text: &str) -> Option<Named>
 /// All resources that the apiserver serves.
 async fn discover(mut connection: Connection) -> Result<Vec<ApiResource>, String> {
     let mut resources = Vec::new();
+    let headers = HeaderMap::from_iter([(ACCEPT, AGGREGATED)]);
     for path in ["/api", "/apis"] {
         let failed = |error: io::Error| format!("discovery failed: {error}");
-        let answer = connection.document(path, ACCEPT).await.map_err(failed)?;
+        let answer = connection.get(path, &headers).await.map_err(failed)?;
         if !answer.status().is_success() {
             return Err(format!("GET {path} gave {}", answer.status()));
         }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, Uri};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::Empty;
 use kube::client::ConfigExt as _;
 use kube::config::KubeConfigOptions;
@@ -41,14 +42,17 @@ pub struct Token(pub String);
 
 /// A daemon that can be connected to.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(crate) struct Target {
     pub(super) address: Address,
+    /// The name of the client among those that the daemon shows.
+    agent: HeaderValue,
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
     /// `None` if the client sends no credentials.
     config: Option<kube::Config>,
 }
 
-pub(super) const DEFAULT_ADDRESS: &str = "127.0.0.1:8001";
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8001";
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("informerd/", env!("CARGO_PKG_VERSION")));
 
 // === impl Server ===
 
@@ -57,7 +61,7 @@ impl Server {
     ///
     /// # Errors
     /// A file is missing, an option is wrong, or credentials would be sent in plain text. The message is one line.
-    pub(super) async fn target(&self) -> Result<Target, String> {
+    pub(crate) async fn target(&self) -> Result<Target, String> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let wrong = |error: &dyn fmt::Display| format!("kubeconfig {}: {error}", path.display());
@@ -84,7 +88,7 @@ impl Server {
             if shows || clear && says {
                 return Err(format!("credentials are for https://, and not for {address}"));
             }
-            return Ok(Target { address, tls: None, config: says.then_some(config) });
+            return Ok(Target { address, agent: AGENT, tls: None, config: says.then_some(config) });
         };
         let mut tls = config.rustls_client_config().map_err(|error| format!("TLS: {error}"))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -92,7 +96,8 @@ impl Server {
         let host = config.tls_server_name.clone().or(host).unwrap_or_default();
         let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned());
         let name = name.map_err(|error| format!("{address}: {error}"))?;
-        Ok(Target { address, tls: Some((TlsConnector::from(Arc::new(tls)), name)), config: says.then_some(config) })
+        let tls = Some((TlsConnector::from(Arc::new(tls)), name));
+        Ok(Target { address, agent: AGENT, tls, config: says.then_some(config) })
     }
 
     /// Applies the flags, which override the kubeconfig.
@@ -143,8 +148,19 @@ fn of_url(url: &Uri) -> Result<Address, String> {
 // === impl Target ===
 
 impl Target {
+    /// The same daemon for a client of another name.
+    pub(crate) fn named(self, agent: &'static str) -> Self {
+        Self { agent: HeaderValue::from_static(agent), ..self }
+    }
+
     /// The headers of a call that identify the client. They are read again each time, because tokens are short-lived.
     pub(super) async fn headers(&self) -> io::Result<HeaderMap> {
+        let mut headers = self.credentials().await?;
+        headers.insert(USER_AGENT, self.agent.clone());
+        Ok(headers)
+    }
+
+    async fn credentials(&self) -> io::Result<HeaderMap> {
         let Some(config) = &self.config else { return Ok(HeaderMap::new()) };
         let echo = tower::service_fn(|request: Request<Empty<Bytes>>| async {
             Ok::<_, BoxError>(Response::new(request.into_parts().0.headers))
@@ -188,6 +204,7 @@ mod tests {
         let unix = Server { address: Some("unix:///s".parse().unwrap()), ..server };
         let headers = unix.target().await.unwrap().headers().await.unwrap();
         assert_eq!(headers["authorization"], "Bearer t0p");
+        assert_eq!(headers["user-agent"], concat!("informerd/", env!("CARGO_PKG_VERSION")));
     }
 
     #[tokio::test]

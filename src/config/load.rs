@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use super::expand::expand;
 use super::file::{File, Node, Value};
+use super::kubeconfig;
 use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
@@ -82,9 +83,11 @@ impl Loader<'_> {
 
     /// Parses every setting, so that every mistake is found. Returns `None` only after a mistake.
     fn config(&mut self) -> Option<Config> {
-        let kubeconfig = self.path("kubeconfig");
+        let named = self.path("kubeconfig").map(|path| vec![path]);
+        let kubeconfigs = named.unwrap_or_else(|| kubeconfig::discover(self.source));
+        let is_person = !kubeconfigs.is_empty();
         let context = self.one("context").map(|(_, text)| text);
-        if kubeconfig.is_none() && context.is_some() {
+        if !is_person && context.is_some() {
             self.wrong("context", "is of no use without a kubeconfig");
         }
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
@@ -92,7 +95,7 @@ impl Loader<'_> {
         let auth = self.auth();
         let (authority, certificate_request) = self.authority(http.as_ref());
         let given = authority.is_some() || certificate_request.is_some();
-        let drop_in_dir = self.drop_in_dir(http.as_ref(), given, kubeconfig.is_some());
+        let drop_in_dir = self.drop_in_dir(http.as_ref(), given, is_person);
         let audit = self.audit();
         let access_log = self.lines(["access.log", "access.maxSize", "access.maxFiles"]);
         let admin = self.admin();
@@ -101,7 +104,7 @@ impl Loader<'_> {
         });
         let lend_identity = match self.optional("lendIdentity", parse_lend_identity) {
             Some(chosen) => chosen,
-            None if kubeconfig.is_some() => LendIdentity::All,
+            None if is_person => LendIdentity::All,
             None => LendIdentity::Reads,
         };
         let rules = self.rules();
@@ -127,7 +130,7 @@ impl Loader<'_> {
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
         let log = self.log();
         Some(Config {
-            upstream: UpstreamConfig { kubeconfig, context },
+            upstream: UpstreamConfig { kubeconfigs, context },
             http: http.map(|mut http| {
                 http.tls.given = given;
                 http.tls.client_certificates = auth.as_ref().is_some_and(|auth| auth.client_ca.is_some());

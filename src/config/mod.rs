@@ -8,6 +8,7 @@
 mod duration;
 mod expand;
 mod file;
+mod kubeconfig;
 mod layers;
 mod load;
 mod mistake;

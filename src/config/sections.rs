@@ -52,8 +52,8 @@ pub struct Config {
 /// The upstream cluster, and the identity to use there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// `None`: the service account of the current pod.
-    pub kubeconfig: Option<PathBuf>,
+    /// Merged in this order. Empty: the service account of the current pod.
+    pub kubeconfigs: Vec<PathBuf>,
     pub context: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub const SETTINGS: &[Setting] = &[
         "kubeconfig",
         "path",
         "",
-        "kubeconfig of the kube-apiserver; without it the service account of the pod is used",
+        "kubeconfig of the kube-apiserver; without it the service account of the pod, and outside of pods the files of $KUBECONFIG, or ~/.kube/config",
     ),
     one("context", "name", "", "context of the kubeconfig; without it its current context"),
     many(

@@ -162,8 +162,13 @@ impl Error {
         let refused = |reason, message| Self::new(reason, message);
         let soon = |reason, message| Self::new(reason, message).after(Duration::from_secs(1));
         match reason {
+            ForwardReason::Excluded if name == "secrets" => {
+                let message = "secrets are excluded from the caches by default; a rule in `resources` that names them \
+                               changes that: {resource: secrets}";
+                refused(Reason::Excluded, message.to_owned())
+            }
             ForwardReason::Excluded => {
-                refused(Reason::Excluded, format!("{name} is excluded from the caches by configuration"))
+                refused(Reason::Excluded, format!("{name} is excluded from the caches by a rule in `resources`"))
             }
             ForwardReason::NotReadable => {
                 refused(Reason::NotReadable, format!("{name} cannot be listed and watched, so it has no cache"))

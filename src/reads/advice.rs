@@ -16,7 +16,9 @@ impl ForwardReason {
             Self::Invalid => "its path, options or selectors are ones that the apiserver refuses",
             Self::Encoding => "no cache holds the form in which the client takes the answer",
             Self::NotReadable => "discovery does not know the resource, or it has no list and watch",
-            Self::Excluded => "the resource is not cached: it is a Secret, or a rule excludes it",
+            Self::Excluded => {
+                "the resource is not cached: Secrets are excluded by default, others by a rule in `resources`"
+            }
             Self::OutOfScope => {
                 "the rule of the resource caches less than it asks for, or the bound on informers is reached"
             }
@@ -48,7 +50,7 @@ impl ForwardReason {
             Self::Encoding => "have the client accept `application/json`, and set `protobuf` to `serve` or `json`",
             Self::NotReadable => "nothing, unless the resource is misspelt or its API server is away",
             Self::Excluded => {
-                "name the resource in `resources` without `exclude`, if its objects may be in memory here"
+                "name the resource in `resources` without `exclude`, such as `{resource: secrets}`, if its objects may be in memory here"
             }
             Self::OutOfScope => {
                 "widen `namespaces`, `fieldSelector` or `labelSelector` of the rule, or raise `limits.maxInformers`"

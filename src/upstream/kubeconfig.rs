@@ -1,6 +1,6 @@
-//! Reads kubeconfig files. All code that needs one uses this function.
+//! Reads kubeconfig files. All code that needs one uses these functions.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kube::config::{Kubeconfig, KubeconfigError};
 
@@ -18,9 +18,41 @@ pub fn read(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
     Kubeconfig::read_from(path)
 }
 
+/// Reads several files and merges them as kubectl does: the first file that has a value wins.
+///
+/// # Errors
+/// One of the files cannot be read, or is not a kubeconfig.
+pub fn read_all(paths: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
+    let merge = |merged: Kubeconfig, path: &PathBuf| merged.merge(read(path)?);
+    paths.iter().try_fold(Kubeconfig::default(), merge)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_file_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["one", "two"].map(|name| directory.path().join(name));
+        for (path, server) in paths.iter().zip(["http://1", "http://2"]) {
+            let name = path.file_name().unwrap().to_string_lossy();
+            let text = format!(
+                "clusters: [{{name: both, cluster: {{server: '{server}'}}}}, {{name: {name}, cluster: {{server: '{server}'}}}}]\n\
+                 current-context: {name}\n"
+            );
+            std::fs::write(path, text).unwrap();
+        }
+        let merged = read_all(&paths).unwrap();
+        let servers: Vec<_> = merged
+            .clusters
+            .iter()
+            .map(|named| (named.name.as_str(), named.cluster.as_ref().unwrap().server.as_deref().unwrap()))
+            .collect();
+        assert_eq!(servers, [("both", "http://1"), ("one", "http://1"), ("two", "http://2")]);
+        assert_eq!(merged.current_context.as_deref(), Some("one"));
+        assert!(read_all(&[paths[0].clone(), "/no/such".into()]).is_err());
+    }
 
     #[test]
     fn utf16_that_is_cut_off_is_refused() {

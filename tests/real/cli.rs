@@ -119,6 +119,12 @@ async fn check_tells_what_each_user_may_read() {
         assert!(!out.contains("we may"), "an admin may read everything: {out}");
     }
 
+    // As kubectl: a file that is missing is passed over.
+    let admin = cluster.admin().display();
+    let found = command("check").env("KUBECONFIG", format!("/no/such/file:{admin}")).output().expect("the binary runs");
+    let out = text(&found.stdout);
+    assert!(found.status.success() && out.contains(&format!("credentials: {admin}, context ")), "{out}");
+
     let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, "");
     assert_eq!(code, Some(1), "nothing may be read, so nothing would be saved: {out}");
     assert!(err.contains("may list and watch nothing"), "{err}");

@@ -67,7 +67,7 @@ async fn get_says_in_one_line_what_is_wrong() {
         ("get configmaps x", "no configmaps named \"x\""),
         ("get configmaps -l a=b=c", "found '=', expected"),
         ("get nodes -n one", "no namespaces"),
-        ("get secrets", "excluded"),
+        ("get secrets", "excluded from the caches by default; a rule in `resources`"),
     ] {
         let (code, out, err) = run(&through.url, line).await;
         assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{line}: {err}");

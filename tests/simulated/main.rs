@@ -3,8 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod demo;
 mod disk;
 mod faults;
 mod freshness;
 mod look;
+mod start;
 mod unconfirmed;

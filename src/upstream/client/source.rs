@@ -154,11 +154,7 @@ impl ConfigSource {
         };
         // Hash the files before they are read, so that a change between the two is noticed.
         let before = hash(paths);
-        let mut merged = Kubeconfig::default();
-        for path in paths {
-            let next = kubeconfig::read(path).and_then(|next| merged.merge(next));
-            merged = next.map_err(|error| UpstreamError::Config(Cause::new(error)))?;
-        }
+        let merged = kubeconfig::read_all(paths).map_err(|error| UpstreamError::Config(Cause::new(error)))?;
         let options = KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
         let (cluster, user) = selected(&merged, &options);
         let mut connection = BTreeSet::new();

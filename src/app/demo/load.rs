@@ -1,0 +1,131 @@
+//! The load of the apiserver without informerd and with it, and what the difference is in words.
+
+use informerd_sim::Counts;
+
+use crate::admin::{Grouped, InUnits};
+
+/// What an apiserver had to do since the start, except for `watches`, which is the current number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) requests: u64,
+    /// Watches that are open now.
+    pub(super) watches: u64,
+    /// Changes sent to watches.
+    pub(super) events: u64,
+    /// Bytes of bodies.
+    pub(super) bytes: u64,
+}
+
+/// The two sides of the demo.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Loads {
+    /// What the clients asked for and received.
+    pub(super) without: Load,
+    /// What the simulated apiserver counted.
+    pub(super) with: Load,
+}
+
+/// One kind of load, as displayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) without: String,
+    pub(super) with: String,
+    pub(super) saved: String,
+}
+
+// === impl Load ===
+
+impl From<&Counts> for Load {
+    fn from(counts: &Counts) -> Self {
+        Self {
+            requests: counts.all_requests(),
+            watches: counts.all_open_watches(),
+            events: counts.sent_events,
+            bytes: counts.sent_bytes,
+        }
+    }
+}
+
+// === impl Loads ===
+
+impl Loads {
+    pub(super) fn rows(&self) -> [Row; 4] {
+        let Self { without, with } = *self;
+        [
+            Row::new("requests", grouped, without.requests, with.requests),
+            Row::new("open watches", grouped, without.watches, with.watches),
+            Row::new("events", grouped, without.events, with.events),
+            Row::new("bytes", in_units, without.bytes, with.bytes),
+        ]
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    fn new(name: &'static str, show: fn(u64) -> String, without: u64, with: u64) -> Self {
+        Self { name, without: show(without), with: show(with), saved: saved(without, with) }
+    }
+}
+
+/// The saved part in words. It is never negative. Where informerd has nothing, it is not connected: that is no saving.
+fn saved(without: u64, with: u64) -> String {
+    if with == 0 && without > 0 {
+        return "–".to_owned();
+    }
+    let Some(saved) = without.checked_sub(with).filter(|saved| *saved > 0) else {
+        return "nothing yet".to_owned();
+    };
+    match u128::from(saved) * 100 / u128::from(without) {
+        0 => "under 1 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
+pub(super) fn grouped(number: u64) -> String {
+    Grouped(i64::try_from(number).unwrap_or(i64::MAX)).to_string()
+}
+
+pub(super) fn in_units(bytes: u64) -> String {
+    InUnits(i64::try_from(bytes).unwrap_or(i64::MAX)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_is_saved_and_never_less_than_nothing() {
+        for (without, with, words) in [
+            (0, 0, "nothing yet"),
+            (0, 12, "nothing yet"),
+            (7, 7, "nothing yet"),
+            (1_000, 999, "under 1 %"),
+            (26_237, 41, "99 %"),
+            (51, 0, "–"),
+            (u64::MAX, 1, "99 %"),
+            (3, 2, "33 %"),
+        ] {
+            assert_eq!(saved(without, with), words, "{without} {with}");
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let without = Load { requests: 1_234, watches: 51, events: 26_237, bytes: 97 << 20 };
+        let with = Load { requests: 2_000, watches: 8, events: 612, bytes: 2_000_000 };
+        let rows = Loads { without, with }.rows();
+        let text: Vec<_> =
+            rows.iter().map(|row| format!("{}|{}|{}|{}", row.name, row.without, row.with, row.saved)).collect();
+        assert_eq!(
+            text,
+            [
+                "requests|1,234|2,000|nothing yet",
+                "open watches|51|8|84 %",
+                "events|26,237|612|97 %",
+                "bytes|97.0 MiB|1.9 MiB|98 %",
+            ]
+        );
+    }
+}

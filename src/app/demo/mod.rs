@@ -1,0 +1,255 @@
+//! `informerd demo`: a simulated cluster with a daemon in front of it, clients that read through the daemon, and a live
+//! comparison of what they cost the apiserver with what they would have cost it without informerd.
+
+mod banner;
+mod clients;
+mod frames;
+mod load;
+mod outage;
+mod screen;
+mod tally;
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use informerd_sim::{Cluster, DemoConfig};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use self::banner::Banner;
+use self::clients::Clients;
+use self::load::{Load, Loads};
+use self::outage::{Apiserver, Plan, Telling, WAITING};
+use self::screen::{EVERY, Screen, View};
+use self::tally::Tally;
+use super::daemon::Daemon;
+use super::in_use;
+use super::is_colored;
+use super::kubeconfig::{self, Endpoint};
+use super::process::{self, Context, End, ProcessError};
+use crate::args::DemoArgs;
+use crate::client::{Address, Server};
+use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
+use crate::lifecycle;
+use crate::lifecycle::signals::Signals;
+use crate::passthrough::LendIdentity;
+use crate::telemetry::otel::Otel;
+use crate::upstream::client::ConfigSource;
+
+/// The longest wait for the watches of all clients before the time until the outage begins.
+const LONGEST_START: Duration = Duration::from_secs(60);
+/// A drain that takes longer is told.
+const SOON: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The simulated cluster, the daemon in front of it, and a kubeconfig that is deleted at the end.
+struct Demo {
+    daemon: Daemon,
+    cluster: Cluster,
+    kubeconfig: PathBuf,
+}
+
+/// What the live view reads.
+struct Shown {
+    simulated: informerd_sim::Server,
+    tally: Arc<Tally>,
+    lines: mpsc::Receiver<String>,
+    apiserver: watch::Receiver<Apiserver>,
+    begin: Instant,
+    /// Written after the summary.
+    last: String,
+}
+
+/// Runs until a signal arrives or the time is over.
+///
+/// # Errors
+/// A port is in use, or the kubeconfig cannot be written.
+pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<End, ProcessError> {
+    let signals = Signals::install().map_err(ProcessError::Signals)?;
+    let (context, drain) = Context::new();
+    otel.export(context.metrics.clone());
+    let started = start(config, demo, context.clone());
+    let duration = demo.duration;
+    let until = |_: &Demo| async move {
+        match duration {
+            Some(duration) => tokio::time::sleep(duration).await,
+            None => std::future::pending().await,
+        }
+    };
+    process::supervise(context, drain, config.drain.timeout, signals, started, until).await
+}
+
+async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Demo, String> {
+    let shape = DemoConfig {
+        nodes: demo.nodes as usize,
+        pods: demo.pods as usize,
+        namespaces: demo.namespaces as usize,
+        churn: f64::from(demo.churn),
+        seed: demo.seed,
+        ..DemoConfig::default()
+    };
+    let cluster = Cluster::start(shape).await.map_err(|error| format!("the simulated cluster: {error}"))?;
+    let url = cluster.server().url().parse().map_err(|error| format!("the simulated cluster: {error}"))?;
+    let source = ConfigSource::Fixed(Box::new(kube::Config::new(url)));
+    let mut config = config.clone();
+    // The simulated apiserver has no users, so everything is allowed.
+    config.lend_identity = LendIdentity::All;
+    if config.informer.rules.is_empty() {
+        config.informer.rules = clients::resources().iter().map(|(group, resource)| pinned(group, resource)).collect();
+    }
+    let daemon = match Daemon::start(&config, source, &context).await {
+        Ok(daemon) => daemon,
+        Err(error) => return Err(in_use::told(&error, &config).await),
+    };
+    let path = write_kubeconfig(&daemon)?;
+    let running = Demo { daemon, cluster, kubeconfig: path };
+    begin(&running, demo, &context).await?;
+    Ok(running)
+}
+
+fn write_kubeconfig(daemon: &Daemon) -> Result<PathBuf, String> {
+    let (https, address) = kubeconfig::listener(&daemon.listen)?;
+    let ca = match &daemon.ca_file {
+        Some(path) if https => Some(std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?),
+        _ => None,
+    };
+    let path = std::env::temp_dir().join(format!("informerd-demo-{}.kubeconfig", std::process::id()));
+    let text = kubeconfig::render(&Endpoint { https, address, ca })?;
+    kubeconfig::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
+
+/// Writes the first lines and starts the clients, the outage and the live view.
+async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(), String> {
+    let daemon = &running.daemon;
+    let (https, address) = kubeconfig::listener(&daemon.listen)?;
+    let ca = daemon.ca_file.as_deref().filter(|_| https);
+    let (scheme, of) = if https {
+        ("https", Address::Https(address.to_string()))
+    } else {
+        ("http", Address::Http(address.to_string()))
+    };
+    let server = Server { address: Some(of), ca_file: ca.map(Into::into), ..Server::default() };
+    let program = std::env::args().next().unwrap_or_else(|| "informerd".to_owned());
+    let url = format!("{scheme}://{address}");
+    let banner =
+        Banner { program: &program, url: &url, ca, admin: daemon.admin, kubeconfig: &running.kubeconfig, args: demo };
+    let terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+    let mut screen = Screen::new(io::stdout(), terminal, terminal && is_colored());
+    screen.write(&banner.render()).ok();
+    let tally = Arc::<Tally>::default();
+    let clients = Clients { target: server.target().await?, watchers: demo.watchers, tally: tally.clone() };
+    let (lines, told) = mpsc::channel(WAITING);
+    let telling = Telling { lines, apiserver: watch::Sender::default() };
+    let shown = Shown {
+        simulated: running.cluster.server().clone(),
+        tally: tally.clone(),
+        lines: told,
+        apiserver: telling.apiserver.subscribe(),
+        begin: Instant::now(),
+        last: format!("\nTry while a demo runs:\n  {}\n", banner.commands().join("\n  ")),
+    };
+    let (drain, guard) = (context.drain.clone(), context.drain.guard());
+    lifecycle::spawn("demo screen", async move {
+        let ending = drain.draining();
+        // A closed output is no reason to stop serving.
+        shown.run(screen, ending).await.ok();
+        drop(guard);
+    });
+    let simulated = running.cluster.server().clone();
+    let drain = context.drain.clone();
+    lifecycle::spawn("demo ending", async move {
+        drain.draining().await;
+        // Usually the process has ended before.
+        tokio::time::sleep(SOON).await;
+        eprintln!("informerd: waiting for clients to end; Ctrl-C again ends it at once");
+    });
+    let (readiness, drain) = (context.readiness.clone(), context.drain.clone());
+    let plan = demo.outage_after.map(|after| Plan { after, length: demo.outage });
+    lifecycle::spawn("demo clients", async move {
+        let going = async {
+            while !readiness.is_ready() {
+                tokio::time::sleep(LOOK).await;
+            }
+            clients.start(&drain);
+            let late = Instant::now() + LONGEST_START;
+            while tally.reads().open < clients.watches() && Instant::now() < late {
+                tokio::time::sleep(LOOK).await;
+            }
+            if let Some(plan) = plan {
+                plan.run(&simulated, &tally, &telling).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = going => {}
+            () = drain.draining() => {}
+        }
+    });
+    Ok(())
+}
+
+fn pinned(group: &str, resource: &str) -> ResourceRule {
+    ResourceRule {
+        pattern: ResourcePattern { group: group.to_owned(), resource: resource.to_owned() },
+        exclude: false,
+        pin: true,
+        namespaces: Vec::new(),
+        field_selector: String::new(),
+        label_selector: String::new(),
+        modes: RuleModes::default(),
+        form: None,
+        snapshot: true,
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// Shows the view until `ending`, and then the summary.
+    async fn run(mut self, mut screen: Screen<io::Stdout>, ending: impl Future<Output = ()>) -> io::Result<()> {
+        let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ending = std::pin::pin!(ending);
+        // The summary shows the watches that were open before the end began.
+        let mut view = self.view();
+        loop {
+            tokio::select! {
+                () = &mut ending => break,
+                _ = ticks.tick() => {}
+                Some(line) = self.lines.recv() => screen.say(&line)?,
+            }
+            view = self.view();
+            screen.show(&view, size())?;
+        }
+        screen.write(&format!("\n{}{}", view.summary(), self.last))
+    }
+
+    fn view(&self) -> View {
+        View {
+            time: self.begin.elapsed(),
+            loads: Loads { without: self.tally.load(), with: Load::from(&self.simulated.counts()) },
+            reads: self.tally.reads(),
+            apiserver: *self.apiserver.borrow(),
+        }
+    }
+}
+
+/// Columns and rows of the terminal.
+fn size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some((size.ws_col, size.ws_row))
+}
+
+// === impl Demo ===
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // Stop this before the simulated apiserver ends, so that its end is not reported as an error.
+        self.daemon.factory.stop();
+        // It does not matter if the file is already gone.
+        let _ = std::fs::remove_file(&self.kubeconfig);
+    }
+}

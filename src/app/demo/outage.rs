@@ -1,0 +1,131 @@
+//! The outage: the simulated apiserver is cut off for a while, and what clients notice is told.
+
+use std::time::Duration;
+
+use informerd_sim::Server;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::load::grouped;
+use super::tally::{Reads, Tally};
+
+/// The most announcements that wait to be shown. The outage waits for a place.
+pub(super) const WAITING: usize = 8;
+/// How often it is looked whether the watches of informerd are back.
+const LOOK: Duration = Duration::from_millis(100);
+/// The longest wait for them.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// When the apiserver is cut off, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// After all clients have started.
+    pub(super) after: Duration,
+    pub(super) length: Duration,
+}
+
+/// The state of the apiserver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Apiserver {
+    #[default]
+    Answers,
+    CutOffUntil(Instant),
+}
+
+/// Where the outage is told.
+#[derive(Debug)]
+pub(super) struct Telling {
+    pub(super) lines: mpsc::Sender<String>,
+    pub(super) apiserver: watch::Sender<Apiserver>,
+}
+
+impl Plan {
+    /// Cuts the apiserver off once, and connects it again. A closed output is no reason not to.
+    pub(super) async fn run(self, server: &Server, tally: &Tally, telling: &Telling) {
+        tokio::time::sleep(self.after).await;
+        let (before, upstream) = (tally.reads(), server.counts().all_open_watches());
+        telling.apiserver.send_replace(Apiserver::CutOffUntil(Instant::now() + self.length));
+        telling.say(cut(self.length)).await;
+        if let Err(error) = server.restart(self.length, false).await {
+            telling.say(format!("The simulated apiserver could not listen again: {error}.")).await;
+            return;
+        }
+        telling.apiserver.send_replace(Apiserver::Answers);
+        telling.say(back(before.open, tally.reads().since(before))).await;
+        let begin = Instant::now();
+        while server.counts().all_open_watches() < upstream {
+            if begin.elapsed() > LONGEST {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        telling.say(following(upstream, begin.elapsed())).await;
+    }
+}
+
+// === impl Telling ===
+
+impl Telling {
+    async fn say(&self, text: String) {
+        // If the screen is gone, nobody has to be told.
+        self.lines.send(text).await.ok();
+    }
+}
+
+fn cut(length: Duration) -> String {
+    format!("The apiserver is cut off for {length:?}: every connection to it is closed or refused.")
+}
+
+/// `open`: the watches that were open before.
+fn back(open: u64, during: Reads) -> String {
+    let Reads { ended, any, newest, .. } = during;
+    let of = |answered: u64, refused: u64| format!("{} of {}", grouped(answered), grouped(answered + refused));
+    let mut lines = vec![
+        "The apiserver is back. While it was cut off,".to_owned(),
+        format!("  {} watches stayed open,", of(open.saturating_sub(ended), ended.min(open))),
+        format!("  {} lists of any state (resourceVersion=0) were answered,", of(any.answered, any.refused)),
+        format!("  {} lists of the newest state were answered.", of(newest.answered, newest.refused)),
+    ];
+    if newest.refused > 0 {
+        lines.push("  The newest state is unknown then; --while-away serve gives the last known one.".to_owned());
+    }
+    lines.join("\n")
+}
+
+fn following(watches: u64, after: Duration) -> String {
+    format!("{} watches of informerd follow the apiserver again, {:.1} s later.", grouped(watches), after.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Lists;
+    use super::*;
+
+    #[test]
+    fn what_is_told_fits_a_terminal() {
+        let during = Reads {
+            open: 51,
+            ended: 0,
+            any: Lists { answered: 20, refused: 0 },
+            newest: Lists { answered: 3, refused: 12 },
+        };
+        let text = back(51, during);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[1..4],
+            [
+                "  51 of 51 watches stayed open,",
+                "  20 of 20 lists of any state (resourceVersion=0) were answered,",
+                "  3 of 15 lists of the newest state were answered.",
+            ]
+        );
+        assert!(lines[4].contains("--while-away serve"));
+        let others = [cut(Duration::from_secs(10)), following(8, Duration::from_millis(1_250))];
+        for line in lines.into_iter().chain(others.iter().map(String::as_str)) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let lost = Reads { open: 50, ended: 60, ..Reads::default() };
+        assert!(back(51, lost).contains("\n  0 of 51 watches stayed open,\n"));
+        assert!(!back(51, lost).contains("--while-away"));
+    }
+}

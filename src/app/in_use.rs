@@ -1,0 +1,71 @@
+//! Why the daemon cannot start: if an address is taken, by whom, and which flag chooses another one.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::status;
+use crate::admin::AdminError;
+use crate::client::{Address, Connection, Server};
+use crate::config::Config;
+use crate::http::ListenAddr;
+use crate::http::listener::BindError;
+
+/// The longest wait for whoever has the address.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The most bytes of its answer.
+const MOST_BYTES: usize = 4096;
+/// A service that only informerd has.
+const SERVICE: &str = "informerd.v1.Objects";
+
+/// Who has an address.
+enum Holder {
+    Informerd,
+    /// Another program, or an informerd whose listener wants credentials.
+    Unknown,
+}
+
+/// The error in one line.
+pub(super) async fn told(error: &anyhow::Error, config: &Config) -> String {
+    let text = format!("{error:#}");
+    let taken = |error: &io::Error| error.kind() == ErrorKind::AddrInUse;
+    let (flag, holder) = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(BindError::Socket { address, error }), _) if taken(error) => ("--listen", listener(address).await),
+        (Some(BindError::InUse(address)), _) => ("--listen", listener(address).await),
+        (_, Some(AdminError::Listen { address, error })) if taken(error) => {
+            let is_informerd = timeout(PATIENCE, status::ask(*address)).await.is_ok_and(|status| status.is_ok());
+            let flag = if config.admin.probes == Some(*address) { "--probes" } else { "--admin" };
+            (flag, if is_informerd { Holder::Informerd } else { Holder::Unknown })
+        }
+        _ => return text,
+    };
+    match holder {
+        Holder::Informerd => {
+            format!("{text}: another informerd serves there; --listen and --admin take other addresses")
+        }
+        Holder::Unknown => format!("{text}: there is no answer as of an informerd; {flag} takes another address"),
+    }
+}
+
+async fn listener(address: &ListenAddr) -> Holder {
+    let address = match address {
+        ListenAddr::Http(at) => Address::Http(at.to_string()),
+        ListenAddr::Unix(path) => Address::Unix(path.clone()),
+        // Its certificate cannot be verified from here.
+        ListenAddr::Https(_) | ListenAddr::Delegated(_) => return Holder::Unknown,
+    };
+    let asking = async {
+        let target = Server { address: Some(address), ..Server::default() }.target().await.ok()?;
+        let connection = Connection::open(&target).await.ok()?;
+        let mut health = HealthClient::with_origin(connection.clone(), connection.origin().clone())
+            .max_decoding_message_size(MOST_BYTES);
+        health.check(HealthCheckRequest { service: SERVICE.to_owned() }).await.ok()
+    };
+    match timeout(PATIENCE, asking).await {
+        Ok(Some(_known)) => Holder::Informerd,
+        Ok(None) | Err(_) => Holder::Unknown,
+    }
+}
