@@ -18,6 +18,9 @@ WORKDIR /informerd
 COPY rust-toolchain.toml ./
 RUN rustup target add "$(uname -m)-unknown-linux-musl"
 COPY Cargo.toml Cargo.lock ./
+# What `informerd version` tells of the sources: git rev-parse HEAD, git log -1 --format=%cs.
+ARG INFORMERD_BUILD_COMMIT=""
+ARG INFORMERD_BUILD_DATE=""
 COPY build build
 COPY benches benches
 COPY proto proto

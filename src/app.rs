@@ -18,17 +18,19 @@ mod memory;
 pub mod process;
 mod revisions;
 pub mod status;
+mod terminal;
 mod typed;
+mod version;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use self::check::Cluster;
 use self::daemon::Daemon;
 use self::process::{End, ProcessError};
-use crate::args::{self, Command, DemoArgs, EXIT_USAGE};
+use crate::args::{self, Command, DemoArgs, EXIT_USAGE, StatusArgs};
 use crate::client::{self, Ask};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
 use crate::lifecycle::signals::Signals;
@@ -66,9 +68,19 @@ fn dispatch(
             return exit.code;
         }
     };
-    if invocation.command == Command::Version {
-        let _ = writeln!(out, "informerd {}", env!("CARGO_PKG_VERSION"));
-        return 0;
+    match invocation.command {
+        Command::Version => {
+            let _ = writeln!(out, "{}", version::line());
+            return 0;
+        }
+        Command::Completions(shell) => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut args::clap(), "informerd", &mut text);
+            // A pager that was left early is no error.
+            let _ = out.write_all(&text);
+            return 0;
+        }
+        _ => {}
     }
     if let Command::Get(ask) | Command::Watch(ask) = &invocation.command {
         let watching = matches!(invocation.command, Command::Watch(_));
@@ -88,11 +100,9 @@ fn dispatch(
         }
     };
     let done = match &invocation.command {
-        Command::Version | Command::Get(_) | Command::Watch(_) => Ok(()),
+        Command::Version | Command::Completions(_) | Command::Get(_) | Command::Watch(_) => Ok(()),
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
-        Command::Status => {
-            asking(status::ask(loaded.config.admin.listen)).and_then(|status| print(out, &status.render(is_colored())))
-        }
+        Command::Status(wanted) => show_status(&loaded, *wanted, out),
         Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
             .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
         Command::Check => run_check(&loaded, out),
@@ -108,6 +118,19 @@ fn dispatch(
     }
 }
 
+fn show_status(loaded: &Loaded, wanted: StatusArgs, out: &mut (dyn io::Write + Send)) -> Result<(), Failed> {
+    let admin = loaded.config.admin.listen;
+    match wanted {
+        StatusArgs { json: true, .. } => asking(status::ask_json_text(admin)).and_then(|text| print(out, &text)),
+        StatusArgs { watch: true, .. } => asking(status::watch(admin, terminal::is_colored(), out)),
+        StatusArgs { .. } => {
+            let width = terminal::size().map_or(usize::MAX, |(columns, _)| columns.into());
+            let style = status::Style { colors: terminal::is_colored(), width };
+            asking(status::ask(admin)).and_then(|status| print(out, &status.render(style)))
+        }
+    }
+}
+
 /// Waits for a daemon's answer.
 fn asking<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Failed> {
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
@@ -116,11 +139,6 @@ fn asking<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Faile
 
 fn print(out: &mut dyn io::Write, text: &str) -> Result<(), Failed> {
     Ok(out.write_all(text.as_bytes()).map_err(|error| error.to_string())?)
-}
-
-/// Colors are for people. `NO_COLOR` turns them off.
-fn is_colored() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Queries the cache of a running daemon.
@@ -134,7 +152,7 @@ fn look(
     // Not line-buffered: lines that belong together are flushed together.
     let mut out = io::BufWriter::new(out);
     let done = runtime.block_on(async {
-        if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out).await }
+        if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out, err).await }
     });
     Ok(done?)
 }
@@ -249,7 +267,7 @@ fn start_telemetry(config: &Config, loaded: &Loaded, cluster: Option<&Cluster>) 
     let otel = Otel::start(&config.otel).map_err(|error| Failed::usage(error.to_string()))?;
     config.log.install(&otel)?;
     let settings = loaded.effective.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    let version = env!("CARGO_PKG_VERSION");
+    let version = version::full();
     if let Some(Cluster { config, origin, context }) = cluster {
         tracing::info!(version, apiserver = %config.cluster_url, context, credentials = origin, settings, "starting");
     } else {
@@ -302,7 +320,17 @@ mod tests {
     fn version_and_help_are_answers() {
         let (code, out, err) = told("version");
         assert_eq!((code, err.as_str()), (0, ""));
-        assert_eq!(out, format!("informerd {}\n", env!("CARGO_PKG_VERSION")));
+        assert!(
+            out.starts_with(&format!("informerd {} (", env!("CARGO_PKG_VERSION"))) && out.lines().count() == 1,
+            "{out}"
+        );
+        for shell in ["bash", "zsh", "fish"] {
+            let (code, out, _) = told(&format!("completions {shell}"));
+            assert!(
+                code == 0 && out.contains("informerd") && out.contains("snapshots-max-served-age"),
+                "{shell}: {out}"
+            );
+        }
         let (code, out, _) = told("--help");
         assert!(code == 0 && out.contains("demo") && out.contains("--kubeconfig"));
     }

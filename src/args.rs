@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+use clap_complete::Shell;
 
 pub use explain::Explained;
 
@@ -34,7 +35,7 @@ pub enum Command {
         write: Option<PathBuf>,
     },
     Check,
-    Status,
+    Status(StatusArgs),
     /// Show what a running daemon would do with a request.
     Explain(Explained),
     /// Print objects of a running daemon's cache.
@@ -42,6 +43,17 @@ pub enum Command {
     /// Print the objects, and then every change.
     Watch(Ask),
     Version,
+    /// Print a script that completes command lines in this shell.
+    Completions(Shell),
+}
+
+/// How the status is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusArgs {
+    /// Every second, until it is interrupted.
+    pub watch: bool,
+    /// As the daemon sends it.
+    pub json: bool,
 }
 
 /// The size of the simulated cluster, its clients, and its outage.
@@ -88,6 +100,8 @@ const DEMO_DURATIONS: &[(&str, &str)] = &[
 const OUTAGE_AFTER: Duration = Duration::from_secs(20);
 const OUTAGE: Duration = Duration::from_secs(10);
 
+const SHELLS: [(&str, Shell); 3] = [("bash", Shell::Bash), ("zsh", Shell::Zsh), ("fish", Shell::Fish)];
+
 /// Settings that have no meaning for the demo, which has its own apiserver.
 const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
 
@@ -130,7 +144,11 @@ where
                 "demo" => Command::Demo(demo(matches)?),
                 "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
                 "check" => Command::Check,
-                "status" => Command::Status,
+                "status" => Command::Status(StatusArgs {
+                    watch: matches.get_flag("watch"),
+                    json: matches.get_one::<String>("output").is_some(),
+                }),
+                "completions" => Command::Completions(shell(matches)),
                 "explain" => Command::Explain(explain::explained(matches)?),
                 "get" => Command::Get(look::ask(matches)?),
                 "watch" => Command::Watch(look::ask(matches)?),
@@ -195,11 +213,56 @@ pub fn clap() -> Clap {
                 .about("Validate the configuration, reach the apiserver and tell what our identity may list and watch")
                 .args(flags(&[])),
         )
-        .subcommand(Clap::new("status").about("Show what the daemon that runs on this machine does").args(flags(&[])))
+        .subcommand(
+            Clap::new("status")
+                .about("Show what the daemon that runs on this machine does")
+                .arg(
+                    Arg::new("watch")
+                        .long("watch")
+                        .short('w')
+                        .action(ArgAction::SetTrue)
+                        .conflicts_with("output")
+                        .help("show it every second, until Ctrl-C"),
+                )
+                .arg(
+                    Arg::new("output")
+                        .long("output")
+                        .short('o')
+                        .value_name("json")
+                        .value_parser(["json"])
+                        .help("json: everything, as the daemon sends it"),
+                )
+                .args(flags(&[]).map(|flag| flag.hide_short_help(true))),
+        )
         .subcommand(explain::command().args(flags(&[]).map(|flag| flag.hide_short_help(true))))
         .subcommand(look::get())
         .subcommand(look::watch())
-        .subcommand(Clap::new("version").about("Print the version"))
+        .subcommand(
+            Clap::new("completions")
+                .about("Print a script that completes command lines in a shell")
+                .arg(Arg::new("shell").required(true).value_parser(SHELLS.map(|(name, _)| name)).help("the shell")),
+        )
+        .subcommand(Clap::new("version").about("Print the version, the commit and the target"))
+}
+
+fn shell(matches: &ArgMatches) -> Shell {
+    let name = matches.get_one::<String>("shell");
+    SHELLS.into_iter().find(|(known, _)| name.is_some_and(|name| name == known)).map_or(Shell::Bash, |(_, shell)| shell)
+}
+
+/// The heading of a setting in the help, by the first part of its key.
+fn heading(key: &str) -> &'static str {
+    match key.split('.').next().unwrap_or_default() {
+        "config" | "kubeconfig" | "context" => "Configuration and cluster",
+        "listen" | "admin" | "probes" | "stateDir" | "dropInDir" | "unixMode" | "allowedHosts" | "tls" => {
+            "Listeners and certificates"
+        }
+        "lendIdentity" | "lendSessions" | "authentication" | "authorization" => "Clients and their rights",
+        "resources" | "consistentReads" | "protobuf" | "whileAway" | "notSynced" | "compression" => "Reads",
+        "idleTimeout" | "storeCheck" | "queueLinger" | "snapshots" | "window" | "memory" => "Caches",
+        "audit" | "access" | "log" | "explainHeader" => "Logs",
+        _ => "Limits and the process",
+    }
 }
 
 fn flag(setting: &'static Setting) -> Arg {
@@ -209,7 +272,12 @@ fn flag(setting: &'static Setting) -> Arg {
     }
     let action = if matches!(setting.kind, Kind::Many(_)) { ArgAction::Append } else { ArgAction::Set };
     let help = if matches!(setting.kind, Kind::Many(_)) { format!("{help}; may be repeated") } else { help };
-    Arg::new(setting.key).long(setting.flag()).value_name(setting.form()).help(help).action(action)
+    Arg::new(setting.key)
+        .long(setting.flag())
+        .value_name(setting.form())
+        .help(help)
+        .action(action)
+        .help_heading(heading(setting.key))
 }
 
 /// Settings may come before or after the subcommand. The later one wins.
@@ -309,6 +377,8 @@ fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Invocation, Exit> {
@@ -367,6 +437,30 @@ mod tests {
         let exit = parsed("demo --nodes 0 --pods many --for ever --outage 5 --watchers 1001").unwrap_err();
         assert_eq!((exit.code, exit.text.lines().count()), (64, 5), "{}", exit.text);
         assert_eq!(code("demo --kubeconfig /k"), 64);
+    }
+
+    #[test]
+    fn status_and_completions() {
+        let status = |line: &str| match parsed(line).unwrap().command {
+            Command::Status(status) => (status.watch, status.json),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(status("status"), (false, false));
+        assert_eq!(status("status -w --admin 127.0.0.1:1"), (true, false));
+        assert_eq!(status("status -o json"), (false, true));
+        assert_eq!((code("status -o yaml"), code("status -w -o json")), (64, 64));
+        assert_eq!(parsed("completions fish").unwrap().command, Command::Completions(Shell::Fish));
+        assert_eq!((code("completions"), code("completions csh")), (64, 64));
+    }
+
+    #[test]
+    fn the_help_has_groups() {
+        let text = parsed("--help").unwrap_err().text;
+        let groups: BTreeSet<_> = SETTINGS.iter().map(|setting| heading(setting.key)).collect();
+        assert_eq!(groups.len(), 7);
+        for group in groups {
+            assert_eq!(text.matches(&format!("\n{group}:\n")).count(), 1, "{group} in {text}");
+        }
     }
 
     #[test]

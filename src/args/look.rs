@@ -33,6 +33,7 @@ fn command(name: &'static str, about: &'static str) -> Clap {
                 .help("such as pods, deployments.apps or deployments.v1.apps"),
         )
         .arg(Arg::new("name").value_name("NAME").help("only the object of this name"))
+        .next_help_heading("Objects")
         .arg(value("namespace", "name", "only this namespace, instead of all").short('n'))
         .arg(
             Arg::new("all-namespaces")
@@ -45,6 +46,7 @@ fn command(name: &'static str, about: &'static str) -> Clap {
         .arg(value("selector", "labels", "label selector, such as app=web").short('l'))
         .arg(value("field-selector", "fields", "field selector, such as spec.nodeName=node-1"))
         .arg(value("output", "json|name|key", "what a line says of an object [default: key]").short('o'))
+        .next_help_heading("Connection")
         .arg(
             value(
                 "address",

@@ -61,12 +61,12 @@ pub(crate) enum Failure {
     Gone,
 }
 
-/// Prints the existing objects.
+/// Prints the existing objects. As in kubectl, an empty list is told on `err`.
 ///
 /// # Errors
 /// The error, in words for people.
-pub(crate) async fn get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failed> {
-    said(try_get(ask, out).await)
+pub(crate) async fn get(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
+    said(try_get(ask, out, err).await)
 }
 
 /// Prints the existing objects, and then every change, until it is interrupted.
@@ -91,7 +91,7 @@ enum First {
     List(Box<Streaming<v1::ListResponse>>),
 }
 
-async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+async fn try_get(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let target = ask.server.target().await.map_err(Failure::Said)?;
     let asking = async {
         let (connection, named) = begin(ask, &target).await?;
@@ -118,10 +118,19 @@ async fn try_get(ask: &Ask, out: &mut (dyn Write + Send)) -> Result<(), Failure>
         }
     }
     printer.flush()?;
-    match &ask.name {
-        Some(name) if found == 0 => Err(Failure::Said(format!("there is no {} named {name:?}", named.short()))),
+    match (&ask.name, found) {
+        (Some(name), 0) => Err(Failure::Said(format!("there is no {} named {name:?}", named.short()))),
+        (None, 0) => Ok(writeln!(err, "{}", nothing(ask.namespace.as_deref()))?),
         _ => Ok(()),
     }
+}
+
+/// What kubectl says of an empty list.
+fn nothing(namespace: Option<&str>) -> String {
+    namespace.map_or_else(
+        || "No resources found".to_owned(),
+        |namespace| format!("No resources found in {namespace} namespace."),
+    )
 }
 
 /// Sends the request. It asks for what the cache holds, which needs no answer from the apiserver.

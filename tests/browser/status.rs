@@ -104,7 +104,7 @@ async fn a_terminal_shows_the_same() {
     let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
     Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     let admin = through.daemon.admin;
-    let text = status::ask(admin).await.unwrap().render(false);
+    let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
     assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
@@ -147,7 +147,7 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     if let Some(directory) = std::env::var_os("STATUS_PAGE_PNGS") {
         page.screenshot(&std::path::Path::new(&directory).join("status-unreachable.png")).await;
     }
-    let text = status::ask(admin).await.unwrap().render(false);
+    let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
     assert!(text.contains(": ready, apiserver unreachable\n\napiserver  unreachable for "), "{text}");
     assert!(text.contains("\n           what is served is up to "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("pods: cannot connect to ")), "{text}");

@@ -46,9 +46,14 @@ async fn get_prints_what_is_there() {
         ("get configmaps --field-selector metadata.name=b", "one/b\n"),
         ("get configmaps a", "one/a\ntwo/a\n"),
         ("get configmaps/b -n one", "one/b\n"),
-        ("get configmaps -n nowhere", ""),
     ] {
         assert_eq!(run(&through.url, line).await, (0, expected.to_owned(), String::new()), "{line}");
+    }
+    for (line, told) in [
+        ("get configmaps -n nowhere", "No resources found in nowhere namespace.\n"),
+        ("get configmaps -l color=none", "No resources found\n"),
+    ] {
+        assert_eq!(run(&through.url, line).await, (0, String::new(), told.to_owned()), "{line}");
     }
     let (code, out, _) = run(&through.url, "get configmaps -n one -o json").await;
     let objects: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

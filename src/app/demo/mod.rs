@@ -9,7 +9,7 @@ mod outage;
 mod screen;
 mod tally;
 
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +26,9 @@ use self::screen::{EVERY, Screen, View};
 use self::tally::Tally;
 use super::daemon::Daemon;
 use super::in_use;
-use super::is_colored;
 use super::kubeconfig::{self, Endpoint};
 use super::process::{self, Context, End, ProcessError};
+use super::terminal;
 use crate::args::DemoArgs;
 use crate::client::{Address, Server};
 use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
@@ -136,8 +136,8 @@ async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(),
     let url = format!("{scheme}://{address}");
     let banner =
         Banner { program: &program, url: &url, ca, admin: daemon.admin, kubeconfig: &running.kubeconfig, args: demo };
-    let terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-    let mut screen = Screen::new(io::stdout(), terminal, terminal && is_colored());
+    let painted = terminal::is_painted();
+    let mut screen = Screen::new(io::stdout(), painted, painted && terminal::is_colored());
     screen.write(&banner.render()).ok();
     let tally = Arc::<Tally>::default();
     let clients = Clients { target: server.target().await?, watchers: demo.watchers, tally: tally.clone() };
@@ -222,7 +222,7 @@ impl Shown {
                 Some(line) = self.lines.recv() => screen.say(&line)?,
             }
             view = self.view();
-            screen.show(&view, size())?;
+            screen.show(&view, terminal::size())?;
         }
         screen.write(&format!("\n{}{}", view.summary(), self.last))
     }
@@ -235,12 +235,6 @@ impl Shown {
             apiserver: *self.apiserver.borrow(),
         }
     }
-}
-
-/// Columns and rows of the terminal.
-fn size() -> Option<(u16, u16)> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some((size.ws_col, size.ws_row))
 }
 
 // === impl Demo ===

@@ -30,7 +30,7 @@ async fn clients_of_the_typed_api_are_shown_with_their_user() {
     assert!(row["bytes"].as_u64().unwrap() > 20, "{row}");
     // In the terminal, too.
     let address = world.daemon.daemon.admin;
-    let shown = informerd::app::status::ask(address).await.unwrap().render(false);
+    let shown = informerd::app::status::ask(address).await.unwrap().render(informerd::app::status::Style::PLAIN);
     let line = shown.lines().find(|line| line.contains("grpc-go/1.80.0")).expect("a row");
     assert_eq!(
         line.split_whitespace().take(6).collect::<Vec<_>>(),

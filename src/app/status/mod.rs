@@ -1,15 +1,20 @@
 //! `informerd status`: the content of the status page in a terminal.
 
+mod layout;
+mod live;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+pub use self::layout::Style;
+pub(super) use self::live::watch;
 use crate::admin::{Apiserver, Spared};
 use crate::upstream::client::empty;
 use crate::upstream::reader::ask_json;
@@ -22,6 +27,13 @@ const MOST_BYTES: usize = 16 << 20;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns of the plot.
 const COLUMNS: usize = 60;
+/// Where the values of the first lines begin.
+const INDENT: usize = 11;
+/// Columns that are left out first where a table is too wide: lists, window, heard, events and memory of informers; user
+/// and protocol of clients; user of forwarded reads.
+const SPARE: [usize; 5] = [9, 6, 3, 8, 5];
+const SPARE_OF_CLIENTS: [usize; 2] = [1, 3];
+const SPARE_OF_FORWARDS: [usize; 1] = [3];
 
 /// The displayed part of `/status.json`. A field that another version lacks is zero or empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -116,6 +128,15 @@ pub async fn ask(admin: SocketAddr) -> Result<Status, String> {
     get(admin, "/status.json", HeaderMap::new()).await
 }
 
+/// The same as the daemon sent it, in JSON.
+///
+/// # Errors
+/// As for [`ask`].
+pub(super) async fn ask_json_text(admin: SocketAddr) -> Result<String, String> {
+    let raw: Box<RawValue> = get(admin, "/status.json", HeaderMap::new()).await?;
+    Ok(format!("{}\n", raw.get()))
+}
+
 /// Requests one JSON answer. Connecting, sending and receiving take no longer than [`TIMEOUT`] together.
 pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, headers: HeaderMap) -> Result<T, String> {
     let url = format!("http://{admin}{path}");
@@ -140,11 +161,9 @@ pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, head
 // === impl Status ===
 
 impl Status {
-    /// `colors`: problems are shown in red.
-    pub fn render(&self, colors: bool) -> String {
-        let mut text = self.head(colors);
-        let _ = write!(
-            text,
+    pub fn render(&self, style: Style) -> String {
+        let mut text = self.head(style);
+        let counts = format!(
             "spared     {}\n\
              requests   {} reads from the caches, {} forwarded, {} refused; {} of its own\n\
              clients    {} connections, {} watches\n\
@@ -161,51 +180,58 @@ impl Status {
             self.upstream_in_flight,
             bytes(self.resident_bytes),
         );
-        if let Some(plot) = self.plot() {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "plot       {plot}");
-        }
+        counts.lines().for_each(|line| text.push_str(&style.paragraph(line, INDENT)));
+        text.push_str(&self.plot(style));
         text.push('\n');
-        text.push_str(&table(&self.rows()));
+        text.push_str(&style.table(&self.rows(), &SPARE));
         for cache in self.caches.iter().filter(|cache| cache.is_in_trouble()) {
             let ago = cache.error_seconds.map_or_else(String::new, |seconds| format!(" ({} ago)", duration(seconds)));
-            text.push_str(&red(&format!("{}: {}{ago}", cache.resource, cache.last_error), colors));
-            text.push('\n');
+            text.push_str(&style.red(&format!("{}: {}{ago}", cache.resource, cache.last_error), 2));
         }
         if !self.clients.is_empty() {
             text.push('\n');
-            text.push_str(&table(&self.client_rows()));
+            text.push_str(&style.table(&self.client_rows(), &SPARE_OF_CLIENTS));
         }
         if !self.forwards.is_empty() {
             text.push('\n');
-            text.push_str(&table(&self.forward_rows()));
-            text.push_str(&self.changes());
+            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS));
+            text.push_str(&self.changes(style));
         }
         text
     }
 
     /// The version, the apiserver's address, whether the daemon is ready, and whether the apiserver answers.
-    fn head(&self, colors: bool) -> String {
+    fn head(&self, style: Style) -> String {
         let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
         let who = format!("informerd {} before {}: {state}", self.version, self.server);
         let Some(upstream) = self.upstream.as_ref().filter(|upstream| upstream.is_unreachable()) else {
-            return format!("{who}\n\n");
+            return format!("{}\n", style.paragraph(&who, 2));
         };
-        let mut text = format!("{}\n\n", red(&format!("{who}, apiserver unreachable"), colors));
+        let mut text = format!("{}\n", style.red(&format!("{who}, apiserver unreachable"), 2));
         let since = duration(upstream.since_seconds);
         let mut lines = vec![format!("apiserver  unreachable for {since}: {}", upstream.last_error)];
         if self.caches.iter().any(|cache| cache.ready) {
             lines.push(format!("           what is served is up to {} old", duration(self.served_age_seconds)));
         }
         for line in lines {
-            text.push_str(&red(&line, colors));
-            text.push('\n');
+            text.push_str(&style.red(&line, INDENT));
         }
         text
     }
 
     /// Requests spared per second over the recorded time, the newest on the right.
-    fn plot(&self) -> Option<String> {
+    fn plot(&self, style: Style) -> String {
+        let Some((bars, caption)) = self.bars() else { return String::new() };
+        let line = format!("plot       {bars}  {caption}");
+        // Bars and words are never mixed in one line break.
+        if line.chars().count() <= style.width {
+            return format!("{line}\n");
+        }
+        format!("plot       {bars}\n{}", style.paragraph(&format!("{:INDENT$}{caption}", ""), INDENT))
+    }
+
+    /// The bars, and what they tell.
+    fn bars(&self) -> Option<(String, String)> {
         let (first, last) = (self.past.first()?, self.past.last()?);
         let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
         let mut columns = vec![0_u64; COLUMNS];
@@ -219,7 +245,7 @@ impl Status {
             columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
         // The rate in the highest column, in requests per second.
         let rate = most as u128 * COLUMNS as u128 / u128::from(span);
-        Some(format!("{bars}  requests spared in the last {}, at most {rate}/s", duration(span)))
+        Some((bars, format!("requests spared in the last {}, at most {rate}/s", duration(span))))
     }
 
     fn forward_rows(&self) -> Vec<Vec<String>> {
@@ -234,9 +260,12 @@ impl Status {
     }
 
     /// Each reason once, with what to do about it.
-    fn changes(&self) -> String {
+    fn changes(&self, style: Style) -> String {
         let reasons: BTreeMap<_, _> = self.forwards.iter().map(|forward| (&forward.reason, forward)).collect();
-        let line = |forward: &Forward| format!("{}: {}; {}\n", forward.reason, forward.cause, forward.change);
+        let line = |forward: &Forward| {
+            let Forward { reason, cause, change, .. } = forward;
+            style.paragraph(&format!("{reason}: {cause}; {change}"), 2)
+        };
         reasons.into_values().map(line).collect()
     }
 
@@ -298,25 +327,8 @@ impl Cache {
     }
 }
 
-/// A line in red, if colors are on.
-fn red(line: &str, colors: bool) -> String {
-    if colors { format!("\x1b[31m{line}\x1b[0m") } else { line.to_owned() }
-}
-
 fn or_none(text: &str) -> String {
     if text.is_empty() { "–".to_owned() } else { text.to_owned() }
-}
-
-/// Formats rows as a table. Columns are as wide as their widest cell, with two spaces between them.
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 fn bytes(count: u64) -> String {
@@ -342,6 +354,34 @@ mod tests {
     use super::*;
     use crate::lifecycle::spawn;
 
+    const RED: Style = Style { colors: true, width: usize::MAX };
+
+    #[test]
+    fn fits_a_terminal() {
+        let json = r#"{"version":"1.2.3","server":"https://kubernetes.default.svc.cluster.local","ready":true,"served":123456789,
+            "own":1234567,"forwarded":345678,"refused":12345,
+            "spared":{"requests":123456789,"bytes":123456789012,"events":1234567890,"deliveriesPerEvent":123.4},
+            "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect: connection refused by the peer"},
+            "past":[{"at":0,"spared":0},{"at":3600,"spared":90000}],
+            "caches":[{"resource":"customresourcedefinitions.apiextensions.k8s.io","namespace":"a-long-namespace",
+            "labelSelector":"app.kubernetes.io/name=web","encoding":"protobuf","ready":true,"failing":true,
+            "step":"waiting to retry","retrySeconds":30,"lastError":"an error whose text is longer than any line of a terminal",
+            "objects":12345,"bytes":123456789,"watchers":1234,"events":12345678}],
+            "clients":[{"address":"fd00:1234:5678:9abc:def0:1234:5678:9abc","user":"system:serviceaccount:a:b",
+            "program":"kube-controller-manager/v1.36.0 (linux/amd64) kubernetes/abc","protocol":"HTTP/2","requests":123456}],
+            "forwards":[{"address":"10.0.0.7","program":"kubectl/v1.36.0 (linux/amd64) kubernetes/abc","reason":"outside_window",
+            "count":12,"cause":"it asks for a revision that the window does not hold, or no longer","change":"raise it"}]}"#;
+        let status: Status = serde_json::from_str(json).unwrap();
+        let text = status.render(Style { colors: false, width: 80 });
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}\nin\n{text}");
+        }
+        for part in ["RESOURCE", "WATCHERS", "CLIENT", "BYTES", "an error whose text", "raise it", "█\n", "at most "]
+        {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
     #[test]
     fn shows_what_the_page_shows() {
         let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,
@@ -355,7 +395,7 @@ mod tests {
             "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
             {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
         let status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render(false);
+        let text = status.render(Style::PLAIN);
         for line in [
             "informerd 1.2.3 before https://a: not ready: informer pods",
             "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
@@ -387,7 +427,7 @@ mod tests {
             "failing":true,"lastError":"broke off","errorSeconds":4,"silentSeconds":85},
             {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"}]}"#;
         let mut status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render(false);
+        let text = status.render(Style::PLAIN);
         for line in [
             "informerd 1 before https://a: ready, apiserver unreachable",
             "apiserver  unreachable for 80s: cannot connect",
@@ -395,12 +435,12 @@ mod tests {
             "pods: broke off (4s ago)",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
-            let painted = status.render(true);
+            let painted = status.render(RED);
             assert!(painted.contains(&format!("\x1b[31m{line}\x1b[0m\n")), "{line}\nin\n{painted}");
         }
         assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
         status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
-        assert!(status.render(true).starts_with("informerd 1 before https://a: ready\n\n"));
+        assert!(status.render(RED).starts_with("informerd 1 before https://a: ready\n\n"));
     }
 
     #[tokio::test]
