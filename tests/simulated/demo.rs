@@ -83,7 +83,8 @@ async fn shows_what_is_saved_and_survives_its_outage() {
          --outage-after 1s --outage 2s",
     );
     let url = demo.address("serving ").await;
-    let admin = Client::new(&demo.address("status ").await);
+    let admin_address = demo.address("status ").await;
+    let admin = Client::new(&admin_address);
     demo.until("Try in another terminal").await;
 
     // gRPC forwards nothing: an answer with objects is one of the cache.
@@ -99,7 +100,12 @@ async fn shows_what_is_saved_and_survives_its_outage() {
     let plan = node.headers["x-informerd-plan"].to_str().unwrap();
     assert!(plan.starts_with("serve"), "{plan}");
     assert!(served(&admin).await > before);
-    let status: Value = admin.get("/status.json").await.json();
+    let status = format!(
+        "{} status -o json --admin {}",
+        env!("CARGO_BIN_EXE_informerd"),
+        admin_address.trim_start_matches("http://")
+    );
+    let status: Value = serde_json::from_str(&first_line(&status).await).unwrap();
     let mut programs = status["clients"].as_array().unwrap().iter().map(|client| client["program"].as_str().unwrap());
     assert!(programs.any(|program| program == concat!("informerd/", env!("CARGO_PKG_VERSION"))), "{status}");
 

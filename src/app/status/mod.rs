@@ -184,10 +184,7 @@ impl Status {
         text.push_str(&self.plot(style));
         text.push('\n');
         text.push_str(&style.table(&self.rows(), &SPARE));
-        for cache in self.caches.iter().filter(|cache| cache.is_in_trouble()) {
-            let ago = cache.error_seconds.map_or_else(String::new, |seconds| format!(" ({} ago)", duration(seconds)));
-            text.push_str(&style.red(&format!("{}: {}{ago}", cache.resource, cache.last_error), 2));
-        }
+        text.push_str(&self.troubles(style));
         if !self.clients.is_empty() {
             text.push('\n');
             text.push_str(&style.table(&self.client_rows(), &SPARE_OF_CLIENTS));
@@ -198,6 +195,22 @@ impl Status {
             text.push_str(&self.changes(style));
         }
         text
+    }
+
+    /// The last errors of informers that do not follow the apiserver. In an outage most of them have the same one.
+    fn troubles(&self, style: Style) -> String {
+        let mut troubles: BTreeMap<&str, (Vec<&str>, Option<u64>)> = BTreeMap::new();
+        for cache in self.caches.iter().filter(|cache| cache.is_in_trouble()) {
+            let (resources, seconds) = troubles.entry(&cache.last_error).or_default();
+            resources.push(&cache.resource);
+            *seconds = [*seconds, cache.error_seconds].into_iter().flatten().min();
+        }
+        let line = |(error, (mut resources, seconds)): (&str, (Vec<&str>, Option<u64>))| {
+            resources.dedup();
+            let ago = seconds.map_or_else(String::new, |seconds| format!(" ({} ago)", duration(seconds)));
+            style.red(&format!("{}: {error}{ago}", resources.join(", ")), 2)
+        };
+        troubles.into_iter().map(line).collect()
     }
 
     /// The version, the apiserver's address, whether the daemon is ready, and whether the apiserver answers.
@@ -425,14 +438,17 @@ mod tests {
             "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect","silentSeconds":84},
             "caches":[{"resource":"pods","ready":true,"state":"wait","step":"waiting to retry","retrySeconds":3,
             "failing":true,"lastError":"broke off","errorSeconds":4,"silentSeconds":85},
-            {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"}]}"#;
+            {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"},
+            {"resource":"services","failing":true,"lastError":"broke off","errorSeconds":9},
+            {"resource":"events","lastError":"forbidden","errorSeconds":2}]}"#;
         let mut status: Status = serde_json::from_str(json).unwrap();
         let text = status.render(Style::PLAIN);
         for line in [
             "informerd 1 before https://a: ready, apiserver unreachable",
             "apiserver  unreachable for 80s: cannot connect",
             "           what is served is up to 85s old",
-            "pods: broke off (4s ago)",
+            "pods, services: broke off (4s ago)",
+            "events: forbidden (2s ago)",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
             let painted = status.render(RED);
