@@ -149,6 +149,7 @@ fn of_url(url: &Uri) -> Result<Address, String> {
 
 impl Target {
     /// The same daemon for a client of another name.
+    #[cfg(feature = "demo")]
     pub(crate) fn named(self, agent: &'static str) -> Self {
         Self { agent: HeaderValue::from_static(agent), ..self }
     }

@@ -131,7 +131,7 @@ async fn check_tells_what_each_user_may_read() {
     assert!(out.contains("in all namespaces: 0 of "), "{out}");
     assert!(out.contains("of the others, in the namespace default: 0 of "), "{out}");
     assert!(out.contains("  forwarded, we may neither list nor watch it: ") && out.contains(" more\n"), "{out}");
-    assert!(out.lines().count() < 8, "{out}");
+    assert!(out.lines().count() < 9, "{out}");
 
     // What is pinned must be readable.
     let file = cluster.dir().join("informerd.yaml");

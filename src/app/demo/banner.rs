@@ -43,7 +43,6 @@ impl Banner<'_> {
         for command in self.commands() {
             let _ = writeln!(text, "  {command}");
         }
-        text.push('\n');
         text
     }
 

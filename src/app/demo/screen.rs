@@ -143,7 +143,9 @@ impl<W: Write> Screen<W> {
             }
             self.painted = block.len();
         } else if self.written.is_none_or(|written| view.time >= written + EVERY_LINE) {
-            writeln!(self.out, "{}", view.line())?;
+            // The block begins with an empty line, too.
+            let before = if self.written.is_none() { "\n" } else { "" };
+            writeln!(self.out, "{before}{}", view.line())?;
             self.written = Some(view.time);
         }
         self.out.flush()
@@ -228,7 +230,7 @@ mod tests {
         let line = view.line();
         let later = line.replace("100000 s", "100005 s");
         for (terminal, size) in [(true, Some((79, 24))), (true, Some((80, 5))), (true, None), (false, Some((80, 24)))] {
-            assert_eq!(shown(view, terminal, false, size), format!("{line}\ntold\n{later}\n"));
+            assert_eq!(shown(view, terminal, false, size), format!("\n{line}\ntold\n{later}\n"));
         }
     }
 
