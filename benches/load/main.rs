@@ -5,6 +5,7 @@
 //! a process of its own, informerd a fresh one for each measurement; CPU time is read from /proc. The generator shares
 //! the machine with them.
 
+mod baseline;
 mod broadcaster;
 mod client;
 mod fanout;
@@ -59,6 +60,16 @@ struct Options {
     /// Leaves the kube-apiserver out: no ratios, but faster.
     #[arg(long)]
     only_informerd: bool,
+    /// How often each fan-out is measured; the least processor time counts.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Write what each unit of work costs to this file.
+    #[arg(long, conflicts_with = "only_informerd")]
+    record: Option<PathBuf>,
+    /// Fail if a unit of work costs over 10 % more than this file says. `benches/compare` does this with the file that
+    /// is kept.
+    #[arg(long, conflicts_with = "only_informerd")]
+    compare: Option<PathBuf>,
     /// Be the broadcaster: write the events of the kube-apiserver at this address to the clients of that one.
     #[arg(long, hide = true, requires_all = ["broadcast_from", "broadcast_ca"])]
     broadcast: Option<String>,
@@ -91,7 +102,8 @@ async fn main() -> anyhow::Result<()> {
             }
         }
     }
-    for protocol in options.protocols.iter().copied() {
+    let rounds = (0..options.rounds).flat_map(|_| options.protocols.iter().copied());
+    for protocol in rounds {
         for server in servers.iter().filter(|server| options.watchers > 0 && server.speaks(protocol)) {
             let running = fixture.start(server).await?;
             let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
@@ -110,5 +122,11 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     report.print(&options);
-    Ok(())
+    if let Some(path) = &options.record {
+        baseline::record(path, &report.units())?;
+    }
+    match &options.compare {
+        Some(path) => baseline::compare(path, &report.units()),
+        None => Ok(()),
+    }
 }

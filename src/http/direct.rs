@@ -30,6 +30,8 @@ pub(super) type Socket = Mutex<Shared<dyn AsyncWrite + Send + Unpin>>;
 pub(super) struct Shared<S: ?Sized> {
     /// The library holds nothing that it has still to write.
     is_flushed: bool,
+    /// The socket has not taken all of a chunk.
+    is_full: bool,
     io: S,
 }
 
@@ -58,7 +60,7 @@ thread_local! {
 
 impl<S: AsyncWrite + Send + Unpin + 'static> SharedIo<S> {
     pub(super) fn new(io: S) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { is_flushed: false, io })) }
+        Self { shared: Arc::new(Mutex::new(Shared { is_flushed: false, is_full: false, io })) }
     }
 
     pub(super) fn socket(&self) -> Arc<Socket> {
@@ -97,6 +99,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SharedIo<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.shared.lock();
         shared.is_flushed = true;
+        if shared.is_full {
+            // That there is nothing to flush is no progress: the time in which the client must read goes on.
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut shared.io).poll_flush(cx)
     }
 
@@ -133,15 +139,21 @@ impl Direct {
     /// # Errors
     /// The socket fails, or its client reads nothing for too long.
     pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut socket = self.socket.lock();
+        socket.is_full = true;
         while !self.rest.is_empty() {
             let mut parts = [IoSlice::new(&[]); PARTS];
             let count = self.rest.chunks_vectored(&mut parts);
-            let written = ready!(Pin::new(&mut self.socket.lock().io).poll_write_vectored(cx, &parts[..count]))?;
+            let written = ready!(Pin::new(&mut socket.io).poll_write_vectored(cx, &parts[..count]))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.rest.advance(written);
         }
+        socket.is_full = false;
         Poll::Ready(Ok(()))
     }
 

@@ -150,7 +150,7 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
     assert!(text.contains(": ready, apiserver unreachable\n\napiserver  unreachable for "), "{text}");
     assert!(text.contains("\n           what is served is up to "), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("pods: cannot connect to ")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("nodes, pods: cannot connect to ")), "{text}");
     // It stays ready: it still serves what it has.
     assert!(readyz(admin).await.ends_with("[-]apiserver-reachable failed: reason withheld\nreadyz check passed\n"));
 

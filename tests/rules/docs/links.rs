@@ -97,7 +97,7 @@ fn headings(text: &str) -> BTreeSet<String> {
     for line in prose(text) {
         let title = line.trim_start_matches('#');
         let Some(title) = title.strip_prefix(' ').filter(|_| line.starts_with('#')) else { continue };
-        // Of a link, the text.
+        // The text of a link.
         let title: String =
             title.split("](").enumerate().map(|(n, part)| if n == 0 { part } else { after(part) }).collect();
         let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
