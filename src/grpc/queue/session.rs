@@ -110,6 +110,10 @@ impl Session {
         let mut retired = self.retiring.wait();
         let mut reason = v1::goodbye::Reason::Draining;
         loop {
+            // The task that drains the group may not have run yet.
+            if drain.is_draining() {
+                self.member.group.queue.drain();
+            }
             // Keep reading results while a frame waits for the transport. Otherwise a worker that writes before it
             // reads would block.
             let turn = tokio::select! {
