@@ -211,8 +211,8 @@ impl ClientStats {
     }
 
     /// Counts the bytes sent for a response.
-    pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
-        let watch = response.extensions_mut().remove::<IsWatch>().is_some();
+    pub fn count(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
+        let watch = response.extensions().get::<IsWatch>().is_some();
         self.open.fetch_add(1, Ordering::Relaxed);
         self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
         response.map(|body| Counted { body, stats: self, watch }.boxed_unsync())

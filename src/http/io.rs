@@ -30,7 +30,7 @@ pub enum Protocol {
 #[derive(Debug)]
 pub struct Bounded<S> {
     inner: S,
-    /// The bytes that the protocol was detected from, until they are read again. At most as long as the preface.
+    /// Bytes that are read again: those that the protocol was detected from, and those that came during a watch.
     opening: Vec<u8>,
     stall_timeout: Duration,
     upgraded: Arc<AtomicBool>,
@@ -46,6 +46,12 @@ impl<S> Bounded<S> {
     pub fn new(inner: S, stall_timeout: Duration, upgraded: Arc<AtomicBool>, newcomer: Option<&Arc<Newcomer>>) -> Self {
         let gate = newcomer.map(|newcomer| Box::new(Gate::new(Arc::clone(newcomer))));
         Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None, gate }
+    }
+
+    /// `bytes` are read again, before everything else.
+    pub(super) fn unread(&mut self, mut bytes: Vec<u8>) {
+        bytes.append(&mut self.opening);
+        self.opening = bytes;
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

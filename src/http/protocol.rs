@@ -1,8 +1,9 @@
 //! The two HTTP protocols of connections, each with its limits.
 
-use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -14,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::{Body, BoxError};
 use super::config::HttpConfig;
+use super::http1::{Handover, Http1};
+use super::io::Bounded;
 use crate::lifecycle::spawn;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
@@ -39,7 +42,9 @@ pub(super) struct Protocols {
 }
 
 /// A connection that is being served.
-pub(super) trait Serving: Future<Output = hyper::Result<()>> {
+pub(super) trait Serving: Future<Output = Result<(), <Self as Serving>::Error>> {
+    type Error: fmt::Display + Send;
+
     /// Accepts no further requests, and ends when the running ones have ended.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
@@ -72,13 +77,14 @@ impl Protocols {
         Self { http1, http2 }
     }
 
-    pub(super) fn http1<I, S>(&self, stream: I, service: S) -> impl Serving
+    /// The service must pass its answers through `handover`.
+    pub(super) fn http1<I, S>(&self, stream: Bounded<I>, handover: Arc<Handover>, service: S) -> impl Serving
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        S: HttpService<Incoming, ResBody = Body>,
+        S: HttpService<Incoming, ResBody = Body> + Clone + Unpin,
         S::Error: Into<BoxError>,
     {
-        self.http1.serve_connection(TokioIo::new(stream), service).with_upgrades()
+        Http1::new(&self.http1, stream, handover, service)
     }
 
     pub(super) fn http2<I, S>(&self, stream: I, service: S) -> impl Serving
@@ -94,24 +100,15 @@ impl Protocols {
 
 // === impl Serving ===
 
-impl<I, S> Serving for http1::UpgradeableConnection<I, S>
-where
-    I: Read + Write + Unpin + Send + 'static,
-    S: HttpService<Incoming, ResBody = Body>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        Self::graceful_shutdown(self);
-    }
-}
-
 impl<I, S> Serving for http2::Connection<I, S, StreamExecutor>
 where
     I: Read + Write + Unpin + 'static,
     S: HttpService<Incoming, ResBody = Body>,
     S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<BoxError>,
 {
+    type Error = hyper::Error;
+
     fn graceful_shutdown(self: Pin<&mut Self>) {
         Self::graceful_shutdown(self);
     }

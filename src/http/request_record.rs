@@ -78,12 +78,6 @@ impl RequestRecord {
         if is_logged { logged(response, Arc::clone(self)) } else { response }
     }
 
-    /// Records bytes of a body that do not pass through the body of the response.
-    pub(super) fn sent_directly(&self, bytes: usize) {
-        self.stats.sent(bytes);
-        self.sent(bytes, None);
-    }
-
     /// Records bytes that were sent, or the status with which a call ended.
     pub(super) fn sent(&self, bytes: usize, status: Option<&HeaderValue>) {
         if let Some(line) = &mut *self.line.lock() {

@@ -6,8 +6,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
@@ -24,7 +24,7 @@ use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
-use super::direct::{SharedIo, Socket};
+use super::http1::Handover;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -71,8 +71,6 @@ pub struct Connection {
     pub(super) newcomer: Option<Arc<Newcomer>>,
     /// Notified when the connection must accept no further requests.
     closing: Notify,
-    /// The socket of an HTTP/1.1 connection. The library owns it.
-    socket: OnceLock<Weak<Socket>>,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
@@ -302,19 +300,23 @@ impl Shared {
             () = self.drain.draining() => return,
             () = sent_away(&connection) => return,
         };
-        let service = service_fn(|request| {
-            let response = self.handler.handle(request, &connection);
-            async move { Ok::<_, Infallible>(response.await) }
-        });
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
-                let stream = SharedIo::new(stream);
-                connection.socket.get_or_init(|| Arc::downgrade(&stream.socket()));
-                self.run(self.protocols.http1(stream, service), &connection).await;
+                let handover = Arc::<Handover>::default();
+                let service = service_fn(|request| {
+                    let asked = Handover::asked(&request);
+                    let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
+                    async move { Ok::<_, Infallible>(handover.answer(&asked, response.await)) }
+                });
+                self.run(self.protocols.http1(stream, Arc::clone(&handover), service), &connection).await;
             }
             Ok(Some(Protocol::Http2)) => {
                 let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));
+                let service = service_fn(|request| {
+                    let response = self.handler.handle(request, &connection);
+                    async move { Ok::<_, Infallible>(response.await) }
+                });
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
                 Box::pin(self.run(self.protocols.http2(stream, service), &connection)).await;
             }
@@ -418,7 +420,6 @@ impl Connection {
             last: Last::default(),
             newcomer: None,
             closing: Notify::new(),
-            socket: OnceLock::new(),
             place: None,
         }
     }
@@ -445,11 +446,6 @@ impl Connection {
     pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
         let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
-    }
-
-    /// The socket, for bodies that write their chunks themselves. `None` over HTTP/2.
-    pub(super) fn socket(&self) -> Option<Arc<Socket>> {
-        self.socket.get().and_then(Weak::upgrade)
     }
 
     /// Makes the connection accept no further requests. It ends when the running ones have ended.

@@ -221,7 +221,7 @@ impl Inner {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
-                    let taken = Taken::of(&head, wanted, connection).directly(head.version, connection, client);
+                    let taken = Taken::of(&head, wanted, connection);
                     self.read(*read, info.verb, grant, entry, &taken, &audit_id).await
                 }
                 Ok(None) => {
@@ -376,7 +376,7 @@ impl Inner {
     fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &Taken) -> Answered {
         let (media_type, served) = (answer.form.media_type(true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
-        let body = self.bodies.watch(answer, lease, audit_entry, ending, taken);
+        let body = self.bodies.watch(answer, lease, audit_entry, ending);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages());
             self.open("websocket", Arc::clone(connection), session);

@@ -11,7 +11,6 @@ use http_body::{Body, Frame};
 
 use super::body::BoxError;
 use super::copies::Copies;
-use super::direct::Direct;
 use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
@@ -39,8 +38,6 @@ pub(super) struct WatchBody {
     ends: bool,
     metrics: Arc<HttpMetrics>,
     copies: Copies,
-    /// Writes the events over HTTP/1.1.
-    direct: Option<Direct>,
     _open: Raised,
 }
 
@@ -80,7 +77,6 @@ impl WatchBody {
             ends: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
-            direct: None,
             _open: Raised::new(&metrics.watches_open),
         }
     }
@@ -89,11 +85,6 @@ impl WatchBody {
     pub(super) fn into_messages(mut self) -> Self {
         self.written.messages = true;
         self
-    }
-
-    /// The events are written to the socket whenever possible, and not given to the library.
-    pub(super) fn write_directly(&mut self, direct: Direct) {
-        self.direct = Some(direct);
     }
 
     /// The next events. An empty frame means that there are none now, or none any more.
@@ -193,23 +184,11 @@ impl Body for WatchBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
         this.poll_drain(cx);
-        loop {
-            if let Some(direct) = &mut this.direct {
-                ready!(direct.poll_taken(cx))?;
-            }
-            let frame = ready!(this.poll_events(cx));
-            if frame.is_empty() {
-                return if this.events.is_none() { Poll::Ready(None) } else { Poll::Pending };
-            }
-            if let Some(direct) = &mut this.direct {
-                if direct.is_open() {
-                    ready!(direct.poll_write(cx, frame))?;
-                    continue;
-                }
-                direct.give();
-            }
-            return Poll::Ready(Some(Ok(Frame::data(frame))));
+        let frame = ready!(this.poll_events(cx));
+        if frame.is_empty() {
+            return if this.events.is_none() { Poll::Ready(None) } else { Poll::Pending };
         }
+        Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }
 

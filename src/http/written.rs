@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::request::Parts;
-use http::{HeaderValue, Response, Version};
+use http::{HeaderValue, Response};
 use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
-use super::direct::{self, Direct};
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
 use super::list_body::{ListBody, ListWriter, Rest, Sent, Step};
 use super::metrics::HttpMetrics;
-use super::request_record::RequestRecord;
 use super::server::Connection;
 use super::wanted::Wanted;
 use super::watch_body::WatchBody;
@@ -43,8 +41,6 @@ pub(super) struct Taken {
     gzip: bool,
     /// Bodies up to this size are sent with their length.
     short: usize,
-    /// For the chunks of a watch.
-    direct: Option<(Arc<direct::Socket>, Arc<RequestRecord>)>,
     /// Present if a watch goes over a WebSocket.
     pub(super) socket: Option<Socket>,
 }
@@ -93,21 +89,8 @@ impl Bodies {
         Answered::new(&form, self.written(key, writer, taken, |metrics| &metrics.list_bytes).await, served)
     }
 
-    pub(super) fn watch(
-        &self,
-        answer: WatchAnswer,
-        lease: Lease,
-        entry: Option<Entry>,
-        ending: Ending,
-        taken: &Taken,
-    ) -> WatchBody {
-        let mut body = WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger);
-        if let Some((socket, record)) = &taken.direct
-            && taken.socket.is_none()
-        {
-            body.write_directly(Direct::new(Arc::clone(socket), Arc::clone(record)));
-        }
-        body
+    pub(super) fn watch(&self, answer: WatchAnswer, lease: Lease, entry: Option<Entry>, ending: Ending) -> WatchBody {
+        WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger)
     }
 
     /// The body, and whether it is compressed.
@@ -169,16 +152,8 @@ impl Taken {
             wanted,
             gzip: gzip::is_accepted(&request.headers),
             short: framing::short(request.version),
-            direct: None,
             socket: Handshake::of(request).and_then(socket),
         }
-    }
-
-    /// Events are written to the socket of the connection where that is possible.
-    pub(super) fn directly(mut self, version: Version, connection: &Connection, record: &Arc<RequestRecord>) -> Self {
-        let socket = connection.socket().filter(|_| version == Version::HTTP_11);
-        self.direct = socket.map(|socket| (socket, Arc::clone(record)));
-        self
     }
 
     fn indents(&self, form: &Form) -> bool {

@@ -11,15 +11,20 @@ use parking_lot::Mutex;
 /// A future that is polled only when it has asked for it. A task that is woken for each of thousands of events would
 /// otherwise poll everything else that it waits for each time, such as the start of a drain.
 pub struct Quiet<F: ?Sized> {
-    bell: Arc<Bell>,
-    /// Wakes through `bell`.
-    waker: Waker,
-    /// The waker of the task that the bell knows.
-    known: Option<Waker>,
+    bell: Bell,
     future: Pin<Box<F>>,
 }
 
-struct Bell {
+/// Tells whether something has to be polled. It must be polled at first, and again each time its waker was used.
+pub struct Bell {
+    wire: Arc<Wire>,
+    /// Wakes through `wire`.
+    waker: Waker,
+    /// The waker of the task that `wire` knows.
+    known: Option<Waker>,
+}
+
+struct Wire {
     rung: AtomicBool,
     /// Stays here when it is used, so that each ring wakes the task.
     task: Mutex<Option<Waker>>,
@@ -29,8 +34,7 @@ struct Bell {
 
 impl<F: Future + ?Sized> Quiet<F> {
     pub fn new(future: Pin<Box<F>>) -> Self {
-        let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: Mutex::new(None) });
-        Self { waker: Waker::from(Arc::clone(&bell)), bell, known: None, future }
+        Self { bell: Bell::new(), future }
     }
 }
 
@@ -39,22 +43,45 @@ impl<F: Future + ?Sized> Future for Quiet<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        if !this.known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            *this.bell.task.lock() = Some(cx.waker().clone());
-            this.known = Some(cx.waker().clone());
+        match this.bell.rung(cx) {
+            Some(waker) => this.future.as_mut().poll(&mut Context::from_waker(waker)),
+            None => Poll::Pending,
         }
-        // After the registration: a ring is either seen here or wakes the task.
-        if !this.bell.rung.load(Ordering::SeqCst) {
-            return Poll::Pending;
-        }
-        this.bell.rung.store(false, Ordering::SeqCst);
-        this.future.as_mut().poll(&mut Context::from_waker(&this.waker))
     }
 }
 
 // === impl Bell ===
 
-impl Wake for Bell {
+impl Default for Bell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bell {
+    pub fn new() -> Self {
+        let wire = Arc::new(Wire { rung: AtomicBool::new(true), task: Mutex::new(None) });
+        Self { waker: Waker::from(Arc::clone(&wire)), wire, known: None }
+    }
+
+    /// The waker to poll with, if it is time to poll. Otherwise the task of `cx` is woken at that time.
+    pub fn rung(&mut self, cx: &Context<'_>) -> Option<&Waker> {
+        if !self.known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *self.wire.task.lock() = Some(cx.waker().clone());
+            self.known = Some(cx.waker().clone());
+        }
+        // After the registration: a ring is either seen here or wakes the task.
+        if !self.wire.rung.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.wire.rung.store(false, Ordering::SeqCst);
+        Some(&self.waker)
+    }
+}
+
+// === impl Wire ===
+
+impl Wake for Wire {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

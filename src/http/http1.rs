@@ -1,0 +1,276 @@
+//! Connections over HTTP/1.1. The library reads requests and writes answers. Once it has written the head of a watch,
+//! the connection is taken from it, with its buffers, until the watch has ended.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1::{Builder, UpgradeableConnection};
+use hyper::service::HttpService;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::body::{Body, BoxError};
+use super::clients::IsWatch;
+use super::io::Bounded;
+use super::protocol::Serving;
+use super::watch_writer::WatchWriter;
+use crate::codec::Slices;
+
+/// One connection.
+pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {
+    builder: &'a Builder,
+    service: V,
+    handover: Arc<Handover>,
+    stage: Stage<S, V>,
+    /// No request is accepted after the running one.
+    is_closing: bool,
+}
+
+/// Who has the connection.
+enum Stage<S, V: HttpService<Incoming>> {
+    Library(Box<UpgradeableConnection<TokioIo<Handed<S>>, V>>),
+    Watch(Box<WatchWriter<S>>),
+    Closing(Bounded<S>),
+    Over,
+}
+
+/// The body of a watch, from the answer of the service until the library has written the head.
+#[derive(Default)]
+pub(super) struct Handover {
+    watch: Mutex<Option<Watch>>,
+}
+
+struct Watch {
+    body: Body,
+    /// The client wants no further answer on this connection.
+    is_last: bool,
+    head: Head,
+}
+
+#[derive(PartialEq)]
+enum Head {
+    /// The library may not have taken all of it.
+    Given,
+    /// The library holds it, and nothing else.
+    Taken,
+    /// The library holds nothing.
+    Written,
+}
+
+/// What decides about a handover in a request.
+pub(super) struct Asked {
+    may_hand_over: bool,
+    is_last: bool,
+}
+
+/// The body that the library gets instead. It never has a frame.
+struct InPlace(Arc<Handover>);
+
+/// The socket for the library.
+struct Handed<S> {
+    io: Bounded<S>,
+    handover: Arc<Handover>,
+}
+
+// === impl Http1 ===
+
+impl<'a, S, V> Http1<'a, S, V>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: HttpService<Incoming, ResBody = Body> + Clone,
+    V::Error: Into<BoxError>,
+{
+    /// The service must pass its answers through [`Handover::answer`].
+    pub(super) fn new(builder: &'a Builder, io: Bounded<S>, handover: Arc<Handover>, service: V) -> Self {
+        let mut http1 = Self { builder, service, handover, stage: Stage::Over, is_closing: false };
+        http1.stage = http1.library(io);
+        http1
+    }
+
+    fn library(&self, io: Bounded<S>) -> Stage<S, V> {
+        let io = TokioIo::new(Handed { io, handover: Arc::clone(&self.handover) });
+        Stage::Library(Box::new(self.builder.serve_connection(io, self.service.clone()).with_upgrades()))
+    }
+
+    /// Takes the connection from the library if it has written the head of a watch.
+    fn take_over(&mut self) -> bool {
+        let Some(watch) = self.handover.take_written() else { return false };
+        let Stage::Library(library) = std::mem::replace(&mut self.stage, Stage::Over) else { return false };
+        // There are no parts after an upgrade, and then there is no watch.
+        let Some(parts) = library.into_parts() else { return false };
+        self.is_closing |= watch.is_last;
+        // A copy, so that the buffer of the library is not kept.
+        let early = parts.read_buf.to_vec();
+        let io = parts.io.into_inner().io;
+        self.stage = Stage::Watch(Box::new(WatchWriter::new(io, watch.body, early)));
+        true
+    }
+
+    /// After a watch.
+    fn go_on(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Watch(writer) = stage else { return };
+        let io = writer.into_io();
+        self.stage = if self.is_closing { Stage::Closing(io) } else { self.library(io) };
+    }
+}
+
+impl<S, V> Future for Http1<'_, S, V>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: HttpService<Incoming, ResBody = Body> + Clone + Unpin,
+    V::Error: Into<BoxError>,
+{
+    type Output = Result<(), BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match &mut this.stage {
+                Stage::Library(library) => {
+                    if let Poll::Ready(result) = Pin::new(library).poll(cx) {
+                        return Poll::Ready(result.map_err(Into::into));
+                    }
+                    if !this.take_over() {
+                        return Poll::Pending;
+                    }
+                }
+                Stage::Watch(writer) => {
+                    ready!(writer.poll(cx))?;
+                    this.go_on();
+                }
+                Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
+                Stage::Over => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+impl<S, V> Serving for Http1<'_, S, V>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: HttpService<Incoming, ResBody = Body> + Clone + Unpin,
+    V::Error: Into<BoxError>,
+{
+    type Error = BoxError;
+
+    fn graceful_shutdown(mut self: Pin<&mut Self>) {
+        self.is_closing = true;
+        if let Stage::Library(library) = &mut self.stage {
+            Pin::new(&mut **library).graceful_shutdown();
+        }
+    }
+}
+
+// === impl Handover ===
+
+impl Handover {
+    /// Must be called with each request, before the service gets it.
+    pub(super) fn asked(request: &Request<Incoming>) -> Asked {
+        use http_body::Body as _;
+        let plain = request.version() == Version::HTTP_11 && request.method() == Method::GET;
+        Asked { may_hand_over: plain && request.body().is_end_stream(), is_last: says_close(request.headers()) }
+    }
+
+    /// The answer for the library. The body of a watch is kept back.
+    pub(super) fn answer(self: &Arc<Self>, asked: &Asked, response: Response<Body>) -> Response<Body> {
+        let headers = response.headers();
+        let is_watch = response.status() == StatusCode::OK && response.extensions().get::<IsWatch>().is_some();
+        let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+        if !asked.may_hand_over || !is_watch || is_framed {
+            return response;
+        }
+        let is_last = asked.is_last || says_close(headers);
+        let (head, body) = response.into_parts();
+        *self.watch.lock() = Some(Watch { body, is_last, head: Head::Given });
+        Response::from_parts(head, InPlace(Arc::clone(self)).boxed_unsync())
+    }
+
+    /// The library asks for the body, so it has taken the head.
+    fn taken(&self) {
+        if let Some(watch) = &mut *self.watch.lock()
+            && watch.head == Head::Given
+        {
+            watch.head = Head::Taken;
+        }
+    }
+
+    /// The library has flushed the socket. It does this only when it holds nothing else to write.
+    fn flushed(&self) {
+        if let Some(watch) = &mut *self.watch.lock()
+            && watch.head == Head::Taken
+        {
+            watch.head = Head::Written;
+        }
+    }
+
+    fn take_written(&self) -> Option<Watch> {
+        self.watch.lock().take_if(|watch| watch.head == Head::Written)
+    }
+}
+
+fn says_close(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
+// === impl InPlace ===
+
+impl http_body::Body for InPlace {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        self.0.taken();
+        Poll::Pending
+    }
+}
+
+// === impl Handed ===
+
+impl<S: AsyncRead + Unpin> AsyncRead for Handed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Handed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+        self.handover.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+#[path = "http1_tests.rs"]
+mod tests;
