@@ -102,7 +102,7 @@ export function draw(status, rates, unreachable) {
 		name: 'informerd', kind: !status ? 'bad' : status.ready ? '' : 'wait',
 		lines: [
 			[status ? `${ready} of ${status.caches.length} informers ready` : 'does not answer', !status],
-			[behind > 0 ? `${behind} without news of the apiserver` : status ? 'all follow the apiserver' : '', behind > 0],
+			[behind > 0 ? `${behind} ${behind === 1 ? 'does' : 'do'} not follow` : status ? 'all follow the apiserver' : '', behind > 0],
 		],
 	});
 	node('apiserver', boxes[2], {

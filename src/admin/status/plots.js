@@ -80,12 +80,18 @@ function options(chart, width) {
 		series: [
 			{},
 			...chart.lines.map(([, label, kind, dash], i) => ({
-				label, dash, width: 2, points: { show: false }, stroke: () => color(kind),
+				label, dash, width: 2, points: { show: true, size: 4, filter: alone }, stroke: () => color(kind),
 				fill: i === 0 ? () => `${color(kind)}22` : undefined,
 			})),
 		],
 		hooks: { setCursor: [(plot) => { chart.at = plot.cursor.idx ?? null; tell(chart); }] },
 	};
+}
+
+// The points that no line leads to: those between two moments at which nothing was measured.
+function alone(plot, series) {
+	const values = plot.data[series];
+	return values.flatMap((value, i) => (value !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : []));
 }
 
 // Fills the table: the values under the cursor, or those of now.
