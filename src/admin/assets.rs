@@ -5,6 +5,7 @@ type Asset = (&'static str, &'static str, &'static str);
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
 const ASSETS: &[Asset] = &[
@@ -18,7 +19,8 @@ const ASSETS: &[Asset] = &[
     ("/status/picture.js", JS, include_str!("status/picture.js")),
     ("/status/plots.js", JS, include_str!("status/plots.js")),
     ("/status/table.js", JS, include_str!("status/table.js")),
-    // Version 1.6.32, as its author has published it, under the licence beside it.
+    // uPlot 1.6.32 as its author has published it. The MIT licence wants its text to be in all copies, so in the program, too.
+    ("/status/uplot.license", TEXT, include_str!("status/vendor/LICENSE")),
     ("/status/uplot.css", CSS, include_str!("status/vendor/uPlot.min.css")),
     ("/status/uplot.js", JS, include_str!("status/vendor/uPlot.iife.min.js")),
 ];
@@ -54,6 +56,7 @@ mod tests {
     fn the_licence_of_what_others_wrote_is_kept() {
         let (_, code) = find("/status/uplot.js").unwrap();
         assert!(code.starts_with("/*! https://github.com/leeoniya/uPlot (v1.6.32) */"));
-        assert!(include_str!("status/vendor/LICENSE").contains("Copyright (c) 2022 Leon Sorokin"));
+        let (_, licence) = find("/status/uplot.license").unwrap();
+        assert!(licence.starts_with("The MIT License (MIT)\n\nCopyright (c) 2022 Leon Sorokin\n"), "{licence}");
     }
 }

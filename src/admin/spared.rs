@@ -33,6 +33,9 @@ pub struct Spared {
     pub deliveries_per_event: f64,
 }
 
+/// Why something was not spared yet: right after a start, for example, the caches were filled and nobody has asked.
+const WHY: &str = "because its caches follow more than clients have asked for so far";
+
 /// A number with a separator between thousands.
 pub(crate) struct Grouped(pub i64);
 
@@ -75,7 +78,7 @@ impl fmt::Display for Spared {
             write!(f, " ({deliveries_per_event:.1} deliveries per event received)")?;
         }
         if !spent.is_empty() {
-            write!(f, "{joint}the caches have cost {spent} more than clients have received from them so far")?;
+            write!(f, "{joint}informerd has cost the apiserver {spent} more than it spared, {WHY}")?;
         }
         Ok(())
     }
@@ -131,15 +134,12 @@ mod tests {
         let text = Spared::from(traffic).to_string();
         assert_eq!(text, "1,000 requests, 3.0 GiB, 50,000 events (51.0 deliveries per event received)");
         let fresh = Traffic { asked: 20, received_bytes: 2_500, received_events: 1_234, ..Traffic::default() };
-        let cost =
-            "the caches have cost 20 requests, 2.4 KiB, 1,234 events more than clients have received from them so far";
-        assert_eq!(Spared::from(fresh).to_string(), format!("nothing yet: {cost}"));
-        let mixed = Traffic { answered: 50, sent_events: 1_334, ..fresh };
-        assert_eq!(
-            Spared::from(mixed).to_string(),
-            "30 requests, 100 events (1.1 deliveries per event received); \
-             the caches have cost 2.4 KiB more than clients have received from them so far"
-        );
+        let text = Spared::from(fresh).to_string();
+        let cost = "informerd has cost the apiserver 20 requests, 2.4 KiB, 1,234 events more than it spared";
+        assert_eq!(text, format!("nothing yet: {cost}, {WHY}"));
+        let mixed = Spared::from(Traffic { answered: 50, sent_events: 1_334, ..fresh });
+        let text = "30 requests, 100 events (1.1 deliveries per event received); informerd has cost the apiserver 2.4 KiB more than it spared";
+        assert_eq!(mixed.to_string(), format!("{text}, {WHY}"));
         assert_eq!(Spared::default().to_string(), "0 requests, 0 B, 0 events");
     }
 

@@ -272,16 +272,16 @@ impl Status {
         };
         let of = |events: fn(&Point) -> u64, sizes: fn(&Point) -> u64| {
             let a_second = |count: fn(&Point) -> u64| count(last).saturating_sub(count(before)).div_ceil(time);
-            format!("{} events/s {}/s", a_second(events), bytes(a_second(sizes)))
+            format!("{} events/s, {}/s", a_second(events), bytes(a_second(sizes)))
+        };
+        let mut text = if self.upstream.as_ref().is_some_and(Apiserver::is_unreachable) {
+            style.red("flow       apiserver → informerd: broken", INDENT)
+        } else {
+            let received = of(|point| point.received_events, |point| point.received_bytes);
+            style.paragraph(&format!("flow       apiserver → informerd: {received}"), INDENT)
         };
         let sent = of(|point| point.sent_events, |point| point.sent_bytes);
-        let received = of(|point| point.received_events, |point| point.received_bytes);
-        let flow = |received: &str| format!("flow       clients ← {sent} ← informerd ← {received} ← apiserver");
-        let mut text = if self.upstream.as_ref().is_some_and(Apiserver::is_unreachable) {
-            style.red(&flow("broken"), INDENT)
-        } else {
-            style.paragraph(&flow(&received), INDENT)
-        };
+        text.push_str(&style.paragraph(&format!("{:INDENT$}informerd → clients:   {sent}", ""), INDENT));
         if let (Some(p50), Some(p99)) = (last.lag_p50, last.lag_p99) {
             let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
             let line = format!("lag        of deliveries: p50 {}, p99 {}", millis(p50), millis(p99));

@@ -65,9 +65,10 @@ fn shows_what_the_page_shows() {
     let text = status.render(Style::PLAIN);
     for line in [
         "informerd 1.2.3 before https://a: not ready: informer pods",
-        "flow       clients ← 100 events/s 200Ki/s ← informerd ← 1 events/s 2Ki/s ← apiserver",
+        "flow       apiserver → informerd: 1 events/s, 2Ki/s",
+        "           informerd → clients:   100 events/s, 200Ki/s",
         "lag        of deliveries: p50 0.4 ms, p99 2.1 ms",
-        "spared     90 requests, 1,200 events (50.0 deliveries per event received); the caches have cost 2.0 KiB more than clients have received from them so far",
+        "spared     90 requests, 1,200 events (50.0 deliveries per event received); informerd has cost the apiserver 2.0 KiB more than it spared, because its caches follow more than clients have asked for so far",
         "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
         "memory     32Mi of 512Mi",
         "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
@@ -108,7 +109,7 @@ fn an_apiserver_that_does_not_answer_stands_out() {
         "           what is served is up to 85s old",
         "pods, services: broke off (4s ago)",
         "events: forbidden (2s ago)",
-        "flow       clients ← 0 events/s 0Ki/s ← informerd ← broken ← apiserver",
+        "flow       apiserver → informerd: broken",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
         let painted = status.render(RED);
