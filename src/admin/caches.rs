@@ -19,6 +19,9 @@ pub(crate) trait Introspect: Debug + Send + Sync + 'static {
     /// A bounded number of entries, the most frequent first.
     fn forwards(&self) -> Vec<ForwardInfo>;
 
+    /// The work queues, of which there is a bounded number.
+    fn queues(&self) -> Vec<QueueInfo>;
+
     /// Predicts how this request would be answered, without executing it.
     fn explain(&self, request: Parts) -> Explaining;
 }
@@ -35,6 +38,8 @@ pub(crate) struct ClientInfo {
     /// Watches that are open now.
     pub watches: u64,
     pub bytes: u64,
+    /// Reads that were forwarded to the apiserver.
+    pub forwarded: u64,
 }
 
 /// Reads of one client that were forwarded to the apiserver for one reason.
@@ -43,12 +48,39 @@ pub(crate) struct ForwardInfo {
     pub address: String,
     pub user: String,
     pub program: String,
+    pub protocol: &'static str,
     /// A label of `informerd_reads_total`.
     pub reason: &'static str,
     pub count: u64,
     pub cause: &'static str,
     /// What to change so that such reads are served from a cache.
     pub change: &'static str,
+}
+
+/// One work queue. Only numbers, its name and its owner are shown, never its keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct QueueInfo {
+    pub name: String,
+    /// The user of a delegated listener that the queue belongs to, or empty.
+    pub user: String,
+    pub workers: u64,
+    /// Objects that the queue selects.
+    pub objects: u64,
+    /// Keys that are ready and that no worker holds.
+    pub depth: u64,
+    /// Keys that workers hold.
+    pub held: u64,
+    /// Keys that wait for their time.
+    pub delayed: u64,
+    /// Deletions that wait to be handled.
+    pub deletions: u64,
+    pub adds: u64,
+    pub retries: u64,
+    /// Keys that were returned because their worker disconnected.
+    pub returned: u64,
+    /// How long the key that is held longest has been held, in seconds.
+    pub longest_seconds: f64,
 }
 
 /// One informer as `/debug/caches` shows it.

@@ -2,24 +2,26 @@
 //! slow scrape never delays traffic, and a busy daemon still answers its probes.
 
 mod apiserver;
+mod assets;
 mod caches;
 mod config;
 mod explain;
 mod health;
+mod past;
 mod routes;
 mod server;
 mod spared;
 mod status;
 
 pub(crate) use apiserver::Apiserver;
-pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect};
+pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo};
 pub(crate) use config::Config;
 pub(crate) use explain::{Explaining, Explanation};
 pub(crate) use server::{Admin, AdminError};
 #[cfg(feature = "demo")]
 pub(crate) use spared::{Grouped, InUnits};
 pub(crate) use spared::{Spared, Traffic};
-pub(crate) use status::Totals;
+pub(crate) use status::{Plans, Totals};
 
 #[cfg(test)]
 mod tests;

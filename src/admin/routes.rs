@@ -7,8 +7,9 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 
-use super::status::{Past, Status};
-use super::{Introspect, explain, health};
+use super::past::Past;
+use super::status::Status;
+use super::{Introspect, assets, explain, health};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry::{CONTENT_TYPE, Metrics};
 
@@ -27,8 +28,7 @@ informerd
 /explain/PATH   what would become of a request for PATH with these headers, as JSON; `informerd explain` says it in a terminal
 ";
 
-const PATHS: &[&str] =
-    &["/", "/livez", "/readyz", "/metrics", "/debug/caches", "/status", "/status.js", "/status.css", "/status.json"];
+const PATHS: &[&str] = &["/", "/livez", "/readyz", "/metrics", "/debug/caches", "/status.json"];
 
 const PROBES_INDEX: &str = "\
 informerd
@@ -52,10 +52,14 @@ pub(super) struct Pages {
 impl Pages {
     pub(super) fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        if PATHS.contains(&path) && method != Method::GET && method != Method::HEAD {
+        let found = assets::find(path);
+        if (PATHS.contains(&path) || found.is_some()) && method != Method::GET && method != Method::HEAD {
             let mut response = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only get is supported\n".to_owned());
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
             return response;
+        }
+        if let Some((content_type, text)) = found {
+            return asset(content_type, text);
         }
         match path {
             "/" => page(StatusCode::OK, TEXT, INDEX.to_owned()),
@@ -63,10 +67,7 @@ impl Pages {
             "/readyz" => verdict(health::ready(&self.readiness, &self.caches.apiserver(), health::is_verbose(query))),
             "/metrics" => page(StatusCode::OK, CONTENT_TYPE, self.metrics.encode()),
             "/debug/caches" => self.caches(),
-            "/status" => asset("text/html; charset=utf-8", include_str!("status/page.html")),
-            "/status.js" => asset("text/javascript; charset=utf-8", include_str!("status/page.js")),
-            "/status.css" => asset("text/css; charset=utf-8", include_str!("status/page.css")),
-            "/status.json" => self.status(),
+            "/status.json" => self.status(query),
             _ => page(StatusCode::NOT_FOUND, TEXT, format!("no such page\n\n{INDEX}")),
         }
     }
@@ -91,8 +92,10 @@ impl Pages {
         }
     }
 
-    fn status(&self) -> Response<Full<Bytes>> {
-        match serde_json::to_string(&Status::now(&self.readiness, &*self.caches, &self.past)) {
+    /// With `?since=SECONDS`, only the later points of the history: the page has the others.
+    fn status(&self, query: &str) -> Response<Full<Bytes>> {
+        let since = query.split('&').find_map(|pair| pair.strip_prefix("since=")?.parse().ok()).unwrap_or(0);
+        match serde_json::to_string(&Status::now(&self.readiness, &*self.caches, &self.past, since)) {
             Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }

@@ -17,8 +17,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::past::Past;
 use super::routes::Pages;
-use super::status::Past;
 use super::{Config, Introspect, explain};
 use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::{self, Fatal};

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// What clients received since the start, and what the apiserver was asked for in the same time, both for clients and
 /// for informerd itself: its informers, its probes, its reviews.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Traffic {
     /// Requests that were answered from caches or forwarded.
     pub answered: u64,
@@ -31,6 +32,9 @@ pub struct Spared {
     /// Events sent per event received; 0 before the first.
     pub deliveries_per_event: f64,
 }
+
+/// Why something was not spared yet: right after a start, for example, the caches were filled and nobody has asked.
+const WHY: &str = "because its caches follow more than clients have asked for so far";
 
 /// A number with a separator between thousands.
 pub(crate) struct Grouped(pub i64);
@@ -57,15 +61,26 @@ impl From<Traffic> for Spared {
 }
 
 impl fmt::Display for Spared {
+    /// What was not spared yet is told as a cost, not as a negative saving.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, bytes, events, deliveries_per_event } = *self;
-        write!(
-            f,
-            "{} requests, {}, {} events ({deliveries_per_event:.1} deliveries per event received)",
-            Grouped(requests),
-            InUnits(bytes),
-            Grouped(events),
-        )
+        let parts = |sign: i64| {
+            let requests = (requests, format!("{} requests", Grouped(requests.saturating_mul(sign))));
+            let bytes = (bytes, InUnits(bytes.saturating_mul(sign)).to_string());
+            let events = (events, format!("{} events", Grouped(events.saturating_mul(sign))));
+            let of_sign = |(number, text)| ((number < 0) == (sign < 0)).then_some(text);
+            [requests, bytes, events].into_iter().filter_map(of_sign).collect::<Vec<_>>().join(", ")
+        };
+        let (spared, spent) = (parts(1), parts(-1));
+        let (spared, joint) = if spared.is_empty() { ("nothing yet", ": ") } else { (spared.as_str(), "; ") };
+        f.write_str(spared)?;
+        if deliveries_per_event > 0.0 {
+            write!(f, " ({deliveries_per_event:.1} deliveries per event received)")?;
+        }
+        if !spent.is_empty() {
+            write!(f, "{joint}informerd has cost the apiserver {spent} more than it spared, {WHY}")?;
+        }
+        Ok(())
     }
 }
 
@@ -120,7 +135,12 @@ mod tests {
         assert_eq!(text, "1,000 requests, 3.0 GiB, 50,000 events (51.0 deliveries per event received)");
         let fresh = Traffic { asked: 20, received_bytes: 2_500, received_events: 1_234, ..Traffic::default() };
         let text = Spared::from(fresh).to_string();
-        assert_eq!(text, "-20 requests, -2.4 KiB, -1,234 events (0.0 deliveries per event received)");
+        let cost = "informerd has cost the apiserver 20 requests, 2.4 KiB, 1,234 events more than it spared";
+        assert_eq!(text, format!("nothing yet: {cost}, {WHY}"));
+        let mixed = Spared::from(Traffic { answered: 50, sent_events: 1_334, ..fresh });
+        let text = "30 requests, 100 events (1.1 deliveries per event received); informerd has cost the apiserver 2.4 KiB more than it spared";
+        assert_eq!(mixed.to_string(), format!("{text}, {WHY}"));
+        assert_eq!(Spared::default().to_string(), "0 requests, 0 B, 0 events");
     }
 
     #[test]

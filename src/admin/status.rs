@@ -1,20 +1,12 @@
-//! What the status page and `informerd status` show in addition to the informers, and its history over the last hour.
+//! What the status page and `informerd status` show in addition to the informers.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, Spared};
+use super::past::{Past, Point, now};
+use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo, Spared, Traffic};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
-
-/// How often the totals are recorded.
-pub(super) const EVERY: Duration = Duration::from_secs(5);
-/// One hour of points. The oldest are dropped.
-const POINTS: usize = 720;
+use crate::telemetry::histogram::Distribution;
 
 /// Counters since the start and gauges of the current state, for the whole process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -24,6 +16,12 @@ pub(crate) struct Totals {
     pub server: String,
     /// The load that the apiserver was spared.
     pub spared: Spared,
+    /// What it is the difference of.
+    pub traffic: Traffic,
+    pub plans: Plans,
+    /// From the receipt of an event to its way out to a client.
+    #[serde(skip)]
+    pub lag: Distribution,
     /// Reads answered from a cache.
     pub served: u64,
     /// Our own requests to the apiserver: lists, watches, probes, reviews and others.
@@ -40,24 +38,19 @@ pub(crate) struct Totals {
     pub upstream_in_flight: u64,
     /// Failed attempts to connect to the apiserver.
     pub upstream_connect_errors: u64,
+    /// The memory that the process may use, if that is known.
+    pub memory_limit_bytes: Option<u64>,
 }
 
-/// The counters at one point in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Point {
-    /// Seconds since 1970.
-    at: u64,
-    /// Requests.
-    spared: i64,
-    served: u64,
-    own: u64,
-    forwarded: u64,
-}
-
-/// The last hour. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Past {
-    points: Arc<Mutex<VecDeque<Point>>>,
+/// Requests since the start by how they were answered, watches, writes and gRPC calls among them. The names are those of
+/// the label `plan` of the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Plans {
+    pub serve: u64,
+    pub wait: u64,
+    pub old: u64,
+    pub forward: u64,
+    pub refuse: u64,
 }
 
 /// The complete content of `/status.json`.
@@ -80,36 +73,15 @@ pub(super) struct Status {
     caches: Vec<CacheInfo>,
     clients: Vec<ClientInfo>,
     forwards: Vec<ForwardInfo>,
+    queues: Vec<QueueInfo>,
     past: Vec<Point>,
-}
-
-// === impl Past ===
-
-impl Past {
-    /// Records the totals periodically. Never returns.
-    pub(super) async fn keep(self, daemon: Arc<dyn Introspect>) {
-        let mut ticks = tokio::time::interval(EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            self.remember(now(), &daemon.totals());
-        }
-    }
-
-    fn remember(&self, at: u64, totals: &Totals) {
-        let mut points = self.points.lock();
-        if points.len() == POINTS {
-            points.pop_front();
-        }
-        let Totals { served, own, forwarded, .. } = *totals;
-        points.push_back(Point { at, spared: totals.spared.requests, served, own, forwarded });
-    }
 }
 
 // === impl Status ===
 
 impl Status {
-    pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past) -> Self {
+    /// With the points of the history that were recorded after `since`, in seconds since 1970.
+    pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past, since: u64) -> Self {
         let caches = super::caches::sorted(daemon.caches());
         let pending: Vec<_> = readiness.pending().into_iter().map(|entry| entry.name.to_string()).collect();
         Self {
@@ -124,7 +96,8 @@ impl Status {
             caches,
             clients: daemon.clients(),
             forwards: daemon.forwards(),
-            past: past.points.lock().iter().copied().collect(),
+            queues: daemon.queues(),
+            past: past.since(since),
         }
     }
 }
@@ -132,24 +105,4 @@ impl Status {
 /// The age in seconds of the oldest state that is served: the time since the apiserver last reported on that cache.
 fn served_age(caches: &[CacheInfo]) -> u64 {
     caches.iter().filter(|cache| cache.ready).map(|cache| cache.silent_seconds).max().unwrap_or(0)
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_hour_is_kept() {
-        let past = Past::default();
-        for at in 0..1000 {
-            past.remember(at, &Totals { served: at * 2, ..Totals::default() });
-        }
-        let points = past.points.lock();
-        assert_eq!(points.len(), POINTS);
-        assert_eq!((points[0].at, points[POINTS - 1].served), (280, 1998));
-    }
 }

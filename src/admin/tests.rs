@@ -38,6 +38,10 @@ impl Introspect for Two {
         Vec::new()
     }
 
+    fn queues(&self) -> Vec<QueueInfo> {
+        vec![QueueInfo { name: "a-queue".into(), depth: 3, ..Default::default() }]
+    }
+
     fn explain(&self, request: http::request::Parts) -> Explaining {
         let plan = format!("{} {}", request.method, request.uri);
         Box::pin(std::future::ready(Some(Explanation { plan, ..Explanation::default() })))
@@ -112,7 +116,8 @@ fn serves_metrics_and_caches() {
         serde_json::json!({"reachable": false, "sinceSeconds": 80, "lastError": "no route", "silentSeconds": 83});
     assert_eq!((&status["upstream"], &status["servedAgeSeconds"]), (&upstream, &9.into()), "{text}");
     assert_eq!(status["caches"], caches["caches"]);
-    for path in ["/status", "/status.js", "/status.css"] {
+    assert_eq!((&status["queues"][0]["name"], &status["queues"][0]["depth"]), (&"a-queue".into(), &3.into()), "{text}");
+    for path in ["/status", "/status.js", "/status.css", "/status/uplot.js"] {
         let answer = ask(&admin, "GET", path, "localhost");
         assert!(answer.contains("\r\ncontent-security-policy: default-src 'none'; "), "{answer}");
     }

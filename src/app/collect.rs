@@ -10,7 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::introspect::spared;
+use super::introspect::traffic;
+use crate::admin::Spared;
 use crate::auth::Access;
 use crate::authority::SignerMetrics;
 use crate::grpc::{Groups, GrpcMetrics};
@@ -65,7 +66,8 @@ impl Rooms<'_> {
 
 impl Collector for Traffic {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let spared = spared(&self.factory, &self.reads, self.upstream.metrics(), &self.http, &self.grpc);
+        let traffic = traffic(&self.factory, &self.reads, self.upstream.metrics(), &self.http, &self.grpc);
+        let spared = Spared::from(traffic);
         for (name, help, difference) in [
             ("informerd_spared_requests", "Requests the apiserver was spared since the start", spared.requests),
             ("informerd_spared_bytes", "Bytes of answers the apiserver was spared since the start", spared.bytes),

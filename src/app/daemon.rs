@@ -141,7 +141,9 @@ impl Daemon {
             upstream: upstream.clone(),
             http: http_metrics.clone(),
             grpc: grpc_metrics.clone(),
+            groups: groups.clone(),
             explainer: Explainer::start(reads.clone()),
+            memory_limit: memory.ledger().pressure().limit(),
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
         if let Some(address) = admin.probes() {

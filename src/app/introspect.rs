@@ -8,8 +8,10 @@ use http::request::Parts;
 use tokio::time::Instant;
 
 use super::explain::Explainer;
-use crate::admin::{Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Spared, Totals, Traffic};
-use crate::grpc::{self, GrpcMetrics, pb::v1};
+use crate::admin::{
+    Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Spared, Totals, Traffic,
+};
+use crate::grpc::{self, GroupStats, Groups, GrpcMetrics, pb::v1};
 use crate::http::HttpMetrics;
 use crate::http::clients::Client;
 use crate::informer::{Factory, Informer, InformerKey};
@@ -27,7 +29,9 @@ pub(super) struct Everything {
     pub(super) upstream: Upstream,
     pub(super) http: Arc<HttpMetrics>,
     pub(super) grpc: Arc<GrpcMetrics>,
+    pub(super) groups: Groups,
     pub(super) explainer: Explainer,
+    pub(super) memory_limit: Option<u64>,
 }
 
 impl Introspect for Everything {
@@ -38,9 +42,14 @@ impl Introspect for Everything {
     fn totals(&self) -> Totals {
         let upstream = self.upstream.metrics();
         let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
+        let traffic = traffic(&self.factory, self.reads.metrics(), upstream, &self.http, &self.grpc);
+        let [serve, wait, old, forward, refuse] = self.http.latencies.counts();
         Totals {
             server: self.upstream.authority().to_string(),
-            spared: spared(&self.factory, self.reads.metrics(), upstream, &self.http, &self.grpc),
+            spared: Spared::from(traffic),
+            traffic,
+            plans: Plans { serve, wait, old, forward, refuse },
+            lag: self.http.event_lag.read().and(&self.grpc.event_lag.read()),
             served: served(&self.factory),
             own: upstream.own(),
             forwarded: self.http.requests_forwarded.get(),
@@ -50,6 +59,7 @@ impl Introspect for Everything {
             upstream_connections: now(upstream.connections.get()),
             upstream_in_flight: now(upstream.in_flight.get()),
             upstream_connect_errors: upstream.connect_errors.get(),
+            memory_limit_bytes: self.memory_limit,
         }
     }
 
@@ -69,19 +79,21 @@ impl Introspect for Everything {
 
     fn clients(&self) -> Vec<ClientInfo> {
         let info = |client: Client| {
-            let Client { address, user, program, protocol, requests, watches, bytes, forwarded: _ } = client;
-            ClientInfo { address, user, program, protocol, requests, watches, bytes }
+            let Client { address, user, program, protocol, requests, watches, bytes, forwarded } = client;
+            let forwarded = forwarded.into_iter().map(|(_, count)| count).sum();
+            ClientInfo { address, user, program, protocol, requests, watches, bytes, forwarded }
         };
         self.http.clients.list().into_iter().map(info).collect()
     }
 
     fn forwards(&self) -> Vec<ForwardInfo> {
         let mut all = Vec::new();
-        for Client { address, user, program, forwarded, .. } in self.http.clients.list() {
+        for Client { address, user, program, protocol, forwarded, .. } in self.http.clients.list() {
             all.extend(forwarded.into_iter().map(|(reason, count)| ForwardInfo {
                 address: address.clone(),
                 user: user.clone(),
                 program: program.clone(),
+                protocol,
                 reason: reason.as_str(),
                 count,
                 cause: reason.cause(),
@@ -92,6 +104,10 @@ impl Introspect for Everything {
         all.sort_by_key(|forward| Reverse(forward.count));
         all.truncate(MOST_FORWARDS);
         all
+    }
+
+    fn queues(&self) -> Vec<QueueInfo> {
+        self.groups.stats().into_iter().map(queue).collect()
     }
 }
 
@@ -113,23 +129,22 @@ impl grpc::Introspect for Everything {
     }
 }
 
-/// The load that the apiserver was spared: the difference between the traffic to clients and the traffic from the
-/// apiserver.
-pub(super) fn spared(
+/// The traffic to clients and the traffic from the apiserver. The difference is the load that the apiserver was spared.
+pub(super) fn traffic(
     factory: &Factory,
     reads: &ReadMetrics,
     upstream: &UpstreamMetrics,
     http: &HttpMetrics,
     grpc: &GrpcMetrics,
-) -> Spared {
-    Spared::from(Traffic {
+) -> Traffic {
+    Traffic {
         answered: served(factory) + reads.not_found() + http.requests_forwarded.get(),
         asked: upstream.own() + upstream.forwarded(),
         sent_bytes: http.clients.sent_bytes(),
         received_bytes: upstream.received_bytes.get(),
         sent_events: http.watch_events.get() + grpc.events.get(),
         received_events: upstream.received_events.get(),
-    })
+    }
 }
 
 /// Reads that were answered from caches, over HTTP and gRPC.
@@ -176,6 +191,25 @@ fn info(informer: &Informer) -> CacheInfo {
         relists: reflector.relists,
         idle_seconds: seconds_since(reflector.last_event),
         silent_seconds: seconds_since(informer.heard()),
+    }
+}
+
+fn queue(group: GroupStats) -> QueueInfo {
+    let count = |n: usize| n as u64;
+    let GroupStats { name, owner, queue, objects, deletions } = group;
+    QueueInfo {
+        name,
+        user: owner,
+        workers: count(queue.workers),
+        objects: count(objects),
+        depth: count(queue.depth),
+        held: count(queue.held),
+        delayed: count(queue.delayed),
+        deletions: count(deletions),
+        adds: queue.adds,
+        retries: queue.retries,
+        returned: queue.returned,
+        longest_seconds: queue.longest,
     }
 }
 

@@ -161,6 +161,11 @@ impl Latencies {
         }
     }
 
+    /// The requests that were answered, by plan.
+    pub fn counts(&self) -> [u64; PLANS.len()] {
+        std::array::from_fn(|plan| self.0[plan].read().count)
+    }
+
     fn by_plan(&self) -> impl Iterator<Item = (&'static str, Histogram)> {
         PLANS.into_iter().zip(self.0.iter().cloned())
     }

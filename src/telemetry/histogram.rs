@@ -38,7 +38,7 @@ const BOUNDS: [u64; 18] = [
 ];
 
 /// The values of a histogram at one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Distribution {
     /// In seconds.
     pub sum: f64,
@@ -85,6 +85,47 @@ impl Histogram {
     }
 }
 
+// === impl Distribution ===
+
+impl Distribution {
+    /// The observations of both, which have the same buckets.
+    pub fn and(mut self, other: &Self) -> Self {
+        self.sum += other.sum;
+        self.count += other.count;
+        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self
+    }
+
+    /// The observations that `earlier` does not have. `earlier` is the same histogram at an earlier moment, or empty.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = earlier.buckets.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
+        let buckets: Vec<_> =
+            self.buckets.iter().zip(before).map(|((bound, now), then)| (*bound, now.saturating_sub(then))).collect();
+        Self { sum: self.sum - earlier.sum, count: buckets.iter().map(|(_, count)| count).sum(), buckets }
+    }
+
+    /// The duration in seconds that this part of the observations does not exceed, as Prometheus estimates it: evenly
+    /// spread within a bucket, and the last bound for what is above it. `None` without observations.
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        let rank = part * self.count as f64;
+        let (mut below, mut from) = (0.0, 0.0);
+        for (bound, count) in self.buckets.iter().filter(|_| self.count > 0) {
+            let within = *count as f64;
+            if bound.is_infinite() {
+                return Some(from);
+            }
+            if within > 0.0 && below + within >= rank {
+                return Some(from + (bound - from) * ((rank - below) / within).clamp(0.0, 1.0));
+            }
+            below += within;
+            from = *bound;
+        }
+        None
+    }
+}
+
 impl Default for Counts {
     fn default() -> Self {
         Self { buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], nanos: AtomicU64::new(0) }
@@ -122,5 +163,28 @@ mod tests {
         assert_eq!(filled, [(0.0001, 2), (0.00025, 1), (0.0025, 3), (f64::INFINITY, 1)]);
         assert_eq!(read.count, 7);
         assert!((read.sum - 70.006_201).abs() < 1e-9, "{}", read.sum);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_observations_since() {
+        let (http, grpc) = (Histogram::default(), Histogram::default());
+        http.observe_many(Duration::from_secs(20), 1_000);
+        let before = http.read().and(&grpc.read());
+        assert_eq!(before.since(&before).quantile(0.5), None);
+        http.observe_many(Duration::from_micros(200), 60);
+        grpc.observe_many(Duration::from_millis(2), 40);
+        let since = http.read().and(&grpc.read()).since(&before);
+        assert_eq!((since.count, since.quantile(0.0)), (100, Some(0.0001)));
+        let close = |part: f64, seconds: f64| {
+            let found = since.quantile(part).unwrap();
+            assert!((found - seconds).abs() < 1e-9, "{part}: {found}");
+        };
+        close(0.3, 0.000_175);
+        close(0.6, 0.000_25);
+        close(0.8, 0.001_75);
+        close(1.0, 0.002_5);
+        assert!((http.read().since(&Distribution::default()).sum - 20_000.012).abs() < 1e-6);
+        http.observe_many(Duration::from_secs(90), 10_000);
+        assert_eq!(http.read().quantile(0.99), Some(60.0), "the last bound");
     }
 }

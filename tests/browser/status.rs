@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod browser;
+mod operated;
 
 use informerd::app::status;
 use informerd::reads::ForwardReason;
@@ -55,12 +56,13 @@ async fn a_browser_shows_it_live() {
     page.until(&format!("{} >= 30", tile("reads from the caches"))).await;
     page.until(&format!("{} > 0", tile("requests spared"))).await;
     page.until(&format!("{} === 1", tile("client watches"))).await;
-    // The plot has a line once two samples were taken.
-    page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
+    // The plots have lines once two samples were taken, and tables that tell the same.
+    page.until(MEASURED).await;
+    page.until("/^From informerd to clients: .+ events\\/s, .+\\/s, .+ requests\\/s\\. From the apiserver to informerd: /.test(document.getElementById('picture').getAttribute('aria-label'))").await;
 
     // The program that asked, without a name of its own, and what it has open.
     let client = |column: usize| format!("document.querySelectorAll('#clients tr')[0].cells[{column}].textContent");
-    page.until(&format!("{} === '127.0.0.1' && {} === 'HTTP/1.1' && {} === '1'", client(0), client(3), client(4)))
+    page.until(&format!("{} === '127.0.0.1' && {} === 'HTTP/1.1' && {} === '1'", client(2), client(3), client(4)))
         .await;
     page.until(&format!("Number({}) > 30", client(5))).await;
     // Why reads were forwarded, for whom, and what to do about it.
@@ -84,18 +86,34 @@ async fn a_browser_shows_it_live() {
     assert_eq!(page.evaluate(origins).await, format!("http://{}", through.daemon.admin));
     assert_eq!(page.complaints(), Vec::<String>::new());
 
-    // Whatever a thing is called stays a text.
-    page.evaluate(&format!("show({{...({EMPTY}), server: {EVIL:?}, caches: [], forwards: [{{reason: {EVIL:?}, program: {EVIL:?}, count: 1, cause: {EVIL:?}, change: {EVIL:?}}}], clients: [{{...({CLIENT}), program: {EVIL:?}, user: {EVIL:?}}}]}})")).await;
-    assert_eq!(page.evaluate("document.querySelectorAll('img').length").await, 0);
+    // Whatever a thing is called stays a text, in the details, too.
+    let evil = format!(
+        "import('/status.js').then((page) => {{ page.show({{...({EMPTY}), server: {EVIL:?}, version: {EVIL:?}, \
+         caches: [{{...({CACHE}), resource: {EVIL:?}, namespace: {EVIL:?}, lastError: {EVIL:?}}}], \
+         queues: [{{...({QUEUE}), name: {EVIL:?}, user: {EVIL:?}}}], \
+         forwards: [{{reason: {EVIL:?}, program: {EVIL:?}, user: {EVIL:?}, count: 1, cause: {EVIL:?}, change: {EVIL:?}}}], \
+         clients: [{{...({CLIENT}), program: {EVIL:?}, user: {EVIL:?}}}]}}); \
+         document.querySelectorAll('td button').forEach((button) => button.click()); \
+         return [document.querySelectorAll('img').length, document.body.textContent.split({EVIL:?}).length > 15]; }})"
+    );
+    assert_eq!(page.evaluate(&evil).await, json!([0, true]));
+    assert_ne!(page.evaluate("document.title").await, "run");
 
     through.context.readiness.withdraw("draining");
     page.until("document.getElementById('state').textContent === 'not ready: draining'").await;
 }
 
-const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0}";
+const CLIENT: &str = "{address: '', protocol: '', watches: 0, requests: 0, bytes: 0, forwarded: 1}";
+const QUEUE: &str = "{workers: 0, objects: 0, depth: 0, held: 0, delayed: 0, deletions: 0, adds: 0, retries: 0, returned: 0, longestSeconds: 0}";
+const CACHE: &str = "{apiVersion: 'v1', fieldSelector: '', labelSelector: '', encoding: 'json', ready: false, step: '', retrySeconds: null, failing: true, \
+                     errorSeconds: null, refuses: [], pinned: false, resourceVersion: '', objects: 0, bytes: 0, windowEvents: 0, windowBytes: 0, windowOldest: '', \
+                     windowSeconds: 0, watchers: 0, groups: 0, events: 0, relists: 0, idleSeconds: 0, silentSeconds: 0}";
+/// True once a plot has a value.
+const MEASURED: &str = "/^[\\d.]+$/.test(document.querySelector('#plots tbody td').textContent)";
 
 const EMPTY: &str = "{version: '', ready: true, upstream: {reachable: true, lastError: ''}, servedAgeSeconds: 0, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
-                     connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, now: 0, past: []}";
+                     connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, memoryLimitBytes: null, \
+                     traffic: {answered: 0, asked: 0, sentBytes: 0, receivedBytes: 0, sentEvents: 0, receivedEvents: 0}, now: 0, past: []}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_shows_the_same() {
@@ -144,6 +162,12 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     page.until("/^(waiting to retry in|checking the revision)/.test(document.querySelectorAll('#caches tr')[0].cells[2].textContent) \
                 && document.querySelectorAll('#caches tr')[0].cells[2].className === 'bad'").await;
     page.until("document.querySelectorAll('#caches td.error').length === 2").await;
+    // The picture is broken where the apiserver is, and only there.
+    let broken = "document.querySelectorAll('#picture line.bad').length === 2 \
+                  && [...document.querySelectorAll('#picture line.bad, #picture rect.bad')].every((part) => getComputedStyle(part).stroke === getComputedStyle(document.getElementById('trouble')).color) \
+                  && document.querySelectorAll('#picture rect.bad').length === 1 \
+                  && document.getElementById('picture').getAttribute('aria-label').startsWith('Broken: the apiserver is unreachable for ')";
+    page.until(broken).await;
     if let Some(directory) = std::env::var_os("STATUS_PAGE_PNGS") {
         page.screenshot(&std::path::Path::new(&directory).join("status-unreachable.png")).await;
     }
@@ -157,9 +181,15 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     let _server = sim::Server::builder().port(address.port()).revision(revision + 10).start().await.unwrap();
     page.until("document.getElementById('state').textContent === 'ready'").await;
     page.until(
-        "document.getElementById('trouble').hidden && document.querySelectorAll('#caches td.error').length === 0",
+        "document.getElementById('trouble').hidden && document.querySelectorAll('#caches td.error').length === 0 \
+         && document.querySelectorAll('#picture .bad').length === 0",
     )
     .await;
+    assert_eq!(page.complaints(), Vec::<String>::new());
+    // An informerd that is gone is no reason to show its last numbers.
+    page.evaluate("window.fetch = () => Promise.reject(new Error('gone'))").await;
+    page.until("document.getElementById('state').textContent === 'informerd does not answer (gone)'").await;
+    page.until("document.querySelectorAll('#picture line.bad').length === 4 && document.querySelectorAll('#picture text.value').length === 4").await;
 }
 
 /// The body of the verbose page.
@@ -196,12 +226,14 @@ async fn it_is_readable_wide_and_narrow_light_and_dark() {
     let directory = std::env::var_os("STATUS_PAGE_PNGS").map(std::path::PathBuf::from);
     let mut page = Browser::open(&format!("http://{}/status", through.daemon.admin)).await;
     page.until("document.querySelectorAll('#clients tr').length >= 4").await;
-    page.until("document.querySelector('#plot path.served')?.getTotalLength() > 0").await;
-    for (width, dark) in [(1280, false), (1280, true), (420, false), (420, true)] {
+    page.until(MEASURED).await;
+    page.evaluate("document.querySelectorAll('#caches td button').forEach((button) => button.click())").await;
+    for (width, dark) in [(1600, false), (1600, true), (1280, false), (1280, true), (400, false), (400, true)] {
         page.window(width, dark).await;
-        // The plot is drawn anew, in the size it is shown in.
+        // The picture and the plots are drawn anew, in the size they are shown in.
         page.until(
-            "document.getElementById('plot').viewBox.baseVal.width === document.getElementById('plot').clientWidth",
+            "document.getElementById('picture').viewBox.baseVal.width === document.getElementById('picture').clientWidth \
+             && [...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.u-wrap').offsetWidth === plot.clientWidth)",
         )
         .await;
         // Tables may scroll, each by itself; the page may not.

@@ -34,6 +34,10 @@ const INDENT: usize = 11;
 const SPARE: [usize; 5] = [9, 6, 3, 8, 5];
 const SPARE_OF_CLIENTS: [usize; 2] = [1, 3];
 const SPARE_OF_FORWARDS: [usize; 1] = [3];
+/// User, retries and delayed keys of queues.
+const SPARE_OF_QUEUES: [usize; 3] = [1, 7, 6];
+/// Seconds between two points of the history that are compared. Further apart, nobody measured in between.
+const LONGEST: u64 = 15;
 
 /// The displayed part of `/status.json`. A field that another version lacks is zero or empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,6 +51,7 @@ pub struct Status {
     pub upstream: Option<Apiserver>,
     pub served_age_seconds: u64,
     pub resident_bytes: u64,
+    pub memory_limit_bytes: Option<u64>,
     pub spared: Spared,
     pub served: u64,
     pub own: u64,
@@ -59,6 +64,7 @@ pub struct Status {
     pub caches: Vec<Cache>,
     pub clients: Vec<Client>,
     pub forwards: Vec<Forward>,
+    pub queues: Vec<Queue>,
     pub past: Vec<Point>,
 }
 
@@ -111,13 +117,33 @@ pub struct Forward {
     pub change: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct Queue {
+    pub name: String,
+    pub user: String,
+    pub workers: u64,
+    pub objects: u64,
+    pub depth: u64,
+    pub held: u64,
+    pub delayed: u64,
+    pub retries: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Point {
     /// Seconds since 1970.
     pub at: u64,
     /// Requests.
     pub spared: i64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub sent_events: u64,
+    pub received_events: u64,
+    /// In seconds, of the deliveries since the point before.
+    pub lag_p50: Option<f64>,
+    pub lag_p99: Option<f64>,
 }
 
 /// Asks the daemon whose admin side listens on this address.
@@ -163,12 +189,13 @@ pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, head
 impl Status {
     pub fn render(&self, style: Style) -> String {
         let mut text = self.head(style);
+        text.push_str(&self.flow(style));
         let counts = format!(
             "spared     {}\n\
              requests   {} reads from the caches, {} forwarded, {} refused; {} of its own\n\
              clients    {} connections, {} watches\n\
              upstream   {} connections, {} requests under way\n\
-             memory     {}\n",
+             memory     {}{}\n",
             self.spared,
             self.served,
             self.forwarded,
@@ -179,6 +206,7 @@ impl Status {
             self.upstream_connections,
             self.upstream_in_flight,
             bytes(self.resident_bytes),
+            self.memory_limit_bytes.map_or_else(String::new, |limit| format!(" of {}", bytes(limit))),
         );
         counts.lines().for_each(|line| text.push_str(&style.paragraph(line, INDENT)));
         text.push_str(&self.plot(style));
@@ -193,6 +221,10 @@ impl Status {
             text.push('\n');
             text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS));
             text.push_str(&self.changes(style));
+        }
+        if !self.queues.is_empty() {
+            text.push('\n');
+            text.push_str(&style.table(&self.queue_rows(), &SPARE_OF_QUEUES));
         }
         text
     }
@@ -228,6 +260,32 @@ impl Status {
         }
         for line in lines {
             text.push_str(&style.red(&line, INDENT));
+        }
+        text
+    }
+
+    /// What flows from the apiserver to clients, between the last two points of the history, and how long events take.
+    fn flow(&self, style: Style) -> String {
+        let [.., before, last] = self.past.as_slice() else { return String::new() };
+        let Some(time) = last.at.checked_sub(before.at).filter(|time| (1..=LONGEST).contains(time)) else {
+            return String::new();
+        };
+        let of = |events: fn(&Point) -> u64, sizes: fn(&Point) -> u64| {
+            let a_second = |count: fn(&Point) -> u64| count(last).saturating_sub(count(before)).div_ceil(time);
+            format!("{} events/s, {}/s", a_second(events), bytes(a_second(sizes)))
+        };
+        let mut text = if self.upstream.as_ref().is_some_and(Apiserver::is_unreachable) {
+            style.red("flow       apiserver → informerd: broken", INDENT)
+        } else {
+            let received = of(|point| point.received_events, |point| point.received_bytes);
+            style.paragraph(&format!("flow       apiserver → informerd: {received}"), INDENT)
+        };
+        let sent = of(|point| point.sent_events, |point| point.sent_bytes);
+        text.push_str(&style.paragraph(&format!("{:INDENT$}informerd → clients:   {sent}", ""), INDENT));
+        if let (Some(p50), Some(p99)) = (last.lag_p50, last.lag_p99) {
+            let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+            let line = format!("lag        of deliveries: p50 {}, p99 {}", millis(p50), millis(p99));
+            text.push_str(&style.paragraph(&line, INDENT));
         }
         text
     }
@@ -290,6 +348,16 @@ impl Status {
             texts.into_iter().chain(counts).collect()
         };
         std::iter::once(head.map(str::to_owned).to_vec()).chain(self.clients.iter().map(row)).collect()
+    }
+
+    fn queue_rows(&self) -> Vec<Vec<String>> {
+        let head = ["QUEUE", "USER", "WORKERS", "OBJECTS", "READY", "HELD", "DELAYED", "RETRIES"];
+        let row = |queue: &Queue| {
+            let Queue { name, user, workers, objects, depth, held, delayed, retries } = queue;
+            let counts = [workers, objects, depth, held, delayed, retries].map(u64::to_string);
+            [or_none(name), or_none(user)].into_iter().chain(counts).collect()
+        };
+        std::iter::once(head.map(str::to_owned).to_vec()).chain(self.queues.iter().map(row)).collect()
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
@@ -361,132 +429,4 @@ fn duration(seconds: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::AsyncWriteExt as _;
-
-    use super::*;
-    use crate::lifecycle::spawn;
-
-    const RED: Style = Style { colors: true, width: usize::MAX };
-
-    #[test]
-    fn fits_a_terminal() {
-        let json = r#"{"version":"1.2.3","server":"https://kubernetes.default.svc.cluster.local","ready":true,"served":123456789,
-            "own":1234567,"forwarded":345678,"refused":12345,
-            "spared":{"requests":123456789,"bytes":123456789012,"events":1234567890,"deliveriesPerEvent":123.4},
-            "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect: connection refused by the peer"},
-            "past":[{"at":0,"spared":0},{"at":3600,"spared":90000}],
-            "caches":[{"resource":"customresourcedefinitions.apiextensions.k8s.io","namespace":"a-long-namespace",
-            "labelSelector":"app.kubernetes.io/name=web","encoding":"protobuf","ready":true,"failing":true,
-            "step":"waiting to retry","retrySeconds":30,"lastError":"an error whose text is longer than any line of a terminal",
-            "objects":12345,"bytes":123456789,"watchers":1234,"events":12345678}],
-            "clients":[{"address":"fd00:1234:5678:9abc:def0:1234:5678:9abc","user":"system:serviceaccount:a:b",
-            "program":"kube-controller-manager/v1.36.0 (linux/amd64) kubernetes/abc","protocol":"HTTP/2","requests":123456}],
-            "forwards":[{"address":"10.0.0.7","program":"kubectl/v1.36.0 (linux/amd64) kubernetes/abc","reason":"outside_window",
-            "count":12,"cause":"it asks for a revision that the window does not hold, or no longer","change":"raise it"}]}"#;
-        let status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render(Style { colors: false, width: 80 });
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line}\nin\n{text}");
-        }
-        for part in ["RESOURCE", "WATCHERS", "CLIENT", "BYTES", "an error whose text", "raise it", "█\n", "at most "]
-        {
-            assert!(text.contains(part), "{part} in\n{text}");
-        }
-    }
-
-    #[test]
-    fn shows_what_the_page_shows() {
-        let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,
-            "spared":{"requests":90,"bytes":-2048,"events":1200,"deliveriesPerEvent":49.96},
-            "residentBytes":33554432,"unknown":1,
-            "past":[{"at":0,"spared":0},{"at":30,"spared":30},{"at":40,"spared":20},{"at":60,"spared":80}],
-            "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
-            "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
-            {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
-            "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}],
-            "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
-            {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
-        let status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render(Style::PLAIN);
-        for line in [
-            "informerd 1.2.3 before https://a: not ready: informer pods",
-            "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
-            "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
-            "memory     32Mi",
-            "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
-            "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
-            "pods: no route",
-            "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
-            "12         encoding  10.0.0.7  –     kubectl/v1",
-            "1          encoding  –         –     others",
-            "encoding: no; do",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
-        }
-        assert!(!text.contains("unreachable"), "a daemon that does not tell: {text}");
-        let plot = text.lines().find(|line| line.starts_with("plot")).unwrap();
-        assert!(
-            plot.contains('▅') && plot.contains('█') && plot.ends_with("requests spared in the last 60s, at most 60/s"),
-            "{plot}"
-        );
-    }
-
-    #[test]
-    fn an_apiserver_that_does_not_answer_stands_out() {
-        let json = r#"{"version":"1","server":"https://a","ready":true,"servedAgeSeconds":85,
-            "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect","silentSeconds":84},
-            "caches":[{"resource":"pods","ready":true,"state":"wait","step":"waiting to retry","retrySeconds":3,
-            "failing":true,"lastError":"broke off","errorSeconds":4,"silentSeconds":85},
-            {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"},
-            {"resource":"services","failing":true,"lastError":"broke off","errorSeconds":9},
-            {"resource":"events","lastError":"forbidden","errorSeconds":2}]}"#;
-        let mut status: Status = serde_json::from_str(json).unwrap();
-        let text = status.render(Style::PLAIN);
-        for line in [
-            "informerd 1 before https://a: ready, apiserver unreachable",
-            "apiserver  unreachable for 80s: cannot connect",
-            "           what is served is up to 85s old",
-            "pods, services: broke off (4s ago)",
-            "events: forbidden (2s ago)",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
-            let painted = status.render(RED);
-            assert!(painted.contains(&format!("\x1b[31m{line}\x1b[0m\n")), "{line}\nin\n{painted}");
-        }
-        assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
-        status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
-        assert!(status.render(RED).starts_with("informerd 1 before https://a: ready\n\n"));
-    }
-
-    #[tokio::test]
-    async fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (taken, trickle) = tokio::sync::oneshot::channel();
-        spawn("trickle", async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
-            taken.send(()).unwrap();
-            while stream.write_all(b" ").await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
-        let asking = spawn("asking", ask(address));
-        trickle.await.unwrap();
-        tokio::time::pause();
-        let error = asking.await.unwrap().unwrap_err();
-        assert!(error.ends_with("no answer within 5s"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn tells_when_nobody_answers() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        let error = ask(address).await.unwrap_err();
-        assert!(
-            error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?")
-        );
-    }
-}
+mod tests;

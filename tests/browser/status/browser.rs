@@ -61,9 +61,11 @@ impl Browser {
         browser
     }
 
-    /// The value of an expression.
+    /// The value of an expression, or of what it promises.
     pub(super) async fn evaluate(&mut self, expression: &str) -> Value {
-        let answer = self.ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true})).await;
+        let answer = self
+            .ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true, "awaitPromise": true}))
+            .await;
         assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
@@ -89,6 +91,29 @@ impl Browser {
     /// Errors and warnings of the page so far.
     pub(super) fn complaints(&self) -> Vec<String> {
         self.complaints.clone()
+    }
+
+    /// Presses a key.
+    pub(super) async fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "Tab" => (9, ""),
+            "ArrowLeft" => (37, ""),
+            "ArrowRight" => (39, ""),
+            _ => panic!("{key} has no code here"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+            self.ask("Input.dispatchKeyEvent", event).await;
+        }
+    }
+
+    /// Whether the user wants less motion.
+    pub(super) async fn reduce_motion(&mut self, reduce: bool) {
+        let value = if reduce { "reduce" } else { "no-preference" };
+        let features = json!([{"name": "prefers-reduced-motion", "value": value}]);
+        self.ask("Emulation.setEmulatedMedia", json!({"features": features})).await;
     }
 
     /// Makes the window so wide, light or dark.

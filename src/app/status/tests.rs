@@ -1,0 +1,150 @@
+use tokio::io::AsyncWriteExt as _;
+
+use super::*;
+use crate::lifecycle::spawn;
+
+const RED: Style = Style { colors: true, width: usize::MAX };
+
+#[test]
+fn fits_a_terminal() {
+    let json = r#"{"version":"1.2.3","server":"https://kubernetes.default.svc.cluster.local","ready":true,"served":123456789,
+        "own":1234567,"forwarded":345678,"refused":12345,
+        "spared":{"requests":123456789,"bytes":123456789012,"events":1234567890,"deliveriesPerEvent":123.4},
+        "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect: connection refused by the peer"},
+        "memoryLimitBytes":123456789012,
+            "past":[{"at":0,"spared":0},{"at":3595,"spared":9000},{"at":3600,"spared":90000,"sentEvents":123456789,"sentBytes":123456789012,
+            "receivedEvents":12345678,"receivedBytes":12345678901,"lagP50":0.0123,"lagP99":12.3}],
+            "queues":[{"name":"a-queue-with-a-name-that-is-much-longer-than-others","user":"system:serviceaccount:a:b","workers":1000,"objects":50000,
+            "depth":12345,"held":1000,"delayed":12345,"retries":1234567}],
+        "caches":[{"resource":"customresourcedefinitions.apiextensions.k8s.io","namespace":"a-long-namespace",
+        "labelSelector":"app.kubernetes.io/name=web","encoding":"protobuf","ready":true,"failing":true,
+        "step":"waiting to retry","retrySeconds":30,"lastError":"an error whose text is longer than any line of a terminal",
+        "objects":12345,"bytes":123456789,"watchers":1234,"events":12345678}],
+        "clients":[{"address":"fd00:1234:5678:9abc:def0:1234:5678:9abc","user":"system:serviceaccount:a:b",
+        "program":"kube-controller-manager/v1.36.0 (linux/amd64) kubernetes/abc","protocol":"HTTP/2","requests":123456}],
+        "forwards":[{"address":"10.0.0.7","program":"kubectl/v1.36.0 (linux/amd64) kubernetes/abc","reason":"outside_window",
+        "count":12,"cause":"it asks for a revision that the window does not hold, or no longer","change":"raise it"}]}"#;
+    let status: Status = serde_json::from_str(json).unwrap();
+    let text = status.render(Style { colors: false, width: 80 });
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}\nin\n{text}");
+    }
+    for part in [
+        "RESOURCE",
+        "WATCHERS",
+        "CLIENT",
+        "BYTES",
+        "QUEUE",
+        "HELD",
+        "lag ",
+        "flow ",
+        "an error whose text",
+        "raise it",
+        "█\n",
+        "at most ",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+#[test]
+fn shows_what_the_page_shows() {
+    let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,
+        "spared":{"requests":90,"bytes":-2048,"events":1200,"deliveriesPerEvent":49.96},
+        "residentBytes":33554432,"memoryLimitBytes":536870912,"unknown":1,
+        "past":[{"at":0,"spared":0},{"at":30,"spared":30},{"at":40,"spared":20},{"at":50,"spared":20,"sentEvents":500,"sentBytes":2048000,"receivedEvents":10,"receivedBytes":20480},
+            {"at":60,"spared":80,"sentEvents":1500,"sentBytes":4096000,"receivedEvents":20,"receivedBytes":40960,"lagP50":0.0004,"lagP99":0.0021}],
+            "queues":[{"name":"pods-to-check","workers":2,"objects":100,"depth":7,"held":3,"delayed":1,"retries":9}],
+        "caches":[{"resource":"pods","namespace":"a","fieldSelector":"spec.nodeName=n","encoding":"json","state":"listing",
+        "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
+        {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
+        "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}],
+        "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
+        {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
+    let status: Status = serde_json::from_str(json).unwrap();
+    let text = status.render(Style::PLAIN);
+    for line in [
+        "informerd 1.2.3 before https://a: not ready: informer pods",
+        "flow       apiserver → informerd: 1 events/s, 2Ki/s",
+        "           informerd → clients:   100 events/s, 200Ki/s",
+        "lag        of deliveries: p50 0.4 ms, p99 2.1 ms",
+        "spared     90 requests, 1,200 events (50.0 deliveries per event received); informerd has cost the apiserver 2.0 KiB more than it spared, because its caches follow more than clients have asked for so far",
+        "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
+        "memory     32Mi of 512Mi",
+        "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
+        "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
+        "pods: no route",
+        "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
+        "12         encoding  10.0.0.7  –     kubectl/v1",
+        "1          encoding  –         –     others",
+        "encoding: no; do",
+        "QUEUE          USER  WORKERS  OBJECTS  READY  HELD  DELAYED  RETRIES",
+        "pods-to-check  –     2        100      7      3     1        9",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
+    }
+    assert!(!text.contains("unreachable"), "a daemon that does not tell: {text}");
+    let plot = text.lines().find(|line| line.starts_with("plot")).unwrap();
+    assert!(
+        plot.contains('▅') && plot.contains('█') && plot.ends_with("requests spared in the last 60s, at most 60/s"),
+        "{plot}"
+    );
+}
+
+#[test]
+fn an_apiserver_that_does_not_answer_stands_out() {
+    let json = r#"{"version":"1","server":"https://a","ready":true,"servedAgeSeconds":85,
+        "past":[{"at":5,"spared":0},{"at":10,"spared":0}],
+            "upstream":{"reachable":false,"sinceSeconds":80,"lastError":"cannot connect","silentSeconds":84},
+        "caches":[{"resource":"pods","ready":true,"state":"wait","step":"waiting to retry","retrySeconds":3,
+        "failing":true,"lastError":"broke off","errorSeconds":4,"silentSeconds":85},
+        {"resource":"nodes","ready":true,"state":"follow","step":"watching","lastError":"long ago"},
+        {"resource":"services","failing":true,"lastError":"broke off","errorSeconds":9},
+        {"resource":"events","lastError":"forbidden","errorSeconds":2}]}"#;
+    let mut status: Status = serde_json::from_str(json).unwrap();
+    let text = status.render(Style::PLAIN);
+    for line in [
+        "informerd 1 before https://a: ready, apiserver unreachable",
+        "apiserver  unreachable for 80s: cannot connect",
+        "           what is served is up to 85s old",
+        "pods, services: broke off (4s ago)",
+        "events: forbidden (2s ago)",
+        "flow       apiserver → informerd: broken",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
+        let painted = status.render(RED);
+        assert!(painted.contains(&format!("\x1b[31m{line}\x1b[0m\n")), "{line}\nin\n{painted}");
+    }
+    assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
+    status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
+    assert!(status.render(RED).starts_with("informerd 1 before https://a: ready\n\n"));
+}
+
+#[tokio::test]
+async fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (taken, trickle) = tokio::sync::oneshot::channel();
+    spawn("trickle", async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
+        taken.send(()).unwrap();
+        while stream.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let asking = spawn("asking", ask(address));
+    trickle.await.unwrap();
+    tokio::time::pause();
+    let error = asking.await.unwrap().unwrap_err();
+    assert!(error.ends_with("no answer within 5s"), "{error}");
+}
+
+#[tokio::test]
+async fn tells_when_nobody_answers() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = ask(address).await.unwrap_err();
+    assert!(error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?"));
+}
