@@ -83,7 +83,7 @@ func (f *fake) start(t *testing.T) (*Client, *lines) {
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 	log := &lines{}
-	client, err := New(&rest.Config{Host: "http://informerd.test:8001"},
+	client, err := New(&rest.Config{Host: "http://192.0.2.1:8001"},
 		WithLogger(slog.New(slog.NewTextHandler(log, nil))),
 		WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return listener.DialContext(ctx)

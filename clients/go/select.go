@@ -17,6 +17,18 @@ import (
 // corev1.SchemeGroupVersion.WithResource("pods").
 type Resource = schema.GroupVersionResource
 
+// ParseResource reads GROUP/VERSION/RESOURCE, without GROUP/ for the core group: "v1/pods", "apps/v1/deployments".
+func ParseResource(text string) (Resource, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) == 2 {
+		parts = append([]string{""}, parts...)
+	}
+	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
+		return Resource{}, fmt.Errorf("%q is no resource: want one such as v1/pods or apps/v1/deployments", text)
+	}
+	return Resource{Group: parts[0], Version: parts[1], Resource: parts[2]}, nil
+}
+
 // Select narrows what of a resource is read, or in which shape.
 type Select func(*api.Selection)
 

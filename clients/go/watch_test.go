@@ -81,7 +81,7 @@ func TestAWatchGoesOnFromItsTokenAndTellsNothingTwice(t *testing.T) {
 		t.Errorf("resumed from %q", token)
 	}
 	for _, once := range []string{"informerd does not answer", "informerd answers again"} {
-		if log.count(once) != 1 || log.count("http://informerd.test:8001") != 2 {
+		if log.count(once) != 1 || log.count("http://192.0.2.1:8001") != 2 {
 			t.Errorf("%q: %s", once, log.buffer.String())
 		}
 	}
@@ -183,7 +183,7 @@ func TestWhatCannotSucceedEndsTheWatch(t *testing.T) {
 			if !test.final {
 				return
 			}
-			if status.Code(end) != test.code || !strings.Contains(end.Error(), "informerd at http://informerd.test:8001, watch of v1/pods: ") {
+			if status.Code(end) != test.code || !strings.Contains(end.Error(), "informerd at http://192.0.2.1:8001, watch of v1/pods: ") {
 				t.Error(end)
 			}
 			if (test.reason == "UNKNOWN_RESOURCE") != strings.Contains(end.Error(), "kubectl api-resources") {
@@ -254,5 +254,20 @@ func TestASelectionSaysWhatItsOptionsSay(t *testing.T) {
 		!slices.Equal(selection.Drop, []api.Drop{api.Drop_DROP_MANAGED_FIELDS}) ||
 		selection.Encoding != api.Encoding_ENCODING_KUBE_PROTOBUF || selection.Filters[1].Namespace != "m" {
 		t.Error(selection)
+	}
+}
+
+func TestResourcesAreReadFromText(t *testing.T) {
+	t.Parallel()
+	if resource, err := ParseResource("v1/pods"); err != nil || resource != pods {
+		t.Error(resource, err)
+	}
+	if resource, err := ParseResource("apps/v1/deployments"); err != nil || resource != (Resource{Group: "apps", Version: "v1", Resource: "deployments"}) {
+		t.Error(resource, err)
+	}
+	for _, wrong := range []string{"", "pods", "/v1/", "v1/", "a/b/c/d"} {
+		if _, err := ParseResource(wrong); err == nil {
+			t.Error(wrong)
+		}
 	}
 }
