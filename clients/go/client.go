@@ -95,7 +95,13 @@ func (s *settings) client(at target) (*Client, error) {
 		return nil, err
 	}
 	refreshable := config.BearerTokenFile != "" || config.CertFile != ""
-	return &Client{connection: connection, address: at.address, logger: s.logger, refreshable: refreshable}, nil
+	return &Client{
+		connection:  connection,
+		address:     at.address,
+		logger:      s.logger,
+		refreshable: refreshable,
+		unreachable: outage{what: "informerd", fails: "does not answer", recovers: "answers again"},
+	}, nil
 }
 
 // TLS with the files as they are when a connection is made: CAs and certificates are rotated.

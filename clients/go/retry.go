@@ -26,13 +26,13 @@ const (
 // One stream after the other, until the context ends or asking again cannot help. Each says how long to wait before the
 // next one, and calls `alive` when informerd has answered it.
 func (c *Client) again(ctx context.Context, what string, stream func(ctx context.Context, alive func()) (time.Duration, error)) error {
-	var refused outage
+	refused := outage{what: what, fails: "fails", recovers: "goes on"}
 	delay := firstDelay
 	for {
 		started := time.Now()
 		wait, err := stream(ctx, func() {
-			c.unreachable.over(c.logger, c.address, "informerd")
-			refused.over(c.logger, c.address, what)
+			c.unreachable.over(c.logger, c.address)
+			refused.over(c.logger, c.address)
 		})
 		if time.Since(started) > longestDelay {
 			delay = firstDelay // It went well for a while.
@@ -49,9 +49,9 @@ func (c *Client) again(ctx context.Context, what string, stream func(ctx context
 				return fmt.Errorf("informerd at %s, %s: %w%s", c.address, what, err, hint(said))
 			}
 			if said == nil {
-				c.unreachable.failed(c.logger, c.address, "informerd", err)
+				c.unreachable.failed(c.logger, c.address, err)
 			} else {
-				refused.failed(c.logger, c.address, what, err)
+				refused.failed(c.logger, c.address, err)
 			}
 			// Clients that were cut off together do not come back together.
 			wait = max(delay/2+rand.N(delay), min(asked, longestDelay))
@@ -114,12 +114,15 @@ func hint(said *errdetails.ErrorInfo) string {
 
 // What is wrong for now, told of seldom.
 type outage struct {
+	// Its subject and predicates.
+	what, fails, recovers string
+
 	mutex       sync.Mutex
 	since, told time.Time
 	attempts    int
 }
 
-func (o *outage) failed(logger *slog.Logger, address, what string, err error) {
+func (o *outage) failed(logger *slog.Logger, address string, err error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the stream has ended")
 	}
@@ -130,19 +133,19 @@ func (o *outage) failed(logger *slog.Logger, address, what string, err error) {
 	switch {
 	case o.since.IsZero():
 		o.since, o.told = now, now
-		logger.Warn(what+" does not answer; trying again until it does", "address", address, "error", err)
+		logger.Warn(o.what+" "+o.fails+"; trying again", "address", address, "error", err)
 	case now.Sub(o.told) >= reminder:
 		o.told = now
-		logger.Warn(what+" still does not answer", "address", address, "error", err,
+		logger.Warn(o.what+" still "+o.fails, "address", address, "error", err,
 			"for", now.Sub(o.since).Round(time.Second), "attempts", o.attempts)
 	}
 }
 
-func (o *outage) over(logger *slog.Logger, address, what string) {
+func (o *outage) over(logger *slog.Logger, address string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	if !o.since.IsZero() {
-		logger.Info(what+" answers again", "address", address, "after", time.Since(o.since).Round(time.Millisecond))
+		logger.Info(o.what+" "+o.recovers, "address", address, "after", time.Since(o.since).Round(time.Millisecond))
 	}
 	o.since, o.attempts = time.Time{}, 0
 }

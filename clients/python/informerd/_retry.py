@@ -50,7 +50,7 @@ class Retry:
         self._delay = _FIRST_DELAY
         self._began = 0.0
         self._outage = _outage(address)
-        self._refused = Outage(address, what)
+        self._refused = Outage(address, what, "fails", "goes on")
 
     def begins(self) -> None:
         """A stream is about to be opened."""
@@ -118,9 +118,10 @@ def explain(error: Exception) -> tuple[grpc.StatusCode, str, str | None, float]:
 class Outage:
     """What is wrong for now, told of seldom."""
 
-    def __init__(self, address: str, what: str) -> None:
-        self._address = address
-        self._what = what
+    def __init__(self, address: str, what: str, fails: str, recovers: str) -> None:
+        self._what = f"{what} at {address}"
+        self._fails = fails
+        self._recovers = recovers
         self._lock = threading.Lock()
         self._since: float | None = None
         self._told = 0.0
@@ -132,19 +133,19 @@ class Outage:
             self._attempts += 1
             if self._since is None:
                 self._since = self._told = now
-                log.warning("%s at %s does not answer; trying again until it does: %s", self._what, self._address, error)
+                log.warning("%s %s; trying again: %s", self._what, self._fails, error)
             elif now - self._told >= _REMINDER:
                 self._told = now
                 log.warning(
-                    "%s at %s still does not answer after %.0f s and %d attempts: %s",
-                    self._what, self._address, now - self._since, self._attempts, error,
+                    "%s still %s after %.0f s and %d attempts: %s",
+                    self._what, self._fails, now - self._since, self._attempts, error,
                 )  # fmt: skip
 
     def over(self) -> None:
         with self._lock:
             if self._since is not None:
                 after = time.monotonic() - self._since
-                log.warning("%s at %s answers again after %.1f s", self._what, self._address, after)
+                log.warning("%s %s after %.1f s", self._what, self._recovers, after)
             self._since, self._attempts = None, 0
 
 
@@ -155,4 +156,4 @@ _outages_lock = threading.Lock()
 def _outage(address: str) -> Outage:
     """What all watches and queues of an address suffer from is told once."""
     with _outages_lock:
-        return _outages.setdefault(address, Outage(address, "informerd"))
+        return _outages.setdefault(address, Outage(address, "informerd", "does not answer", "answers again"))

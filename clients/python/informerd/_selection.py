@@ -40,6 +40,6 @@ def selection(resource: str, selected: Selected) -> api.Selection:
                 field_selector=selected.get("fields", ""),
             )
         ],
-        shape=api.SHAPE_METADATA_ONLY if selected.get("metadata_only") else api.SHAPE_FULL,
+        shape=api.SHAPE_METADATA_ONLY if selected.get("metadata_only") else api.SHAPE_UNSPECIFIED,
         drop=[api.DROP_MANAGED_FIELDS] if selected.get("without_managed_fields") else [],
     )

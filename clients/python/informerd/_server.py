@@ -58,7 +58,7 @@ class Server:
             return grpc.aio.secure_channel(target, credentials, _OPTIONS)
         return grpc.aio.insecure_channel(target, _OPTIONS)
 
-    def metadata(self) -> list[tuple[str, str | bytes]]:
+    def metadata(self) -> list[tuple[str, str]]:
         """The token, as its file has it now."""
         if not self.token_file:
             return []
