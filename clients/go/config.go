@@ -28,13 +28,15 @@ const (
 )
 
 const (
-	sidecar      = "http://127.0.0.1:8001"
 	off          = "off"
 	probeTimeout = time.Second
 )
 
-// For tests: those of a pod lie at fixed paths.
-var inCluster = rest.InClusterConfig
+// Variables for tests: the files of a pod lie at fixed paths, and a port may be in use.
+var (
+	inCluster = rest.InClusterConfig
+	sidecar   = "http://127.0.0.1:8001"
+)
 
 // Option says something about the informerd and the connection to it.
 type Option func(*settings)

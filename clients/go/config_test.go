@@ -140,12 +140,45 @@ func TestASocketIsLocal(t *testing.T) {
 
 func TestASidecarThatIsGuessedGetsNoCredentials(t *testing.T) {
 	inPod(t, pod(t))
-	s := settingsOf([]Option{quiet})
-	cluster, _ := inCluster()
-	found, err := s.find(cluster)
-	if err != nil || found.named || found.config.Host != "http://127.0.0.1:8001" || found.config.BearerTokenFile != "" {
-		t.Error(found, err)
+	if sidecar != "http://127.0.0.1:8001" {
+		t.Error(sidecar)
 	}
+	address, called := serve(t, "tcp", "127.0.0.1:0")
+	guess(t, "http://"+address)
+	config, err := Config(quiet, WithProbeTimeout(time.Minute))
+	if err != nil || config.Host != "http://"+address || config.BearerTokenFile != "" || config.BearerToken != "" {
+		t.Error(config, err)
+	}
+	client, err := Dial(quiet, WithProbeTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	callOnce(t, client, called, "")
+}
+
+func TestAPodThatIsLedToInformerdGoesThere(t *testing.T) {
+	address, called := serve(t, "tcp", "127.0.0.1:0")
+	cluster := pod(t)
+	cluster.Host = "http://" + address
+	inPod(t, cluster)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	guess(t, "http://"+listener.Addr().String())
+	client, err := Dial(quiet, WithProbeTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	callOnce(t, client, called, "Bearer secret")
+}
+
+// Where a sidecar would be.
+func guess(t *testing.T, address string) {
+	before := sidecar
+	sidecar = address
+	t.Cleanup(func() { sidecar = before })
 }
 
 func TestWithoutInformerdTheInClusterConfigurationIsTaken(t *testing.T) {

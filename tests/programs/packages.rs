@@ -117,6 +117,25 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
+    let page = std::fs::read_to_string(root().join("docs/clients.md")).unwrap();
+    for (language, file) in [("go", "examples/go/pods/main.go"), ("python", "examples/python/pods.py")] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {file}");
+    }
+    let cluster = Cluster::start().await;
+    let through = before(&cluster).await;
+    for language in LANGUAGES {
+        let program = Program::start_at(language, "pods", &through.url, &[]).await;
+        until(|| async {
+            let lines = program.lines();
+            if lines.iter().any(|line| line.trim() == "SYNCED") { Ok(()) } else { Err(format!("{lines:?}")) }
+        })
+        .await;
+    }
+}
+
 /// What was told twice, or of an object that is not held.
 fn contradictions(lines: &[String]) -> Vec<String> {
     let mut held = BTreeMap::new();
