@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
 use super::clients::ledger::{Line, State};
@@ -27,17 +27,22 @@ const LANGUAGES: [&str; 3] = ["go", "python", "rust"];
 const COLORS: [&str; 3] = ["red", "green", "blue"];
 
 /// A running example.
-struct Program {
+pub(super) struct Program {
     name: &'static str,
-    _child: Child,
+    pub(super) child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Vec<String>>>,
 }
 
 // === impl Program ===
 
 impl Program {
     async fn start(language: &'static str, program: &str, through: &Through, arguments: &[&str]) -> Self {
-        let prepared = prepared(language).await;
+        Self::start_at(language, program, &through.url, arguments).await
+    }
+
+    pub(super) async fn start_at(language: &'static str, program: &str, url: &str, arguments: &[&str]) -> Self {
+        let prepared = prepared(&format!("example-{language}")).await;
         let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
         let mut command = match words.as_slice() {
             [directory] => Command::new(format!("{directory}/{program}")),
@@ -48,29 +53,29 @@ impl Program {
             }
             other => panic!("{other:?}"),
         };
-        let authority = through.url.strip_prefix("http://").unwrap();
-        let address = if language == "rust" { &through.url } else { authority };
+        if language == "rust" {
+            command.args(["--address", url]);
+        }
         // Go knows single dashes, and takes double ones.
-        command.args(["--address", address]).args(arguments);
+        command.env("INFORMERD_ADDRESS", url).args(arguments);
         Self::run(language, command)
     }
 
     fn run(name: &'static str, mut command: Command) -> Self {
-        command.stdout(Stdio::piped()).kill_on_drop(true);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-        let lines = Arc::<Mutex<Vec<String>>>::default();
-        let into = lines.clone();
-        lifecycle::spawn("stdout of an example", async move {
-            while let Ok(Some(line)) = out.next_line().await {
-                into.lock().push(line);
-            }
-        });
-        Self { name, _child: child, lines }
+        let lines = collected(child.stdout.take().unwrap(), false);
+        let errors = collected(child.stderr.take().unwrap(), true);
+        Self { name, child, lines, errors }
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
+    }
+
+    /// What it says on standard error.
+    pub(super) fn errors(&self) -> Vec<String> {
+        self.errors.lock().clone()
     }
 
     /// What a consumer printed, as the other clients of the tests print it.
@@ -80,12 +85,12 @@ impl Program {
         let mut lines = vec![];
         for line in self.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [t, key, rv] = words.as_slice() else { panic!("{}: {line}", self.name) };
-            if *t == "SYNCED" {
+            if words[0] == "SYNCED" {
                 initial = false;
                 lines.push(Line { t: "SYNCED".to_owned(), ..Line::default() });
                 continue;
             }
+            let [t, key, rv] = words.as_slice() else { panic!("{}: {line}", self.name) };
             if *t == "DELETED" {
                 items.remove(*key)
             } else {
@@ -103,30 +108,44 @@ impl Program {
         lines
     }
 
-    fn holds(&self) -> State {
+    pub(super) fn holds(&self) -> State {
         let lines = self.ledger_lines();
         let state = lines.last().map(|line| line.items.clone()).unwrap_or_default();
         state.into_iter().map(|(key, rv)| (key, rv.parse().unwrap())).collect()
     }
 }
 
-/// What `tests/clients/prepare` says of the examples in a language.
-async fn prepared(language: &str) -> Vec<String> {
+fn collected(from: impl AsyncRead + Send + Unpin + 'static, show: bool) -> Arc<Mutex<Vec<String>>> {
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let into = lines.clone();
+    lifecycle::spawn("output of an example", async move {
+        let mut from = BufReader::new(from).lines();
+        while let Ok(Some(line)) = from.next_line().await {
+            if show {
+                eprintln!("{line}");
+            }
+            into.lock().push(line);
+        }
+    });
+    lines
+}
+
+/// What `tests/clients/prepare` says.
+pub(super) async fn prepared(what: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(format!("example-{language}")).stderr(Stdio::inherit()).output().await;
-    let output = output.unwrap();
-    assert!(output.status.success(), "the examples in {language} cannot be prepared");
+    let output = Command::new(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
+    assert!(output.status.success(), "{what} cannot be prepared");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-async fn before(cluster: &Cluster) -> Through {
+pub(super) async fn before(cluster: &Cluster) -> Through {
     let source =
         ConfigSource::Kubeconfig { paths: vec![cluster.admin().to_owned()], context: None, cluster: None, user: None };
     Through::start(source, "").await
 }
 
 /// Creates, changes, relabels, deletes.
-async fn churn(api: &Api<ConfigMap>, steps: usize) {
+pub(super) async fn churn(api: &Api<ConfigMap>, steps: usize) {
     for step in 0..steps {
         let name = format!("c{}", step * 7 % 9);
         let labels = json!({"color": COLORS[step / 2 % 3]});
@@ -151,7 +170,7 @@ async fn churn(api: &Api<ConfigMap>, steps: usize) {
 }
 
 /// Asks until it is so; the bound only keeps a failing test from hanging.
-async fn until<F: Future<Output = Result<(), String>>>(mut so: impl FnMut() -> F) {
+pub(super) async fn until<F: Future<Output = Result<(), String>>>(mut so: impl FnMut() -> F) {
     let bound = tokio::time::Instant::now() + Duration::from_secs(90);
     while let Err(what) = so().await {
         assert!(tokio::time::Instant::now() < bound, "not in time: {what}");
@@ -276,7 +295,7 @@ async fn the_consumer_of_the_documentation_holds_what_is_there() {
     let code = blocks.collect::<String>();
     assert!(code.contains("127.0.0.1:8001"), "{code}");
     let code = code.replace("127.0.0.1:8001", authority);
-    let prepared = prepared("python").await;
+    let prepared = prepared("example-python").await;
     let [python, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
     let mut command = Command::new(python);
     command.args(["-c", &format!("{SAYS}{code}")]).env("PYTHONPATH", directory);

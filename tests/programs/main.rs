@@ -1,4 +1,4 @@
-//! Programs that others have written: informers of many languages, the examples, promtool, helm, kubectl and actionlint.
+//! Programs that others have written: informers of many languages, the client packages with the examples, promtool, helm, kubectl and actionlint.
 
 #[path = "../judge/cluster.rs"]
 mod cluster;
@@ -12,3 +12,4 @@ mod chart;
 mod clients;
 mod dist;
 mod examples;
+mod packages;

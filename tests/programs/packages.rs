@@ -1,0 +1,218 @@
+//! The client packages of `clients/`: their own tests, their stubs, and their programs in `examples/` where informerd is not
+//! what it should be.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use informerd::upstream::client::ConfigSource;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use super::examples::{Program, before, churn, prepared, until};
+use crate::cluster::Cluster;
+use crate::support::Through;
+
+const LANGUAGES: [&str; 2] = ["go", "python"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files of a directory that are not caches of Python's.
+fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let entries = std::fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let name = |path: &Path| path.strip_prefix(directory).unwrap().to_owned();
+    paths.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn the_stubs_are_those_of_the_definitions() {
+    let generated = PathBuf::from(prepared("stubs").await.remove(0));
+    for (language, stubs) in [("go", "clients/go/informerd/v1"), ("python", "clients/python/informerd/v1")] {
+        let mut committed = files(&root().join(stubs));
+        // It only makes a package of them.
+        committed.remove(Path::new("__init__.py"));
+        let generated = files(&generated.join(stubs));
+        assert!(generated.len() >= 6, "{generated:?}");
+        let all = generated.keys().chain(committed.keys());
+        let differ: Vec<_> = all.filter(|name| generated.get(*name) != committed.get(*name)).collect();
+        assert!(differ.is_empty(), "run clients/{language}/generate.sh: {differ:?} of {stubs} are not what it makes");
+    }
+}
+
+#[tokio::test]
+async fn the_go_client_passes_its_tests() {
+    let program = prepared("client-go").await.remove(0);
+    let output = Command::new(program).arg("-test.timeout=5m").kill_on_drop(true).output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("PASS"), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn the_python_client_passes_its_tests() {
+    let python = prepared("python-tools").await.remove(0);
+    let mut command = Command::new(python);
+    command.args(["-B", "-m", "unittest"]).current_dir(root().join("clients/python")).kill_on_drop(true);
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("Ran 0 tests"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    let direct = super::clients::raw::client(cluster.admin()).await;
+    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
+    churn(&api, 20).await;
+    let through = before(&cluster).await;
+    let url = through.url.clone();
+    let mut consumers = vec![];
+    let mut controllers = vec![];
+    for language in LANGUAGES {
+        let arguments = ["--namespace", "one", "v1/configmaps"];
+        consumers.push(Program::start_at(language, "consumer", &url, &arguments).await);
+        controllers.push(Program::start_at(language, "controller", &url, &["--namespace", "one"]).await);
+    }
+    let synced = |program: &Program| program.lines().iter().any(|line| line.starts_with("SYNCED"));
+    until(|| async { if consumers.iter().all(synced) { Ok(()) } else { Err("consumers synced".to_owned()) } }).await;
+    let restarted = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        through.stop(Duration::ZERO).await;
+        drop(through);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        Through::start(source, &format!("listen: ['{url}']\n")).await
+    };
+    let ((), _through) = tokio::join!(churn(&api, 200), restarted);
+    until(|| async {
+        let there = api.list(&kube::api::ListParams::default()).await.unwrap();
+        for object in &there {
+            let keys = object.data.as_ref().map_or(0, BTreeMap::len).to_string();
+            let counted = object.metadata.annotations.as_ref().and_then(|all| all.get("example.com/keys"));
+            if counted != Some(&keys) {
+                return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
+            }
+        }
+        let held = there.into_iter().map(|object| {
+            let version = object.metadata.resource_version.unwrap().parse().unwrap();
+            (format!("one/{}", object.metadata.name.unwrap()), version)
+        });
+        let held = held.collect();
+        let behind = consumers.iter().find(|program| program.holds() != held);
+        behind.map_or(Ok(()), |program| Err(format!("{:?} instead of {held:?}", program.holds())))
+    })
+    .await;
+    for consumer in &consumers {
+        assert_eq!(contradictions(&consumer.lines()), Vec::<String>::new());
+        assert_eq!(consumer.errors().iter().filter(|line| line.contains("does not answer")).count(), 1);
+    }
+    for controller in &controllers {
+        assert!(controller.lines().iter().any(|line| line.starts_with("counted")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
+    let page = std::fs::read_to_string(root().join("docs/clients.md")).unwrap();
+    for (language, file) in [("go", "examples/go/pods/main.go"), ("python", "examples/python/pods.py")] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {file}");
+    }
+    let cluster = Cluster::start().await;
+    let through = before(&cluster).await;
+    for language in LANGUAGES {
+        let program = Program::start_at(language, "pods", &through.url, &[]).await;
+        until(|| async {
+            let lines = program.lines();
+            if lines.iter().any(|line| line.trim() == "SYNCED") { Ok(()) } else { Err(format!("{lines:?}")) }
+        })
+        .await;
+    }
+}
+
+/// What was told twice, or of an object that is not held.
+fn contradictions(lines: &[String]) -> Vec<String> {
+    let mut held = BTreeMap::new();
+    let mut wrong = vec![];
+    for line in lines.iter().filter(|line| !line.starts_with("SYNCED")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let before = held.insert(words[1], words[2]);
+        let right = match (words[0], before) {
+            ("ADDED", None) => true,
+            ("MODIFIED", Some(version)) => version != words[2],
+            ("DELETED", Some(_)) => held.remove(words[1]).is_some(),
+            _ => false,
+        };
+        if !right {
+            wrong.push(format!("{line} after {before:?}"));
+        }
+    }
+    wrong
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_resource_ends_a_program_with_a_clear_error() {
+    let cluster = Cluster::start().await;
+    let through = before(&cluster).await;
+    for language in LANGUAGES {
+        let mut program = Program::start_at(language, "consumer", &through.url, &["v1/configmap"]).await;
+        assert_eq!(program.child.wait().await.unwrap().code(), Some(1));
+        let what = format!("informerd at {}, watch of v1/configmap: ", through.url);
+        until(|| async {
+            let errors = program.errors();
+            let clear = errors.iter().any(|line| line.contains(&what) && line.contains("kubectl api-resources"));
+            if clear && errors.len() == 1 { Ok(()) } else { Err(format!("{errors:?}")) }
+        })
+        .await;
+    }
+}
+
+/// Answers HTTP/1.1 alone, as an admin listener does, until so many have come.
+async fn something_else(listener: TcpListener, callers: usize) {
+    for _ in 0..callers {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_u8().await.ok();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_port_is_told_once_and_tried_again() {
+    let cluster = Cluster::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut programs = vec![];
+    for language in LANGUAGES {
+        programs.push(Program::start_at(language, "consumer", &url, &["v1/configmaps"]).await);
+    }
+    something_else(listener, 6).await;
+    let told = |program: &Program, what: &str| {
+        let errors = program.errors();
+        errors.iter().filter(|line| line.contains(what) && line.contains(&url)).count()
+    };
+    let silent = |program: &&Program| told(program, "does not answer; trying again") != 1;
+    until(|| async {
+        let silent = programs.iter().find(silent);
+        silent.map_or(Ok(()), |program| Err(format!("one word of it: {:?}", program.errors())))
+    })
+    .await;
+    let source = ConfigSource::kubeconfig(cluster.admin());
+    let _through = Through::start(source, &format!("listen: ['{url}']\n")).await;
+    until(|| async {
+        let waiting = programs.iter().find(|program| !program.lines().iter().any(|line| line.starts_with("SYNCED")));
+        waiting.map_or(Ok(()), |program| Err(format!("synced: {:?}", program.errors())))
+    })
+    .await;
+    for program in &programs {
+        assert_eq!(told(program, "does not answer; trying again"), 1, "{:?}", program.errors());
+        assert_eq!(told(program, "answers again"), 1, "{:?}", program.errors());
+    }
+}
