@@ -1,6 +1,8 @@
 //! The client packages of `clients/`: their own tests, their stubs, and their programs in `examples/` where informerd is not
 //! what it should be.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
