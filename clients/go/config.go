@@ -151,23 +151,23 @@ func (s *settings) find(cluster *rest.Config) (target, error) {
 	if !found.named {
 		found.address = sidecar
 	}
-	scheme, rest_, ok := strings.Cut(found.address, "://")
+	scheme, where, ok := strings.Cut(found.address, "://")
 	if !ok {
-		scheme, rest_ = "http", found.address
+		scheme, where = "http", found.address
 	}
 	config := &rest.Config{}
 	local := false
 	switch scheme {
 	case "unix":
-		if !filepath.IsAbs(rest_) {
+		if !filepath.IsAbs(where) {
 			return found, fmt.Errorf("%q is no address: want unix:///PATH", found.address)
 		}
 		config.Host, local = "http://localhost", true
 		config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", rest_)
+			return new(net.Dialer).DialContext(ctx, "unix", where)
 		}
 	case "http", "https":
-		address, err := url.Parse(scheme + "://" + rest_)
+		address, err := url.Parse(scheme + "://" + where)
 		if err != nil || address.Port() == "" || address.Hostname() == "" || strings.Trim(address.Path, "/") != "" {
 			return found, fmt.Errorf("%q is no address: want http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH",
 				found.address)

@@ -117,7 +117,8 @@ func TestHandlersAreBoundedAndEndWithTheirStream(t *testing.T) {
 		running.Add(1)
 		defer running.Add(-1)
 		busy <- struct{}{}
-		<-ctx.Done() // The keys are somebody else's now.
+		<-ctx.Done()            // The keys are somebody else's now.
+		time.Sleep(time.Second) // Longer than what passes before it joins again.
 		return ctx.Err()
 	}
 	if err := queue.Run(bounded(t)); status.Code(err) != codes.PermissionDenied || running.Load() != 0 {

@@ -179,8 +179,6 @@ func (w *watch) event(event *api.Event) error {
 	key := Key{event.Key.Namespace, event.Key.Name, event.Key.Uid, event.Key.ResourceVersion}
 	held, known := w.held[id]
 	if event.Type == api.Event_TYPE_DELETED {
-		// In a snapshot under way it is no longer there.
-		delete(w.snapshot, id)
 		if !known {
 			return nil
 		}

@@ -67,6 +67,7 @@ func TestAWatchGoesOnFromItsTokenAndTellsNothingTwice(t *testing.T) {
 	tokens := make(chan string, 3)
 	server := &fake{watches: []func(*api.WatchRequest, grpc.ServerStreamingServer[api.WatchResponse]) error{
 		broken(started(false), events("1", "+a1", "+b2"), snapshotEnd(), events("2", "~a3")),
+		broken(), broken(), // The same outage.
 		func(request *api.WatchRequest, stream grpc.ServerStreamingServer[api.WatchResponse]) error {
 			tokens <- string(request.GetResumeToken())
 			// The last frame may come a second time.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use informerd::upstream::client::ConfigSource;
+use informerd_sim as sim;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,8 +127,8 @@ async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
         let text = std::fs::read_to_string(root().join(file)).unwrap();
         assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {file}");
     }
-    let cluster = Cluster::start().await;
-    let through = before(&cluster).await;
+    let server = sim::Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
     for language in LANGUAGES {
         let program = Program::start_at(language, "pods", &through.url, &[]).await;
         until(|| async {
@@ -160,8 +161,8 @@ fn contradictions(lines: &[String]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misspelt_resource_ends_a_program_with_a_clear_error() {
-    let cluster = Cluster::start().await;
-    let through = before(&cluster).await;
+    let server = sim::Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
     for language in LANGUAGES {
         let mut program = Program::start_at(language, "consumer", &through.url, &["v1/configmap"]).await;
         assert_eq!(program.child.wait().await.unwrap().code(), Some(1));
@@ -186,7 +187,7 @@ async fn something_else(listener: TcpListener, callers: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_port_is_told_once_and_tried_again() {
-    let cluster = Cluster::start().await;
+    let server = sim::Server::builder().start().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut programs = vec![];
@@ -204,8 +205,7 @@ async fn a_wrong_port_is_told_once_and_tried_again() {
         silent.map_or(Ok(()), |program| Err(format!("one word of it: {:?}", program.errors())))
     })
     .await;
-    let source = ConfigSource::kubeconfig(cluster.admin());
-    let _through = Through::start(source, &format!("listen: ['{url}']\n")).await;
+    let _through = Through::before(&server, &format!("listen: ['{url}']\n")).await;
     until(|| async {
         let waiting = programs.iter().find(|program| !program.lines().iter().any(|line| line.starts_with("SYNCED")));
         waiting.map_or(Ok(()), |program| Err(format!("synced: {:?}", program.errors())))

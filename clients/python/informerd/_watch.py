@@ -189,8 +189,6 @@ class _Follower:
         key = Key(*name, event.key.uid, event.key.resource_version)
         held = self._held.get(name)
         if event.type == api.Event.TYPE_DELETED:
-            if self._snapshot is not None:
-                self._snapshot.discard(name)
             if held:
                 del self._held[name]
                 yield Event(Type.DELETED, key, json.loads(event.object))

@@ -46,7 +46,8 @@ class Watches(unittest.TestCase):
             # The last frame may come a second time.
             yield from (started(True), events("2", "~a3"), events("3", "-b4", "+c5"))
 
-        server = Fake(self, broken(started(), events("1", "+a1", "+b2"), snapshot_end(), events("2", "~a3")), resumed)
+        first = broken(started(), events("1", "+a1", "+b2"), snapshot_end(), events("2", "~a3"))
+        server = Fake(self, first, broken(), broken(), resumed)  # One outage.
         with self.assertLogs("informerd") as logged:
             told = self.told(server, 6)
         self.assertEqual(
