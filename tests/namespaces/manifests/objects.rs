@@ -29,7 +29,7 @@ pub(super) fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
-/// Applies an overlay as README says; panics unless everything is accepted without a warning.
+/// Applies an overlay as docs/tasks say; panics unless everything is accepted without a warning.
 pub(super) async fn apply(cluster: &Cluster, name: &str) -> String {
     apply_directory(cluster, &manifests().join("overlays").join(name)).await
 }
