@@ -12,6 +12,8 @@ mod demo;
 mod drop_in;
 mod explain;
 mod in_use;
+mod inject;
+mod injector;
 mod introspect;
 pub mod kubeconfig;
 mod man;
@@ -111,6 +113,8 @@ fn dispatch(
             .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),
+        Command::Injector => run_injector(&loaded),
+        Command::Inject(wanted) => inject::rewrite(&loaded.config.inject, wanted, out, err).map_err(Failed::from),
         Command::Demo(demo) => run_demo(&loaded, demo),
     };
     match done {
@@ -238,6 +242,25 @@ fn run(loaded: &Loaded) -> Result<(), Failed> {
             Ok(daemon)
         };
         let running = |_: &Daemon| std::future::pending();
+        process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
+    });
+    finished(end)
+}
+
+fn run_injector(loaded: &Loaded) -> Result<(), Failed> {
+    let config = &memory::fitted(loaded);
+    injector::check(config).map_err(Failed::usage)?;
+    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
+    let otel = start_telemetry(config, loaded, Some(&cluster))?;
+    let end = runtime.block_on(async {
+        let signals = Signals::install().map_err(ProcessError::Signals)?;
+        let (context, drain) = process::Context::new();
+        otel.export(context.metrics.clone());
+        let started = async {
+            injector::start(config, source(&config.upstream), &context).await.map_err(|error| format!("{error:#}"))
+        };
+        let running = |_: &injector::Running| std::future::pending();
         process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
     });
     finished(end)

@@ -19,6 +19,7 @@ pub mod config;
 pub mod grpc;
 pub mod http;
 pub mod informer;
+mod injection;
 pub mod lifecycle;
 mod memory;
 pub mod meta;

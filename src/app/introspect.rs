@@ -64,13 +64,7 @@ impl Introspect for Everything {
     }
 
     fn apiserver(&self) -> Apiserver {
-        let health = self.upstream.health();
-        Apiserver {
-            reachable: health.reachable,
-            since_seconds: health.since.elapsed().as_secs(),
-            last_error: health.error.as_deref().unwrap_or_default().to_owned(),
-            silent_seconds: self.upstream.metrics().heard().map(|at| at.elapsed().as_secs()),
-        }
+        apiserver(&self.upstream)
     }
 
     fn explain(&self, request: Parts) -> Explaining {
@@ -108,6 +102,16 @@ impl Introspect for Everything {
 
     fn queues(&self) -> Vec<QueueInfo> {
         self.groups.stats().into_iter().map(queue).collect()
+    }
+}
+
+pub(super) fn apiserver(upstream: &Upstream) -> Apiserver {
+    let health = upstream.health();
+    Apiserver {
+        reachable: health.reachable,
+        since_seconds: health.since.elapsed().as_secs(),
+        last_error: health.error.as_deref().unwrap_or_default().to_owned(),
+        silent_seconds: upstream.metrics().heard().map(|at| at.elapsed().as_secs()),
     }
 }
 

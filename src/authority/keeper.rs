@@ -11,8 +11,10 @@ use tokio::sync::watch;
 
 use super::bundle::Bundle;
 use super::ca::Ca;
+use super::objects::Place;
+use super::published::Published;
 use super::signer::{Signer, SignerMetrics};
-use super::{AuthorityConfig, AuthorityError, Give, ObjectName, objects};
+use super::{AuthorityConfig, AuthorityError, Give, ObjectName};
 use crate::lifecycle::backoff::{Backoff, jittered};
 use crate::lifecycle::readiness::Latch;
 use crate::upstream::client::{ConfigSource, Upstream};
@@ -34,27 +36,19 @@ pub(crate) struct Serving {
     pub give: Give,
 }
 
-/// Whether the trusted certificates are published in all places.
-enum Published {
-    Everywhere,
-    /// A ConfigMap does not exist, or informerd may not write it.
-    WhereItCould,
-}
-
 /// The serving certificate in use.
 struct Issued {
     at: Timestamp,
     by: Timestamp,
 }
 
-/// Keys in the Secret and in the ConfigMaps.
+/// The key in the Secret.
 const BUNDLE: &str = "authority.json";
-const TRUSTED: &str = "ca.crt";
 /// The most attempts after write conflicts. Replicas that start together resolve their conflicts within a few attempts.
 const CONFLICTS: usize = 20;
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(120);
-/// A missing ConfigMap may be created soon, when a client is set up. It may also never be created, and every replica
+/// A missing place may be created soon, when a client is set up. It may also never be created, and every replica
 /// checks for it.
 const MISSING: Duration = Duration::from_secs(1);
 const MISSING_MOST: Duration = Duration::from_secs(240);
@@ -98,13 +92,13 @@ impl Keeper {
                 latch.release();
             }
             let wait = match result {
-                Ok(Published::Everywhere) => {
+                Ok(true) => {
                     retry.reset();
                     missing.reset();
-                    // A ConfigMap may be deleted and created again, empty.
+                    // A place may be deleted and created again, empty.
                     jittered(self.config.lifetimes.interval().min(MISSING_MOST))
                 }
-                Ok(Published::WhereItCould) => {
+                Ok(false) => {
                     retry.reset();
                     missing.next(None).min(self.config.lifetimes.interval())
                 }
@@ -117,35 +111,20 @@ impl Keeper {
         }
     }
 
-    async fn pass(&mut self) -> Result<Published, AuthorityError> {
-        let mut secret: Value = objects::get(&self.upstream, "secrets", &self.config.secret).await?;
+    /// Returns whether the trusted certificates are published in all places.
+    async fn pass(&mut self) -> Result<bool, AuthorityError> {
+        let at = Place::secret(&self.config.secret);
+        let mut secret = at.get(&self.upstream).await?;
         let held = self.held(&secret)?;
-        let mut maps = Vec::new();
-        let mut failed = None;
-        for name in &self.config.config_maps {
-            match objects::get(&self.upstream, "configmaps", name).await {
-                Ok(map) => maps.push((name, map)),
-                // It does not exist or informerd may not access it. Then no client reads what informerd would write
-                // there.
-                Err(error @ AuthorityError::Refused { status: 403 | 404, .. }) => {
-                    tracing::warn!(config_map = %name, %error, "the CA bundle for clients is not published there");
-                }
-                // One failing ConfigMap must not keep the others from their certificates.
-                Err(error) => failed = Some(error),
-            }
-        }
+        let mut published = Published::read(&self.config, &self.upstream).await;
         let lifetimes = self.config.lifetimes;
-        let everywhere = |certificate: &str| {
-            let says =
-                |map: &Value| map["data"][TRUSTED].as_str().is_some_and(|text| text.contains(certificate.trim()));
-            failed.is_none() && maps.iter().all(|(_, map)| says(map))
-        };
+        let everywhere = |certificate: &str| published.has(certificate);
         let now = Timestamp::now();
         let bundle = match Bundle::step(held.as_ref(), everywhere, now, &lifetimes)? {
             Some(next) => {
                 let text = serde_json::to_vec(&next).map_err(|error| content(&self.config.secret, &error))?;
                 secret["data"][BUNDLE] = json!(STANDARD.encode(text));
-                objects::put(&self.upstream, "secrets", &self.config.secret, &secret).await?;
+                at.put(&self.upstream, &secret).await?;
                 let of = held.as_ref().map(|held| held.current.made);
                 tracing::info!(secret = %self.config.secret, current = %next.current.made, before = ?of, next = ?next.next.as_ref().map(|next| next.made), "the shared CA has changed");
                 next
@@ -154,18 +133,9 @@ impl Keeper {
             None => held.ok_or_else(|| content(&self.config.secret, &"is empty"))?,
         };
         // Publish the trusted certificates first, then issue certificates.
-        let trusted = format!("{}{}", self.cluster_ca().await?, bundle.trusted());
-        let complete = maps.len() == self.config.config_maps.len();
-        let published = if complete { Published::Everywhere } else { Published::WhereItCould };
-        for (name, mut map) in maps {
-            if map["data"][TRUSTED] != trusted.as_str() {
-                map["data"][TRUSTED] = json!(trusted);
-                objects::put(&self.upstream, "configmaps", name, &map).await?;
-                tracing::info!(config_map = %name, "the CA bundle for clients is published");
-            }
-        }
+        published.write(&self.upstream, &self.cluster_ca().await?, &bundle.trusted()).await?;
         self.sign(&bundle, now)?;
-        failed.map_or(Ok(published), Err)
+        published.end()
     }
 
     fn sign(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {

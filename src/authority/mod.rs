@@ -12,7 +12,9 @@ mod bundle;
 mod ca;
 mod decision;
 mod keeper;
+mod lookups;
 mod objects;
+mod published;
 mod requester;
 mod signer;
 
@@ -23,6 +25,7 @@ mod tests;
 
 pub(crate) use ca::{BACKDATED, Ca, NoCa};
 pub(crate) use keeper::{Keeper, Serving};
+pub(crate) use lookups::{config_map_has_ca, deployment_image};
 pub(crate) use requester::{RequestConfig, Requester};
 pub(crate) use signer::{SignerConfig, SignerMetrics};
 
@@ -40,6 +43,8 @@ pub struct AuthorityConfig {
     pub secret: ObjectName,
     /// Must exist. Their value of `ca.crt` is replaced.
     pub config_maps: Vec<ObjectName>,
+    /// A MutatingWebhookConfiguration, which must exist. Its `caBundle`s are replaced.
+    pub webhook: Option<String>,
     pub lifetimes: Lifetimes,
     /// Makes this process a signer of certificate requests. `None`: no requests are signed.
     pub signer: Option<SignerConfig>,

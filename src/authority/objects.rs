@@ -50,23 +50,47 @@ pub(super) struct PageMeta {
     pub(super) next: String,
 }
 
-/// Reads an object. `kind` is `secrets` or `configmaps`.
-pub(super) async fn get(upstream: &Upstream, kind: &'static str, name: &ObjectName) -> Result<Value, AuthorityError> {
-    at(upstream, Method::GET, kind, &path_of(kind, name), None).await
-}
-
-/// Replaces an object by a changed copy of what was read. Refused if the object was changed in between.
-pub(super) async fn put(
-    upstream: &Upstream,
+/// An object of the apiserver.
+pub(super) struct Place {
+    /// The resource in the counters.
     kind: &'static str,
-    name: &ObjectName,
-    object: &Value,
-) -> Result<(), AuthorityError> {
-    at::<Value>(upstream, Method::PUT, kind, &path_of(kind, name), Some(object)).await.map(drop)
+    path: String,
 }
 
-fn path_of(kind: &str, name: &ObjectName) -> String {
-    format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name)
+// === impl Place ===
+
+impl Place {
+    pub(super) fn secret(name: &ObjectName) -> Self {
+        Self::core("secrets", name)
+    }
+
+    pub(super) fn config_map(name: &ObjectName) -> Self {
+        Self::core("configmaps", name)
+    }
+
+    pub(super) fn webhook(name: &str) -> Self {
+        let kind = "mutatingwebhookconfigurations";
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}");
+        Self { kind: "mutatingwebhookconfigurations.admissionregistration.k8s.io", path }
+    }
+
+    pub(super) fn deployment(name: &ObjectName) -> Self {
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{}", name.namespace, name.name);
+        Self { kind: "deployments.apps", path }
+    }
+
+    fn core(kind: &'static str, name: &ObjectName) -> Self {
+        Self { kind, path: format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name) }
+    }
+
+    pub(super) async fn get(&self, upstream: &Upstream) -> Result<Value, AuthorityError> {
+        at(upstream, Method::GET, self.kind, &self.path, None).await
+    }
+
+    /// Replaces the object by a changed copy of what was read. Refused if the object was changed in between.
+    pub(super) async fn put(&self, upstream: &Upstream, object: &Value) -> Result<(), AuthorityError> {
+        at::<Value>(upstream, Method::PUT, self.kind, &self.path, Some(object)).await.map(drop)
+    }
 }
 
 // === impl Pages ===

@@ -127,6 +127,7 @@ impl Loader<'_> {
         let snapshots = self.snapshots();
         let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
         self.drain_spread_fits(drain, http.as_ref());
+        let inject = self.inject();
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
         let log = self.log();
         Some(Config {
@@ -157,6 +158,7 @@ impl Loader<'_> {
             memory: memory?,
             snapshots: snapshots?,
             drain: drain?,
+            inject: inject?,
             threads: threads?,
             log: log?,
             otel: OtelConfig::default(),
@@ -302,7 +304,7 @@ impl Loader<'_> {
             self.wrong("tls.signer", "needs tls.signerAccount beside tls.caSecret");
         }
         let signer = signer.zip(account).map(|(name, account)| SignerConfig { name, account });
-        (Some(AuthorityConfig { secret, config_maps, lifetimes, signer }), None)
+        (Some(AuthorityConfig { secret, config_maps, webhook: None, lifetimes, signer }), None)
     }
 
     fn audit(&mut self) -> Option<AuditConfig> {

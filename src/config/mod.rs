@@ -8,6 +8,7 @@
 mod duration;
 mod expand;
 mod file;
+mod inject;
 mod kubeconfig;
 mod layers;
 mod load;
@@ -24,8 +25,8 @@ pub use load::{Effective, Loaded, load};
 pub use mistake::{Mistake, Mistakes, Origin, nearest};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
 pub use sections::{
-    Config, DrainConfig, InformerConfig, MemoryConfig, MemoryLimit, QueuesConfig, ReadsConfig, Then, UpstreamConfig,
-    WindowConfig,
+    Config, DrainConfig, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, QueuesConfig, ReadsConfig, Then,
+    UpstreamConfig, WindowConfig,
 };
 pub use setting::{Kind, SETTINGS, Setting};
 pub use source::{Environment, Flags, Source};

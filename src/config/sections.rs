@@ -1,10 +1,13 @@
 //! The typed settings, one section per module.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ResourceRule;
+use crate::authority::ObjectName;
 use crate::http::HttpConfig;
+use crate::injection::InjectionConfig;
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;
@@ -42,11 +45,27 @@ pub struct Config {
     /// `None`: caches are not kept on disk.
     pub snapshots: Option<SnapshotConfig>,
     pub drain: DrainConfig,
+    /// How pods are changed, by `informerd injector` and `informerd inject`.
+    pub inject: InjectSettings,
     /// The number of threads of the traffic runtime. `None`: as many as the number of CPUs that the process may use.
     pub threads: Option<usize>,
     pub log: crate::telemetry::LogConfig,
     /// The settings from OpenTelemetry's own variables.
     pub otel: crate::telemetry::otel::OtelConfig,
+}
+
+/// How pods are changed, and where the webhook listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InjectSettings {
+    pub listen: SocketAddr,
+    /// The MutatingWebhookConfiguration.
+    pub webhook: String,
+    /// The image of sidecars. `None`: that of the deployment.
+    pub image: Option<String>,
+    /// The Deployment of the injector itself.
+    pub deployment: Option<ObjectName>,
+    /// Where informerd is found. Its image is a default, which the above replace.
+    pub config: InjectionConfig,
 }
 
 /// The upstream cluster, and the identity to use there.

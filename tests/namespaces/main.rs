@@ -2,6 +2,8 @@
 
 #[path = "../judge/cluster.rs"]
 mod cluster;
+#[path = "../judge/injector.rs"]
+mod injector_process;
 #[path = "../judge/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]

@@ -6,6 +6,7 @@
 mod authority;
 mod delegated;
 mod image;
+mod injected;
 mod isolated;
 mod limits;
 mod native;
@@ -52,6 +53,12 @@ fn every_choice_of_components_is_accepted_without_a_warning() {
 fn a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them() {
     let test = "a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them";
     isolated(test, all_built(), native::serves_through_a_restart_and_ends_last());
+}
+
+#[test]
+fn a_pod_that_the_injector_has_changed_serves_unmodified_programs() {
+    let test = "a_pod_that_the_injector_has_changed_serves_unmodified_programs";
+    isolated(test, all_built(), injected::serves_unmodified_programs());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #[path = "../judge/cluster.rs"]
 mod cluster;
+#[path = "../judge/injector.rs"]
+mod injector_process;
 #[path = "../judge/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]
@@ -15,6 +17,7 @@ mod daemon;
 mod definition_changes;
 mod edges;
 mod grpc;
+mod injector;
 mod liveness;
 mod otel;
 mod recovery;

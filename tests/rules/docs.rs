@@ -240,6 +240,17 @@ fn the_readme_shows_what_was_measured() {
 }
 
 #[test]
+fn every_label_of_injection_is_explained() {
+    let (page, code) = (read("docs/injection.md"), read("src/injection/mod.rs"));
+    let table = page.split_once("<!-- labels: held to the code by tests/rules/docs.rs -->\n");
+    let table = table.and_then(|(_, rest)| rest.split_once("<!-- end of labels -->")).expect("a table of labels").0;
+    let rows: BTreeSet<_> = table.lines().skip(2).filter_map(|row| row.split('`').nth(1)).collect();
+    let known: BTreeSet<_> = code.split('"').filter(|text| text.starts_with("informerd.io/")).collect();
+    assert_eq!(rows, known);
+    assert_eq!(known.len(), 5);
+}
+
+#[test]
 fn the_architecture_names_every_room() {
     let page = read("ARCHITECTURE.md");
     let entries = fs::read_dir(root().join("src")).expect("src is readable");

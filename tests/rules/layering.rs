@@ -61,6 +61,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     // A client of the apiserver's for a few objects, and a latch; the certificates go out by a closure of the wiring.
     ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    ("injection", &[]),
     (
         "passthrough",
         &["memory", "meta", "auth", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"],

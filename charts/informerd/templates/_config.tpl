@@ -25,6 +25,12 @@ sidecar:
   resources:
     requests: {cpu: 20m, memory: 128Mi}
     limits: {memory: 128Mi}
+injector:
+  priorityClassName: system-cluster-critical
+  tolerations: []
+  resources:
+    requests: {cpu: 10m, memory: 128Mi}
+    limits: {memory: 128Mi}
 {{- end -}}
 
 {{- define "informerd.default" -}}

@@ -24,7 +24,9 @@
 {{- end -}}
 
 {{- define "informerd.configMapName" -}}
-{{- if eq .Values.mode "sidecar" -}}{{- include "informerd.roleName" . -}}{{- else -}}{{- include "informerd.fullname" . -}}{{- end -}}
+{{- if eq .Values.mode "sidecar" -}}{{- include "informerd.roleName" . -}}
+{{- else if eq .Values.mode "injector" -}}{{- include "informerd.fullname" . }}-config
+{{- else -}}{{- include "informerd.fullname" . -}}{{- end -}}
 {{- end -}}
 
 {{/* The ServiceAccount that reads: informerd's own, or that of the pods with the sidecar. */}}

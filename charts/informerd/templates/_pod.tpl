@@ -11,7 +11,7 @@ imagePullPolicy: {{ . }}
 # What makes an init container a sidecar.
 restartPolicy: Always
 {{- end }}
-args: [run]
+args: [{{ ternary "injector" "run" (eq $mode "injector") }}]
 env:
 - {name: INFORMERD_CONFIG, value: /etc/informerd/informerd.yaml}
 {{- if eq $mode "node-agent" }}
@@ -34,6 +34,13 @@ env:
 {{- end }}
 - {name: INFORMERD_TLS_NAMES, value: '{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'}
 {{- end }}
+{{- if eq $mode "injector" }}
+# The CA is made by the first of the pods that comes, kept in the Secret, and published in the webhook's configuration.
+- {name: INFORMERD_TLS_CA_SECRET, value: '$(POD_NAMESPACE)/{{ $name }}-ca'}
+- {name: INFORMERD_TLS_NAMES, value: '{{ $name }}.$(POD_NAMESPACE).svc'}
+- {name: INFORMERD_INJECT_WEBHOOK, value: {{ include "informerd.clusterName" . | quote }}}
+- {name: INFORMERD_INJECT_DEPLOYMENT, value: '$(POD_NAMESPACE)/{{ $name }}'}
+{{- end }}
 {{- with .Values.audiences }}
 - {name: INFORMERD_AUTHENTICATION_AUDIENCES, value: {{ join "," . | quote }}}
 - {name: INFORMERD_CONSISTENT_READS_GET, value: probe}
@@ -52,7 +59,7 @@ env:
 ports:
 {{- if eq $mode "node-agent" }}
 - {name: https, containerPort: 8443, hostPort: {{ .Values.nodeAgent.hostPort }}}
-{{- else if eq $mode "tier" }}
+{{- else if ne $mode "sidecar" }}
 - {name: https, containerPort: 8443}
 {{- end }}
 # Health and metrics alone, without authentication: numbers and names of what is cached, but no objects.
@@ -72,7 +79,7 @@ volumeMounts:
 {{- end }}
 {{- else }}
 - {name: config, mountPath: /etc/informerd, readOnly: true}
-{{- if ne .Values.snapshots.type "none" }}
+{{- if and (ne .Values.snapshots.type "none") (ne $mode "injector") }}
 - {name: snapshots, mountPath: /var/lib/informerd}
 {{- end }}
 {{- if .Values.tier.certManager.enabled }}
@@ -114,7 +121,7 @@ annotations:
   {{- merge (dict "checksum/config" (sha256sum .config)) .root.Values.podAnnotations .root.Values.commonAnnotations | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* A pod of the tier or a node agent. */}}
+{{/* A pod of the tier, a node agent, or an injector. */}}
 {{- define "informerd.pod" -}}
 {{- $default := include "informerd.default" . | fromYaml -}}
 metadata:
@@ -143,7 +150,7 @@ spec:
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- if eq .Values.mode "tier" }}
+  {{- if ne .Values.mode "node-agent" }}
   {{- include "informerd.spread" (dict "root" . "name" "informerd") | nindent 2 }}
   {{- end }}
   {{- if eq .Values.snapshots.type "hostPath" }}
@@ -171,7 +178,8 @@ spec:
   volumes:
   - name: config
     configMap: {name: {{ include "informerd.configMapName" . }}}
-  {{- if eq .Values.snapshots.type "emptyDir" }}
+  {{- if eq .Values.mode "injector" }}
+  {{- else if eq .Values.snapshots.type "emptyDir" }}
   - name: snapshots
     emptyDir: {sizeLimit: {{ .Values.snapshots.sizeLimit | default $default.sizeLimit }}}
   {{- else if eq .Values.snapshots.type "hostPath" }}

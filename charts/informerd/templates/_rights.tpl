@@ -35,6 +35,6 @@ namespaces alone. Each resource is named once.
 {{- $own := dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get") -}}
 {{- $_ := set $rights "cluster" (append $rights.cluster $own) -}}
 {{- end -}}
-{{- if .Values.rbac.rules -}}{{- $rights = dict "cluster" .Values.rbac.rules "namespaces" dict -}}{{- end -}}
+{{- if and .Values.rbac.rules (ne .Values.mode "injector") -}}{{- $rights = dict "cluster" .Values.rbac.rules "namespaces" dict -}}{{- end -}}
 {{- toYaml $rights -}}
 {{- end -}}

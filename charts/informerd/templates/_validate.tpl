@@ -14,13 +14,16 @@
 {{- if and (eq .Values.snapshots.type "hostPath") (ne $mode "node-agent") -}}
 {{- $wrong = append $wrong (printf "snapshots.type hostPath is for mode node-agent, whose pods have a node each; the mode is %s" $mode) -}}
 {{- end -}}
+{{- if and (eq $mode "injector") .Values.audiences -}}
+{{- $wrong = append $wrong "audiences are for modes node-agent and tier: the apiserver has no token for the injector" -}}
+{{- end -}}
 {{- if and (eq $mode "sidecar") .Values.audiences -}}
 {{- $wrong = append $wrong "audiences are for modes node-agent and tier: nobody authenticates to a sidecar" -}}
 {{- end -}}
 {{- if and (eq $mode "sidecar") (not .Values.sidecar.serviceAccountName) (or .Values.rbac.create .Values.flowControl.enabled) -}}
 {{- $wrong = append $wrong "sidecar.serviceAccountName is required: the ServiceAccount of your pods, which gets the right to read what is cached" -}}
 {{- end -}}
-{{- if and .Values.rbac.create (not .Values.rbac.rules) -}}
+{{- if and .Values.rbac.create (not .Values.rbac.rules) (ne $mode "injector") -}}
 {{- $config := include "informerd.config" . | fromYaml -}}
 {{- if not $config.resources -}}
 {{- $wrong = append $wrong "config.resources names nothing, so everything may be cached: say in rbac.rules what informerd may read" -}}

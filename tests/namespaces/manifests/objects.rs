@@ -7,8 +7,12 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-pub(super) const NAMESPACES: &[(&str, &str)] =
-    &[("sidecar", "informerd-example"), ("node-agent", "informerd-node-agent"), ("tier", "informerd-tier")];
+pub(super) const NAMESPACES: &[(&str, &str)] = &[
+    ("sidecar", "informerd-example"),
+    ("node-agent", "informerd-node-agent"),
+    ("tier", "informerd-tier"),
+    ("injector", "informerd-injector"),
+];
 /// Definitions of other projects' objects, as loose as can be.
 const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
 /// What an operator chooses: an overlay, and components with it.
@@ -22,6 +26,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("node-agent", &["audience"]),
     ("tier", &["audience"]),
     ("node-agent", &["all-pods", "audience", "pod-monitor", "prometheus-rule", "dashboard"]),
+    ("injector", &["pod-monitor"]),
     ("sidecar", &["pod-monitor", "prometheus-rule", "dashboard"]),
 ];
 

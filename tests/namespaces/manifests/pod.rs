@@ -21,7 +21,7 @@ pub(super) struct Pod {
     name: String,
     spec: Value,
     /// What `fieldRef` finds.
-    fields: BTreeMap<&'static str, String>,
+    fields: BTreeMap<String, String>,
     volumes: BTreeMap<String, PathBuf>,
     /// The apiserver's port, as the Service `kubernetes` would have it.
     port: String,
@@ -72,18 +72,33 @@ impl Pod {
     pub(super) async fn try_of(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
         let text = cluster.kubectl_ok(["get", kind, name, "--namespace", namespace, "--output=json"]).await;
         let workload: Value = serde_json::from_str(&text).expect("JSON");
-        let spec = workload["spec"]["template"]["spec"].clone();
-        let fields = BTreeMap::from([
-            ("metadata.namespace", namespace.to_owned()),
-            ("metadata.name", format!("{name}-0")),
-            ("spec.nodeName", crate::support::NODE_NAME.to_owned()),
-            ("status.podIP", "127.0.0.1".to_owned()),
-            ("status.hostIP", isolated::HOST_IP.to_owned()),
+        Self::made(cluster, namespace, &format!("{name}-0"), &workload["spec"]["template"]).await
+    }
+
+    /// The pod of this name, as the apiserver has it.
+    pub(super) async fn created(cluster: &Cluster, namespace: &str, name: &str) -> Self {
+        let text = cluster.kubectl_ok(["get", "pod", name, "--namespace", namespace, "--output=json"]).await;
+        let pod: Value = serde_json::from_str(&text).expect("JSON");
+        Self::made(cluster, namespace, name, &pod).await.unwrap_or_else(|missing| panic!("{missing} is not there"))
+    }
+
+    async fn made(cluster: &Cluster, namespace: &str, name: &str, pod: &Value) -> Result<Self, String> {
+        let spec = pod["spec"].clone();
+        let mut fields = BTreeMap::from([
+            ("metadata.namespace".to_owned(), namespace.to_owned()),
+            ("metadata.name".to_owned(), name.to_owned()),
+            ("spec.nodeName".to_owned(), crate::support::NODE_NAME.to_owned()),
+            ("status.podIP".to_owned(), "127.0.0.1".to_owned()),
+            ("status.hostIP".to_owned(), isolated::HOST_IP.to_owned()),
         ]);
+        for (key, value) in pod["metadata"]["annotations"].as_object().into_iter().flatten() {
+            let value = value.as_str().expect("a text").to_owned();
+            fields.insert(format!("metadata.annotations['{key}']"), value);
+        }
         let port = cluster.info.server.rsplit_once(':').expect("a port").1.to_owned();
         let dir = tempfile::Builder::new().prefix("pod-").tempdir().expect("a directory");
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
-        let (namespace, name) = (namespace.to_owned(), format!("{name}-0"));
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let mut pod = Self { namespace, name, spec, fields, volumes: BTreeMap::new(), port, dir };
         pod.make_volumes(cluster).await?;
         Ok(pod)
@@ -100,6 +115,8 @@ impl Pod {
                 for source in sources {
                     self.projected(cluster, &dir, source).await?;
                 }
+            } else if let Some(items) = volume["downwardAPI"]["items"].as_array() {
+                self.downward(&dir, items);
             } else if volume.get("emptyDir").is_some() {
                 std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).expect("permissions");
             } else {
@@ -133,14 +150,18 @@ impl Pod {
         } else if let Some(map) = source.get("configMap") {
             self.config_map(cluster, dir, map, &map["name"]).await?;
         } else if let Some(items) = source["downwardAPI"]["items"].as_array() {
-            for item in items {
-                let value = &self.fields[item["fieldRef"]["fieldPath"].as_str().expect("a field")];
-                std::fs::write(dir.join(item["path"].as_str().expect("a path")), value).expect("written");
-            }
+            self.downward(dir, items);
         } else {
             panic!("no such source here: {source}");
         }
         Ok(())
+    }
+
+    fn downward(&self, dir: &Path, items: &[Value]) {
+        for item in items {
+            let value = &self.fields[item["fieldRef"]["fieldPath"].as_str().expect("a field")];
+            std::fs::write(dir.join(item["path"].as_str().expect("a path")), value).expect("written");
+        }
     }
 
     async fn config_map(&self, cluster: &Cluster, dir: &Path, source: &Value, name: &Value) -> Result<(), String> {

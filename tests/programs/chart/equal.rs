@@ -30,6 +30,7 @@ pub(super) const CHOICES: &[(&str, &[&str])] = &[
     ("tier", &["pod-monitor"]),
     ("tier", &["prometheus-rule"]),
     ("tier", &["cert-manager", "audience", "pod-monitor", "prometheus-rule", "dashboard"]),
+    ("injector", &[]),
     ("node-agent", &[]),
     ("node-agent", &["all-pods"]),
     ("node-agent", &["audience"]),

@@ -15,7 +15,9 @@ pub(super) async fn is_accepted(helm: &Helm) {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
     // With the pod security that the manifests say, and its warnings.
-    for directory in ["overlays/tier", "overlays/node-agent", "overlays/sidecar", "examples/drop-in"] {
+    for directory in
+        ["overlays/tier", "overlays/node-agent", "overlays/sidecar", "overlays/injector", "examples/drop-in"]
+    {
         let path = format!("{}/manifests/{directory}/namespace.yaml", super::helm::ROOT);
         cluster.kubectl_ok(["apply", "--filename", &path]).await;
     }

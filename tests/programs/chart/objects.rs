@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 /// By kind, namespace and name.
 pub(super) type Objects = BTreeMap<String, Value>;
 
-const OF_THE_CLUSTER: &[&str] = &["ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration"];
+const OF_THE_CLUSTER: &[&str] =
+    &["ClusterRole", "ClusterRoleBinding", "FlowSchema", "MutatingWebhookConfiguration", "PriorityLevelConfiguration"];
 
 /// The objects of a stream of YAML documents.
 pub(super) fn parsed(text: &str) -> Vec<Value> {

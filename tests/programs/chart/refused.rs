@@ -13,7 +13,7 @@ const WRONG: &[(&str, &str)] = &[
     ("replicas=3", "additional properties 'replicas' not allowed"),
     ("image.name=x", "at '/image': additional properties 'name' not allowed"),
     ("nodeAgent.signer.image=x", "at '/nodeAgent/signer': additional properties 'image' not allowed"),
-    ("mode=daemonset", "at '/mode': value must be one of 'tier', 'node-agent', 'sidecar'"),
+    ("mode=daemonset", "at '/mode': value must be one of 'tier', 'node-agent', 'sidecar', 'injector'"),
     ("tier.replicas=many", "at '/tier/replicas': got string, want integer"),
     ("tier.replicas=0", "at '/tier/replicas': minimum: got 0, want 1"),
     ("config=listen", "at '/config': got string, want object"),
@@ -67,6 +67,7 @@ pub(super) fn are_wrong_values(helm: &Helm) {
 
 /// Copies that the chart has of files of the manifests, because a chart cannot reach out of its directory.
 const COPIES: &[(&str, &str)] = &[
+    ("overlays/injector/informerd.yaml", "injector.yaml"),
     ("overlays/tier/informerd.yaml", "tier.yaml"),
     ("overlays/node-agent/informerd.yaml", "node-agent.yaml"),
     ("overlays/node-agent/signer-informerd.yaml", "signer.yaml"),

@@ -13,6 +13,7 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("tier", "informerd"),
     ("cert-manager", "informerd"),
     ("node-agent", "informerd"),
+    ("injector", "informerd"),
     ("sidecar", "example-sidecar"),
 ];
 /// Maps that are one value.
@@ -73,7 +74,7 @@ pub(super) fn have_an_effect(helm: &Helm) {
 pub(super) fn names_are_texts(helm: &Helm) {
     let numbers =
         "sidecar.serviceAccountName=7,networkPolicy.prometheusNamespace=8,trust.configMap=9,trust.namespaces={5}";
-    for mode in ["tier", "node-agent", "sidecar"] {
+    for mode in ["tier", "node-agent", "sidecar", "injector"] {
         let chart = helm.chart("informerd");
         let mode = format!("mode={mode}");
         let values = ["--set-string", numbers, "--set", &mode, "--set", "trust.create=true"];

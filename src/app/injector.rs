@@ -1,0 +1,168 @@
+//! `informerd injector`: a webhook that the apiserver asks about new pods. It keeps no state. Its replicas share the CA
+//! of their certificates, which they publish in the configuration of the webhook.
+
+mod webhook;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+
+use self::webhook::Webhook;
+use super::authority;
+use super::certificates::Validity;
+use super::inject;
+use super::process::Context;
+use crate::admin::{Admin, Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
+use crate::authority::{ObjectName, deployment_image};
+use crate::config::{Config, InjectSettings};
+use crate::http::{HttpConfig, HttpMetrics, ListenAddr, Server};
+use crate::injection::InjectionMetrics;
+use crate::lifecycle;
+use crate::lifecycle::backoff::Backoff;
+use crate::memory::Ledger;
+use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
+
+/// Only the apiservers of the cluster connect.
+const CONNECTIONS: usize = 256;
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
+/// A running injector. It serves until its drain is complete.
+pub(super) struct Running {
+    _admin: Admin,
+}
+
+/// What the admin side shows: there are no caches.
+struct NoCaches {
+    upstream: Upstream,
+}
+
+/// Whether the configuration is one of an injector.
+///
+/// # Errors
+/// What is missing.
+pub(super) fn check(config: &Config) -> Result<(), String> {
+    let has_certificate = config.authority.is_some() || config.http.tls.files.is_some();
+    if !has_certificate {
+        return Err(
+            "the injector needs a certificate that the apiserver trusts: set tls.caSecret, or tls.certFile".to_owned()
+        );
+    }
+    if config.http.tls.names.is_empty() {
+        return Err("the injector needs tls.names: the name of its Service, such as informerd.informerd-injector.svc"
+            .to_owned());
+    }
+    Ok(())
+}
+
+/// Binds the listener and starts to serve. The apiserver need not be reachable yet.
+///
+/// # Errors
+/// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
+pub(super) async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Running> {
+    let Context { drain, fatal, readiness, metrics } = context;
+    let http_metrics = Arc::<HttpMetrics>::default();
+    let InjectSettings { listen, webhook, image, deployment, config: injection } = config.inject.clone();
+    let http = HttpConfig {
+        listen: vec![ListenAddr::Https(listen)],
+        max_connections: CONNECTIONS.min(config.http.max_connections),
+        ..config.http.clone()
+    };
+    let server = Server::bind(http, Arc::clone(&http_metrics))?;
+    let upstream =
+        Upstream::new(source.clone(), UpstreamConfig { ledger: Ledger::default(), ..UpstreamConfig::default() })
+            .await?;
+    let mut with_webhook = config.clone();
+    if let Some(authority) = &mut with_webhook.authority {
+        authority.webhook = Some(webhook);
+    }
+    authority::start(&with_webhook, &upstream, source, server.certificates(), context);
+
+    let mut injection = injection;
+    // Its own namespaces.
+    let secret = config.authority.as_ref().map(|authority| &authority.secret);
+    injection.excluded.extend(deployment.iter().chain(secret).map(|name| name.namespace.clone()));
+    let injector = inject::injector(injection).map_err(anyhow::Error::msg)?;
+    let counted = Arc::<InjectionMetrics>::default();
+    let handler = Arc::new(Webhook::new(injector, upstream.clone(), Arc::clone(&counted)));
+    if let Some(deployment) = deployment.filter(|_| image.is_none()) {
+        let latch = readiness.latch("image");
+        let (handler, upstream) = (Arc::clone(&handler), upstream.clone());
+        lifecycle::spawn("image", async move {
+            handler.set_image(image_of(&deployment, &upstream).await);
+            latch.release();
+        });
+    }
+    metrics.register_with(|registry| {
+        counted.register(registry);
+        http_metrics.register(registry);
+        upstream.register(registry);
+    });
+    metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
+    let caches = Arc::new(NoCaches { upstream });
+    let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), caches, fatal)?;
+    for address in server.addresses() {
+        tracing::info!(%address, "answering the apiserver");
+    }
+    server.serve(handler, drain, fatal);
+    Ok(Running { _admin: admin })
+}
+
+/// Sidecars run what the injector runs. A pod does not know its image, so the Deployment is asked.
+async fn image_of(deployment: &ObjectName, upstream: &Upstream) -> String {
+    let mut retry = Backoff::between(RETRY, RETRY_MOST);
+    loop {
+        match deployment_image(upstream, deployment).await {
+            Ok(image) => {
+                tracing::info!(image, "sidecars get this image");
+                return image;
+            }
+            Err(error) => tracing::warn!(%deployment, %error, "the image of sidecars is not known yet, trying again"),
+        }
+        tokio::time::sleep(retry.next(None)).await;
+    }
+}
+
+// === impl NoCaches ===
+
+impl Introspect for NoCaches {
+    fn caches(&self) -> Vec<CacheInfo> {
+        Vec::new()
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            server: self.upstream.authority().to_string(),
+            own: self.upstream.metrics().own(),
+            ..Totals::default()
+        }
+    }
+
+    fn apiserver(&self) -> Apiserver {
+        super::introspect::apiserver(&self.upstream)
+    }
+
+    fn clients(&self) -> Vec<ClientInfo> {
+        Vec::new()
+    }
+
+    fn forwards(&self) -> Vec<ForwardInfo> {
+        Vec::new()
+    }
+
+    fn queues(&self) -> Vec<QueueInfo> {
+        Vec::new()
+    }
+
+    fn explain(&self, _: Parts) -> Explaining {
+        Box::pin(async { None })
+    }
+}
+
+impl fmt::Debug for NoCaches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NoCaches")
+    }
+}

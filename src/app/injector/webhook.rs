@@ -1,0 +1,228 @@
+//! Answers the apiserver's AdmissionReviews.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::authority::{ObjectName, config_map_has_ca};
+use crate::http::{BoxFuture, Connection, Handler, body};
+use crate::injection::{
+    Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
+};
+use crate::upstream::client::Upstream;
+
+/// Requests that are read and answered at once. More wait, for as long as a request may take.
+const AT_ONCE: usize = 16;
+/// Pods that are taken apart at once: one takes up to sixteen times the memory of its bytes.
+const PODS: usize = 2;
+/// The most bytes of a request. etcd takes objects of up to 1.5 MiB.
+const MOST: usize = 2 << 20;
+/// Shorter than `timeoutSeconds` of the manifest, so that the apiserver gets a reason.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// The longest wait for a ConfigMap.
+const LOOKUP: Duration = Duration::from_secs(2);
+const PREFIX: &str = "/inject";
+/// The last part of the path for namespaces whose label is no mode.
+const UNKNOWN: &str = "unknown";
+
+pub(super) struct Webhook {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    injector: ArcSwap<Injector>,
+    upstream: Upstream,
+    metrics: Arc<InjectionMetrics>,
+    at_once: Semaphore,
+    pods: Semaphore,
+}
+
+/// What the path of a request says about the label of the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Label {
+    Missing,
+    Mode(Mode),
+    Unknown,
+}
+
+/// An answer that is no review.
+struct Refusal {
+    status: StatusCode,
+    message: String,
+    counted: Counted,
+}
+
+// === impl Webhook ===
+
+impl Webhook {
+    pub(super) fn new(injector: Injector, upstream: Upstream, metrics: Arc<InjectionMetrics>) -> Self {
+        let (at_once, pods) = (Semaphore::new(AT_ONCE), Semaphore::new(PODS));
+        let injector = ArcSwap::from_pointee(injector);
+        Self { shared: Arc::new(Shared { injector, upstream, metrics, at_once, pods }) }
+    }
+
+    pub(super) fn set_image(&self, image: String) {
+        let mut injector = Injector::clone(&self.shared.injector.load());
+        injector.config.image = image;
+        self.shared.injector.store(Arc::new(injector));
+    }
+}
+
+impl Handler for Webhook {
+    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<Response<body::Body>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let answered = timeout(DEADLINE, shared.answer(request)).await.unwrap_or_else(|_late| Err(Refusal::busy()));
+            let (status, kind, text) = match answered {
+                Ok(text) => (StatusCode::OK, "application/json", text),
+                Err(refusal) => {
+                    tracing::warn!(
+                        status = refusal.status.as_u16(),
+                        reason = refusal.message,
+                        "no answer to the apiserver"
+                    );
+                    shared.metrics.count(None, refusal.counted);
+                    (refusal.status, "text/plain; charset=utf-8", refusal.message + "\n")
+                }
+            };
+            let mut response = Response::new(body::full(Bytes::from(text)));
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response
+        })
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>) -> Result<String, Refusal> {
+        let label =
+            label(request.uri().path()).ok_or_else(|| Refusal::invalid(StatusCode::NOT_FOUND, "no such page"))?;
+        if request.method() != Method::POST {
+            return Err(Refusal::invalid(StatusCode::METHOD_NOT_ALLOWED, "only POST is supported"));
+        }
+        // The semaphore is never closed.
+        let _place = self.at_once.acquire().await.map_err(|_| Refusal::busy())?;
+        let body = Limited::new(request.into_body(), MOST).collect().await;
+        let body =
+            body.map_err(|error| Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?.to_bytes();
+        let review =
+            Review::parse(&body).map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, &error.to_string()))?;
+        Ok(self.decide(&review, label).await.render(&review.uid).to_string())
+    }
+
+    async fn decide(&self, review: &Review<'_>, label: Label) -> Answer {
+        let injector = self.injector.load_full();
+        let default = if let Label::Mode(mode) = label { Some(mode) } else { None };
+        let origin = Origin { namespace: &review.namespace, default, admitted: true };
+        let Some((meta, object)) = &review.pod else {
+            self.metrics.count(default, Counted::Unchanged);
+            return Answer::default();
+        };
+        let asked = match wanted(meta, &origin) {
+            Ok(None) if label == Label::Unknown => Err(format!(
+                "the label {} of the namespace {} is no mode: want sidecar, node-agent, tier or disabled",
+                crate::injection::INJECT,
+                review.namespace
+            )),
+            asked => asked,
+        };
+        let changed = match asked {
+            Ok(None) => {
+                self.metrics.count(default, Counted::Unchanged);
+                return Answer::default();
+            }
+            Ok(Some(asked)) => {
+                self.change(&injector, &asked, object.get(), &origin).await.map_err(|why| (Some(asked.mode), why))
+            }
+            Err(why) => Err((default, why)),
+        };
+        let pod = name(meta);
+        match changed {
+            Ok((mode, answer)) => {
+                self.metrics.count(Some(mode), Counted::Injected);
+                let (namespace, mode, dry_run) = (&review.namespace, mode.as_str(), review.dry_run);
+                tracing::info!(%namespace, pod, mode, dry_run, warnings = answer.warnings.join("; "), "pod changed");
+                answer
+            }
+            Err((mode, why)) => {
+                self.metrics.count(mode, Counted::Refused);
+                tracing::warn!(namespace = review.namespace, pod, reason = why, "pod stays as it is");
+                Answer::warning(format!("this pod does not read through informerd: {why}"))
+            }
+        }
+    }
+
+    async fn change(
+        &self,
+        injector: &Injector,
+        asked: &Wanted,
+        pod: &str,
+        origin: &Origin<'_>,
+    ) -> Result<(Mode, Answer), String> {
+        if !injector.config.excludes(origin.namespace)
+            && let Some(name) = injector.config.config_map(asked.mode)
+        {
+            self.has_ca(origin.namespace, name).await?;
+        }
+        // The semaphore is never closed.
+        let _place = self.pods.acquire().await.map_err(|error| error.to_string())?;
+        let pod = serde_json::from_str(pod).map_err(|error| error.to_string())?;
+        let change = inject(pod, asked, origin, injector)?;
+        Ok((asked.mode, Answer { patch: change.patch, warnings: change.warnings }))
+    }
+
+    /// Without this ConfigMap, the kubelet would not start the pod.
+    async fn has_ca(&self, namespace: &str, name: &str) -> Result<(), String> {
+        // Nobody says that it was the apiserver who sent this name, and it becomes part of a path.
+        let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if namespace.is_empty() || !namespace.bytes().all(is_label) {
+            return Err("the namespace has no valid name".to_owned());
+        }
+        let object = ObjectName { namespace: namespace.to_owned(), name: name.to_owned() };
+        match timeout(LOOKUP, config_map_has_ca(&self.upstream, &object)).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(format!("there is no ConfigMap {name} with ca.crt in the namespace")),
+            Ok(Err(error)) => Err(format!("the ConfigMap {name} cannot be read: {error}")),
+            Err(_) => Err(format!("the ConfigMap {name} cannot be read in time")),
+        }
+    }
+}
+
+/// What the path says about the label of the namespace. The apiserver sends no labels of the namespace, so the
+/// configuration of the webhook has a path for each value.
+fn label(path: &str) -> Option<Label> {
+    match path.strip_prefix(PREFIX)?.strip_prefix('/') {
+        None if path == PREFIX => Some(Label::Missing),
+        Some(UNKNOWN) => Some(Label::Unknown),
+        Some(mode) => Mode::find(mode).map(Label::Mode),
+        None => None,
+    }
+}
+
+/// As in the apiserver's own messages: a pod of a ReplicaSet has no name yet.
+fn name(meta: &Meta) -> &str {
+    if meta.name.is_empty() { &meta.generate_name } else { &meta.name }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn busy() -> Self {
+        let message = "too many requests at once, or this one came too slowly".to_owned();
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, message, counted: Counted::Busy }
+    }
+
+    fn invalid(status: StatusCode, message: &str) -> Self {
+        Self { status, message: message.to_owned(), counted: Counted::Invalid }
+    }
+}

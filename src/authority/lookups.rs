@@ -1,0 +1,36 @@
+//! What the injector has to know of the cluster.
+
+use super::objects::Place;
+use super::published::TRUSTED;
+use super::{AuthorityError, ObjectName};
+use crate::upstream::client::Upstream;
+
+/// The name of the container in the manifests.
+const CONTAINER: &str = "informerd";
+
+/// The image that a Deployment runs.
+///
+/// # Errors
+/// It cannot be read, or has no container of ours.
+pub(crate) async fn deployment_image(upstream: &Upstream, name: &ObjectName) -> Result<String, AuthorityError> {
+    let deployment = Place::deployment(name).get(upstream).await?;
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
+    let ours = containers.into_iter().find(|container| container["name"] == CONTAINER);
+    let image = ours.and_then(|container| container["image"].as_str()).map(str::to_owned);
+    image.ok_or_else(|| AuthorityError::Content {
+        what: format!("Deployment {name}"),
+        message: format!("has no container {CONTAINER}"),
+    })
+}
+
+/// Whether clients in this namespace find what to trust.
+///
+/// # Errors
+/// The apiserver does not tell.
+pub(crate) async fn config_map_has_ca(upstream: &Upstream, name: &ObjectName) -> Result<bool, AuthorityError> {
+    match Place::config_map(name).get(upstream).await {
+        Ok(map) => Ok(map["data"][TRUSTED].as_str().is_some_and(|text| !text.is_empty())),
+        Err(AuthorityError::Refused { status: 404, .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,72 @@
+//! The settings of injection.
+
+use std::net::SocketAddr;
+
+use super::layers::Loader;
+use super::parse::parse_name;
+use super::sections::InjectSettings;
+use crate::injection::InjectionConfig;
+
+/// The image of a build on one's own machine, as README has it.
+const IMAGE: &str = concat!("informerd:v", env!("CARGO_PKG_VERSION"));
+
+impl Loader<'_> {
+    pub(super) fn inject(&mut self) -> Option<InjectSettings> {
+        let listen = self.parse("inject.listen", |text| {
+            text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
+        });
+        let webhook = self.parse("inject.webhook", parse_object_name);
+        let image = self.optional("inject.image", parse_image);
+        let deployment = self.optional("inject.deployment", str::parse);
+        if image.is_some() && deployment.is_some() {
+            self.wrong("inject.image", "cannot be together with inject.deployment");
+        }
+        let tier = self.parse("inject.tierAddress", parse_address);
+        let node_port = self.parse("inject.nodePort", parse_port);
+        let tier_config_map = self.parse("inject.tierConfigMap", parse_object_name);
+        let node_config_map = self.parse("inject.nodeConfigMap", parse_object_name);
+        let excluded = self.many("inject.exclude", parse_object_name);
+        Some(InjectSettings {
+            listen: listen?,
+            webhook: webhook?,
+            config: InjectionConfig {
+                image: image.clone().unwrap_or_else(|| IMAGE.to_owned()),
+                tier: tier?,
+                node_port: node_port?,
+                tier_config_map: tier_config_map?,
+                node_config_map: node_config_map?,
+                excluded,
+            },
+            image,
+            deployment,
+        })
+    }
+}
+
+/// A DNS subdomain, as names of objects are.
+fn parse_object_name(text: &str) -> Result<String, String> {
+    let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    if text.is_empty() || text.len() > 253 || !text.bytes().all(valid) {
+        return Err(format!("{text:?} is no name of an object"));
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_image(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        parse_name(text)
+    } else {
+        Err(format!("{text:?} is no image"))
+    }
+}
+
+fn parse_address(text: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("{text:?} is no address: want HOST:PORT");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = parse_port(port).map_err(|_| wrong())?;
+    Ok((parse_object_name(host).map_err(|_| wrong())?, port))
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("{text:?} is no port"))
+}

@@ -1,0 +1,148 @@
+//! The change of one pod.
+
+use serde_json::{Value, json};
+
+use super::edit::Edit;
+use super::lead::{Led, lead};
+use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Wanted};
+
+const LISTS: [&str; 2] = ["initContainers", "containers"];
+
+/// A pod that was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) pod: Value,
+    /// The same as a JSON patch of the pod.
+    pub(crate) patch: Vec<Value>,
+    /// Containers that stay as they are, with the reason.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Changes a pod, or the template of one: an object with `metadata` and `spec`.
+///
+/// # Errors
+/// The reason why the pod must stay as it is.
+pub(crate) fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injector) -> Result<Change, String> {
+    has_shape(&pod)?;
+    if injector.config.excludes(origin.namespace) {
+        return Err(format!("pods of the namespace {} are never changed", origin.namespace));
+    }
+    fits(&pod["spec"], wanted.mode)?;
+    if let Some(unknown) =
+        wanted.containers.iter().flatten().find(|name| !containers(&pod).any(|(_, _, c)| c["name"] == **name))
+    {
+        return Err(format!("the annotation {} names {unknown:?}, and there is no such container", super::CONTAINERS));
+    }
+    let mut edit = Edit::new(pod);
+    let mut warnings = Vec::new();
+    let led = lead(&mut edit, wanted, origin, injector, &mut warnings)?;
+    if wanted.mode == Mode::Sidecar {
+        add_sidecar(&mut edit, wanted, &led, injector)?;
+    }
+    edit.set("/metadata/annotations", INJECTED, wanted.mode.as_str().into());
+    Ok(Change { pod: edit.value, patch: edit.patch, warnings })
+}
+
+/// All containers, with the list that each is in and its index there.
+pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+    LISTS.into_iter().flat_map(move |list| {
+        let found = pod["spec"][list].as_array().into_iter().flatten().enumerate();
+        found.map(move |(index, container)| (list, index, container))
+    })
+}
+
+/// Whether the pod is what a later step takes for granted.
+fn has_shape(pod: &Value) -> Result<(), String> {
+    let list = |what: String, value: &Value| match value {
+        Value::Null => Ok(()),
+        Value::Array(elements) if elements.iter().all(Value::is_object) => Ok(()),
+        _ => Err(format!("{what} is no list of mappings")),
+    };
+    let mapping = |what: &str, value: &Value| match value {
+        Value::Null | Value::Object(_) => Ok(()),
+        _ => Err(format!("{what} is no mapping")),
+    };
+    mapping("metadata", &pod["metadata"])?;
+    mapping("metadata.labels", &pod["metadata"]["labels"])?;
+    mapping("metadata.annotations", &pod["metadata"]["annotations"])?;
+    if !pod["spec"].is_object() {
+        return Err("there is no spec".to_owned());
+    }
+    for name in [LISTS[0], LISTS[1], "volumes"] {
+        list(format!("spec.{name}"), &pod["spec"][name])?;
+    }
+    for (kind, index, container) in containers(pod) {
+        for name in ["env", "volumeMounts", "ports"] {
+            list(format!("spec.{kind}[{index}].{name}"), &container[name])?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether such a pod can be led to this informerd at all.
+fn fits(spec: &Value, mode: Mode) -> Result<(), String> {
+    if spec["os"]["name"] == "windows" {
+        return Err("the pod runs on Windows".to_owned());
+    }
+    let host_network = spec["hostNetwork"] == true;
+    if mode == Mode::Sidecar && host_network {
+        return Err("the pod is in the network of its node, where every program could reach the sidecar".to_owned());
+    }
+    if mode == Mode::Tier {
+        let resolves = match spec["dnsPolicy"].as_str().unwrap_or("ClusterFirst") {
+            "ClusterFirstWithHostNet" => true,
+            "ClusterFirst" => !host_network,
+            _ => false,
+        };
+        if !resolves {
+            return Err("the names of Services do not resolve in this pod (see dnsPolicy)".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn add_sidecar(edit: &mut Edit, wanted: &Wanted, led: &Led, injector: &Injector) -> Result<(), String> {
+    let made = injector.sidecar.make(wanted, &injector.config.image, injector.check)?;
+    for (_, _, container) in containers(&edit.value) {
+        let name = container["name"].as_str().unwrap_or_default();
+        if container["name"] == made.container["name"] {
+            return Err(format!("there is a container {name} already"));
+        }
+        let ports = container["ports"].as_array().into_iter().flatten();
+        if let Some(port) =
+            ports.filter_map(|port| port["containerPort"].as_u64()).find(|port| made.ports.contains(port))
+        {
+            return Err(format!("the container {name} has the port {port}, which the sidecar needs"));
+        }
+    }
+    let volumes = edit.at("/spec/volumes").as_array().into_iter().flatten();
+    if let Some(taken) =
+        volumes.map(|volume| &volume["name"]).find(|name| made.volumes.iter().any(|made| made["name"] == **name))
+    {
+        return Err(format!("there is a volume {} already", taken.as_str().unwrap_or_default()));
+    }
+    for volume in made.volumes {
+        edit.append("/spec/volumes", volume);
+    }
+    let mut container = made.container;
+    // The apiserver mounts these files into containers that it sees; the sidecar comes after that.
+    if let (Some(volume), Some(mounts)) = (&led.account, container["volumeMounts"].as_array_mut()) {
+        mounts.push(json!({"name": volume, "mountPath": ACCOUNT, "readOnly": true}));
+    }
+    edit.insert("/spec/initContainers", 0, container);
+    // The default of the apiserver. Another number was chosen by somebody.
+    if matches!(edit.at("/spec/terminationGracePeriodSeconds"), Value::Null)
+        || edit.at("/spec/terminationGracePeriodSeconds") == 30
+    {
+        edit.set("/spec", "terminationGracePeriodSeconds", made.grace);
+    }
+    for (name, value) in made.labels {
+        if edit.at("/metadata/labels")[&name].is_null() {
+            edit.set("/metadata/labels", &name, value);
+        }
+    }
+    if wanted.config.is_none() {
+        edit.set("/metadata/annotations", super::SIDECAR_CONFIG, made.config.into());
+    }
+    Ok(())
+}

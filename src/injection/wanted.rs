@@ -1,0 +1,99 @@
+//! What the labels and annotations of a pod ask for.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{CONTAINERS, DISABLED, INJECT, INJECTED, Mode, Origin, SIDECAR_CONFIG, SIDECAR_MEMORY};
+
+/// The annotation of the pods that the kubelet shows to the apiserver and runs by itself.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The least memory with which a sidecar is tested, in bytes.
+const LEAST_MEMORY: u64 = 64 << 20;
+
+/// The metadata that decides.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Meta {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) generate_name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// What a pod is to become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) mode: Mode,
+    /// The containers to lead. `None`: all.
+    pub(super) containers: Option<Vec<String>>,
+    /// `None`: the built-in configuration.
+    pub(super) config: Option<String>,
+    pub(super) memory: Option<String>,
+}
+
+/// What the metadata of a pod asks for. `None`: nothing, or it was done before.
+///
+/// # Errors
+/// A mistake. The pod must stay as it is.
+pub(crate) fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>, String> {
+    let Meta { labels, annotations, .. } = meta;
+    if annotations.contains_key(INJECTED) || annotations.contains_key(MIRROR) {
+        return Ok(None);
+    }
+    let label = labels.get(INJECT).map(String::as_str);
+    if label == Some(DISABLED) {
+        return Ok(None);
+    }
+    let mode = match label.map(|text| (text, Mode::find(text))) {
+        Some((text, None)) => {
+            return Err(format!("the label {INJECT} is {text:?}: want sidecar, node-agent, tier or {DISABLED}"));
+        }
+        Some((_, mode)) => mode,
+        None => origin.default,
+    };
+    let Some(mode) = mode else { return Ok(None) };
+    if annotations.contains_key(INJECT) {
+        return Err(format!("{INJECT} is a label and not an annotation"));
+    }
+    let containers = annotations.get(CONTAINERS).map(|text| {
+        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    });
+    if containers.as_ref().is_some_and(Vec::is_empty) {
+        return Err(format!("the annotation {CONTAINERS} names no container"));
+    }
+    let memory = annotations.get(SIDECAR_MEMORY).cloned();
+    if let Some(text) = memory.as_deref().filter(|text| !is_enough(text)) {
+        return Err(format!(
+            "the annotation {SIDECAR_MEMORY} is {text:?}: want a whole number of Mi or Gi, at least 64Mi"
+        ));
+    }
+    let config = annotations.get(SIDECAR_CONFIG).cloned();
+    for (name, given) in [(SIDECAR_MEMORY, memory.is_some()), (SIDECAR_CONFIG, config.is_some())] {
+        if given && mode != Mode::Sidecar {
+            return Err(format!("the annotation {name} is for the mode sidecar; the mode is {}", mode.as_str()));
+        }
+    }
+    Ok(Some(Wanted { mode, containers, config, memory }))
+}
+
+fn is_enough(text: &str) -> bool {
+    let size = [("Mi", 20), ("Gi", 30)].into_iter().find_map(|(unit, shift)| {
+        let digits = text.strip_suffix(unit).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    });
+    size.is_some_and(|size| size >= LEAST_MEMORY && i64::try_from(size).is_ok())
+}
+
+/// `null` counts as missing, as for the apiserver.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -1,0 +1,62 @@
+//! The CA of the injector is rotated, and the apiserver goes on asking its replicas.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::injector_process::{Injector, create, install, lead, mode, pod};
+
+/// A CA signs for 12 s, and the next is known for 4 s before.
+const LIFETIMES: &[&str] = &["--tls-ca-lifetime", "12s", "--tls-ca-overlap", "4s", "--tls-cert-lifetime", "8s"];
+/// Of bundles: with the first CA, with the next one, and after that has begun to sign.
+const STEPS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_trusted_while_the_ca_is_rotated() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = install(&cluster).await;
+    // At the same moment: both find the Secret empty.
+    let replicas = [Injector::start(&kubeconfig, LIFETIMES), Injector::start(&kubeconfig, LIFETIMES)];
+    lead(&cluster, replicas[0].port, &["sidecar"]).await;
+    lead(&cluster, replicas[1].port, &["pod"]).await;
+    for (namespace, label) in [("one", "informerd.io/inject=sidecar"), ("two", "a=b")] {
+        cluster.kubectl_ok(["create", "namespace", namespace]).await;
+        cluster.kubectl_ok(["label", "namespace", namespace, label]).await;
+    }
+    let by_label = pod("b", &serde_json::json!({"informerd.io/inject": "sidecar"}), &Value::Null);
+    let plain = pod("a", &Value::Null, &Value::Null);
+    let bound = Instant::now() + Duration::from_secs(60);
+    for (namespace, pod) in [("one", &plain), ("two", &by_label)] {
+        while mode(&create(&cluster, namespace, pod, true).await.0).is_none() {
+            assert!(Instant::now() < bound, "no pod is changed");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    let mut bundles = Vec::new();
+    let bound = Instant::now() + Duration::from_secs(120);
+    while bundles.len() <= STEPS {
+        let bundle = bundle(&cluster).await;
+        if bundles.last() != Some(&bundle) {
+            bundles.push(bundle);
+        }
+        for (namespace, pod) in [("one", &plain), ("two", &by_label)] {
+            let (changed, _) = create(&cluster, namespace, pod, true).await;
+            assert_eq!(mode(&changed), Some("sidecar"), "{namespace} after {} bundles", bundles.len());
+        }
+        assert!(Instant::now() < bound, "the CA is not rotated: {bundles:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// All webhooks have the same.
+async fn bundle(cluster: &Cluster) -> String {
+    let path = "--output=jsonpath={.webhooks[*].clientConfig.caBundle}";
+    let text = cluster.kubectl_ok(["get", "mutatingwebhookconfiguration", "informerd-injector", path]).await;
+    let all: Vec<_> = text.split(' ').collect();
+    assert!(all.len() == 5 && all.iter().all(|bundle| *bundle == all[0] && !bundle.is_empty()), "{text}");
+    all[0].to_owned()
+}
