@@ -11,7 +11,7 @@ ADMIN = "http://127.0.0.1:8002"
 DEMO = ["demo", "--outage-after", "35s", "--outage", "12s"]
 SECONDS = 80  # after the start of the demo; the outage is over then
 WIDTH = 1120
-SHOWN = "document.getElementById('plots').children[2].getBoundingClientRect().bottom + scrollY + 16"
+SHOWN = "document.getElementById('plots').children[1].getBoundingClientRect().bottom + scrollY + 6"
 
 
 class Browser:
