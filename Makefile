@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` (or `cargo run --release -- demo`) and `make test`.
 
-.PHONY: test check demo build fmt advisories clean-cache
+.PHONY: test check demo build fmt site pictures advisories clean-cache
 
 # Everything that must hold: formatting, lints, the judge, every test. What it needs and lacks, it fetches.
 test:
@@ -20,6 +20,14 @@ demo:
 
 fmt:
 	cargo fmt --all
+
+# The documentation as a site, in target/site.
+site:
+	docs/site
+
+# The recording and the screenshots of README, anew; needs Chromium.
+pictures:
+	docs/pictures/make
 
 # Known vulnerabilities of the dependencies. The database is fetched; without a network the one that was fetched last is used.
 advisories:

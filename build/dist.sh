@@ -6,8 +6,8 @@
 #   build/dist.sh sbom DIRECTORY                       the same
 #   build/dist.sh index DIRECTORY URL                  once, when the files of all architectures are there
 #
-# archive writes DIRECTORY/informerd-VERSION-linux-ARCHITECTURE.tar.gz: the program and its licence. The program is what
-# build/static.sh builds, unless FILE is to be packed. The same program gives the same bytes, whoever packs it and when.
+# archive writes DIRECTORY/informerd-VERSION-linux-ARCHITECTURE.tar.gz: the program, its licence, and its manual pages in
+# man/man1, as the program prints them. The program is what build/static.sh builds, unless FILE is to be packed. The same program gives the same bytes, whoever packs it and when.
 # sbom writes DIRECTORY/informerd-VERSION-linux-ARCHITECTURE.cdx.json, what the program of HEAD is made from, by cargo-cyclonedx.
 # index writes checksums.txt, for `sha256sum --check`, and informerd.yaml, with which krew installs the program as a
 # plugin of kubectl from archives that are to be found below URL.
@@ -53,10 +53,12 @@ archive() {
 	fi
 	chmod 0755 "$work/informerd"
 	install -m 0644 "$root/LICENSE" "$work/LICENSE"
+	"$work/informerd" man --directory "$work/man/man1" || die "the program has written no manual pages"
+	chmod -R u=rwX,go=rX "$work/man"
 	name=informerd-$version-linux-$architecture.tar.gz
 	mkdir -p "$1"
 	# Aside first: whoever looks finds all of it or nothing.
-	tar --create --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory="$work" LICENSE informerd |
+	tar --create --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory="$work" LICENSE informerd man |
 		gzip --best --no-name >"$1/$name.new"
 	mv "$1/$name.new" "$1/$name"
 	echo "$1/$name"

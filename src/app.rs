@@ -16,6 +16,7 @@ mod inject;
 mod injector;
 mod introspect;
 pub mod kubeconfig;
+mod man;
 mod memory;
 pub mod process;
 mod revisions;
@@ -82,6 +83,7 @@ fn dispatch(
             let _ = out.write_all(&text);
             return 0;
         }
+        Command::Man { command, directory } => return show_man(command.as_deref(), directory.as_deref(), out, err),
         _ => {}
     }
     if let Command::Get(ask) | Command::Watch(ask) = &invocation.command {
@@ -102,7 +104,9 @@ fn dispatch(
         }
     };
     let done = match &invocation.command {
-        Command::Version | Command::Completions(_) | Command::Get(_) | Command::Watch(_) => Ok(()),
+        Command::Version | Command::Completions(_) | Command::Man { .. } | Command::Get(_) | Command::Watch(_) => {
+            Ok(())
+        }
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
         Command::Status(wanted) => show_status(&loaded, *wanted, out),
         Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
@@ -120,6 +124,22 @@ fn dispatch(
             failure.code
         }
     }
+}
+
+fn show_man(command: Option<&str>, directory: Option<&Path>, out: &mut dyn io::Write, err: &mut dyn io::Write) -> u8 {
+    let (code, message) = match directory {
+        Some(directory) => match man::write(directory) {
+            Ok(()) => return 0,
+            Err(error) => (EXIT_FAILURE, format!("{}: {error}", directory.display())),
+        },
+        None => match man::print(command, out) {
+            Ok(false) => (EXIT_USAGE, format!("no such command: {}", command.unwrap_or_default())),
+            // A pager that was left early is no error.
+            _ => return 0,
+        },
+    };
+    let _ = writeln!(err, "informerd: {message}");
+    code
 }
 
 fn show_status(loaded: &Loaded, wanted: StatusArgs, out: &mut (dyn io::Write + Send)) -> Result<(), Failed> {
@@ -354,6 +374,10 @@ mod tests {
                 "{shell}: {out}"
             );
         }
+        let (code, out, _) = told("man status");
+        assert!(code == 0 && out.contains(".TH informerd-status 1"), "{out}");
+        let (code, _, err) = told("man nothing");
+        assert_eq!((code, err.as_str()), (EXIT_USAGE, "informerd: no such command: nothing\n"));
         let (code, out, _) = told("--help");
         assert!(code == 0 && out.contains("demo") && out.contains("--kubeconfig"));
     }

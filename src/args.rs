@@ -1,5 +1,6 @@
 //! The command line: subcommands, and one flag for each setting of the configuration.
 
+mod demo;
 mod explain;
 mod headings;
 mod inject;
@@ -7,17 +8,18 @@ mod look;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 use clap_complete::Shell;
 
+pub use demo::DemoArgs;
+use demo::NOT_IN_DEMO;
 pub use explain::Explained;
 pub use inject::InjectArgs;
 
 use crate::client::Ask;
-use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting, parse_duration};
+use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting};
 
 /// The exit code for bad configuration, which includes the command line (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
@@ -52,6 +54,11 @@ pub enum Command {
     Version,
     /// Print a script that completes command lines in this shell.
     Completions(Shell),
+    /// Print the manual page of informerd or of one of its commands, or write all of them into this directory.
+    Man {
+        command: Option<String>,
+        directory: Option<PathBuf>,
+    },
 }
 
 /// How the status is shown.
@@ -63,25 +70,6 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// The size of the simulated cluster, its clients, and its outage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoArgs {
-    pub nodes: u32,
-    pub pods: u32,
-    pub namespaces: u32,
-    /// Changes a second.
-    pub churn: u32,
-    pub seed: u64,
-    /// Clients that watch.
-    pub watchers: u32,
-    /// The simulated apiserver is cut off this long after the start, if at all.
-    pub outage_after: Option<Duration>,
-    /// For how long it is cut off.
-    pub outage: Duration,
-    /// The demo ends by itself after this time.
-    pub duration: Option<Duration>,
-}
-
 /// The process exits without running: help was requested, or the command line is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
@@ -89,46 +77,7 @@ pub struct Exit {
     pub text: String,
 }
 
-/// A numeric flag of the demo: flag, default, smallest, largest, help.
-const DEMO_NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
-    ("nodes", 20, 1, 5_000, "simulated nodes"),
-    ("pods", 500, 0, 50_000, "simulated pods"),
-    ("namespaces", 10, 1, 1_000, "simulated namespaces"),
-    ("churn", 20, 0, 10_000, "changes a second"),
-    ("seed", 1, 0, u64::MAX, "the same seed makes the same cluster"),
-    ("watchers", 50, 0, 1_000, "clients that watch"),
-];
-
-const DEMO_DURATIONS: &[(&str, &str)] = &[
-    ("outage-after", "cut the apiserver off this long after the start, 0s: never [default: 20s]"),
-    ("outage", "cut it off for this long [default: 10s]"),
-    ("for", "end after this time, such as 30s"),
-];
-const OUTAGE_AFTER: Duration = Duration::from_secs(20);
-const OUTAGE: Duration = Duration::from_secs(10);
-
 const SHELLS: [(&str, Shell); 3] = [("bash", Shell::Bash), ("zsh", Shell::Zsh), ("fish", Shell::Fish)];
-
-/// Settings that have no meaning for the demo, which has its own apiserver.
-const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
-
-// === impl DemoArgs ===
-
-impl Default for DemoArgs {
-    fn default() -> Self {
-        Self {
-            nodes: 20,
-            pods: 500,
-            namespaces: 10,
-            churn: 20,
-            seed: 1,
-            watchers: 50,
-            outage_after: Some(OUTAGE_AFTER),
-            outage: OUTAGE,
-            duration: None,
-        }
-    }
-}
 
 /// Parses the command line. The first argument is the program's name.
 ///
@@ -148,7 +97,7 @@ where
         Some((name, matches)) => {
             collect(matches, &mut flags);
             match name {
-                "demo" => Command::Demo(demo(matches)?),
+                "demo" => Command::Demo(demo::demo_args(matches)?),
                 "kubeconfig" => Command::Kubeconfig { write: matches.get_one::<PathBuf>("write").cloned() },
                 "check" => Command::Check,
                 "injector" => Command::Injector,
@@ -158,6 +107,10 @@ where
                     json: matches.get_one::<String>("output").is_some(),
                 }),
                 "completions" => Command::Completions(shell(matches)),
+                "man" => Command::Man {
+                    command: matches.get_one::<String>("command").cloned(),
+                    directory: matches.get_one::<PathBuf>("directory").cloned(),
+                },
                 "explain" => Command::Explain(explain::explained(matches)?),
                 "get" => Command::Get(look::ask(matches)?),
                 "watch" => Command::Watch(look::ask(matches)?),
@@ -190,21 +143,7 @@ pub fn clap() -> Clap {
         .max_term_width(110)
         .args(flags(&[]))
         .subcommand(Clap::new("run").about("Serve clients (what happens without a command, too)").args(flags(&[])))
-        .subcommand(
-            Clap::new("demo")
-                .hide(!cfg!(feature = "demo"))
-                .about("Serve a simulated cluster: everything to try, no cluster needed")
-                .args(DEMO_NUMBERS.iter().map(|(name, default, least, most, help)| {
-                    let bounds = if *most == u64::MAX { String::new() } else { format!(", {least} to {most}") };
-                    Arg::new(*name).long(*name).value_name("N").help(format!("{help}{bounds} [default: {default}]"))
-                }))
-                .args(
-                    DEMO_DURATIONS
-                        .iter()
-                        .map(|(name, help)| Arg::new(*name).long(*name).value_name("duration").help(*help)),
-                )
-                .args(flags(NOT_IN_DEMO).map(|flag| flag.hide_short_help(true))),
-        )
+        .subcommand(demo::command().args(flags(NOT_IN_DEMO).map(|flag| flag.hide_short_help(true))))
         .subcommand(
             Clap::new("kubeconfig")
                 .about("Print a kubeconfig for the local endpoint")
@@ -253,6 +192,19 @@ pub fn clap() -> Clap {
                 .about("Print a script that completes command lines in a shell")
                 .arg(Arg::new("shell").required(true).value_parser(SHELLS.map(|(name, _)| name)).help("the shell")),
         )
+        .subcommand(
+            Clap::new("man")
+                .about("Print a manual page, for man -l")
+                .arg(Arg::new("command").value_name("COMMAND").help("the command; without it informerd itself"))
+                .arg(
+                    Arg::new("directory")
+                        .long("directory")
+                        .value_name("path")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .conflicts_with("command")
+                        .help("write all pages into this directory instead"),
+                ),
+        )
         .subcommand(Clap::new("version").about("Print the version, the commit and the target"))
 }
 
@@ -283,43 +235,6 @@ fn collect(matches: &ArgMatches, flags: &mut Flags) {
             flags.insert(setting.key, texts.cloned().collect());
         }
     }
-}
-
-fn demo(matches: &ArgMatches) -> Result<DemoArgs, Exit> {
-    let mut mistakes = Vec::new();
-    let mut wrong = |name: &str, message: String| {
-        mistakes.push(Mistake::new(Origin::Flag(format!("--{name}")), message));
-    };
-    let mut number = |name: &str| {
-        let (_, default, least, most, _) = DEMO_NUMBERS.iter().find(|(known, ..)| *known == name)?;
-        let Some(text) = matches.get_one::<String>(name) else { return Some(*default) };
-        let number = text.replace('_', "").parse::<u64>().ok().filter(|number| (least..=most).contains(&number));
-        if number.is_none() {
-            wrong(name, format!("{text:?} is no number from {least} to {most}"));
-        }
-        number
-    };
-    let small = |number: Option<u64>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
-    let (nodes, pods, namespaces) = (small(number("nodes")), small(number("pods")), small(number("namespaces")));
-    let (churn, seed) = (small(number("churn")), number("seed").unwrap_or_default());
-    let watchers = small(number("watchers"));
-    let mut time = |name: &str| {
-        let text = matches.get_one::<String>(name)?;
-        parse_duration(text).map_err(|message| wrong(name, message)).ok()
-    };
-    let (after, outage, duration) = (time("outage-after"), time("outage"), time("for"));
-    fail(mistakes)?;
-    Ok(DemoArgs {
-        nodes,
-        pods,
-        namespaces,
-        churn,
-        seed,
-        watchers,
-        outage_after: Some(after.unwrap_or(OUTAGE_AFTER)).filter(|after| !after.is_zero()),
-        outage: outage.unwrap_or(OUTAGE),
-        duration,
-    })
 }
 
 /// The errors of the command line. clap stops at the first unknown flag. So each unknown flag is removed and the rest
@@ -373,6 +288,8 @@ fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Invocation, Exit> {
@@ -445,6 +362,14 @@ mod tests {
         assert_eq!((code("status -o yaml"), code("status -w -o json")), (64, 64));
         assert_eq!(parsed("completions fish").unwrap().command, Command::Completions(Shell::Fish));
         assert_eq!((code("completions"), code("completions csh")), (64, 64));
+        let man = |command: Option<&str>, directory: Option<&str>| Command::Man {
+            command: command.map(str::to_owned),
+            directory: directory.map(PathBuf::from),
+        };
+        assert_eq!(parsed("man").unwrap().command, man(None, None));
+        assert_eq!(parsed("man status").unwrap().command, man(Some("status"), None));
+        assert_eq!(parsed("man --directory d").unwrap().command, man(None, Some("d")));
+        assert_eq!(code("man status --directory d"), 64);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod caches;
 mod config;
 mod explain;
 mod health;
+mod outages;
 mod past;
 mod routes;
 mod server;

@@ -1,4 +1,4 @@
-//! The history of the totals over the last hour, for the plots.
+//! The history of the last hour, for the plots: the totals, and when the apiserver was unreachable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Introspect, Plans, Totals, Traffic};
+use super::outages::{Outage, Outages};
+use super::{Apiserver, Introspect, Plans, Totals, Traffic};
 use crate::telemetry;
 use crate::telemetry::histogram::Distribution;
 
@@ -38,13 +39,14 @@ pub(super) struct Point {
 #[derive(Clone, Debug)]
 pub(super) struct Past {
     points: Arc<Mutex<VecDeque<Point>>>,
+    outages: Arc<Mutex<Outages>>,
 }
 
 // === impl Past ===
 
 impl Default for Past {
     fn default() -> Self {
-        Self { points: Arc::new(Mutex::new(VecDeque::with_capacity(POINTS))) }
+        Self { points: Arc::new(Mutex::new(VecDeque::with_capacity(POINTS))), outages: Arc::default() }
     }
 }
 
@@ -57,7 +59,9 @@ impl Past {
         loop {
             ticks.tick().await;
             let totals = daemon.totals();
-            self.remember(Point::of(now(), &totals, &totals.lag.since(&lag)));
+            let now = now();
+            self.outages.lock().note(now, &daemon.apiserver());
+            self.remember(Point::of(now, &totals, &totals.lag.since(&lag)));
             lag = totals.lag;
         }
     }
@@ -65,6 +69,13 @@ impl Past {
     /// The points that were recorded later than this.
     pub(super) fn since(&self, at: u64) -> Vec<Point> {
         self.points.lock().iter().filter(|point| point.at > at).copied().collect()
+    }
+
+    /// The outages of the last hour, up to the current state.
+    pub(super) fn outages(&self, now: u64, apiserver: &Apiserver) -> Vec<Outage> {
+        let mut outages = self.outages.lock();
+        outages.note(now, apiserver);
+        outages.all()
     }
 
     fn remember(&self, point: Point) {

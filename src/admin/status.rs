@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::outages::Outage;
 use super::past::{Past, Point, now};
 use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo, Spared, Traffic};
 use crate::lifecycle::readiness::Registry;
@@ -75,6 +76,7 @@ pub(super) struct Status {
     forwards: Vec<ForwardInfo>,
     queues: Vec<QueueInfo>,
     past: Vec<Point>,
+    outages: Vec<Outage>,
 }
 
 // === impl Status ===
@@ -84,20 +86,23 @@ impl Status {
     pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past, since: u64) -> Self {
         let caches = super::caches::sorted(daemon.caches());
         let pending: Vec<_> = readiness.pending().into_iter().map(|entry| entry.name.to_string()).collect();
+        let (now, upstream) = (now(), daemon.apiserver());
+        let outages = past.outages(now, &upstream);
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            now: now(),
+            now,
             ready: pending.is_empty(),
             pending,
             resident_bytes: telemetry::resident_bytes().unwrap_or(0),
             totals: daemon.totals(),
-            upstream: daemon.apiserver(),
+            upstream,
             served_age_seconds: served_age(&caches),
             caches,
             clients: daemon.clients(),
             forwards: daemon.forwards(),
             queues: daemon.queues(),
             past: past.since(since),
+            outages,
         }
     }
 }

@@ -115,6 +115,8 @@ fn serves_metrics_and_caches() {
     let upstream =
         serde_json::json!({"reachable": false, "sinceSeconds": 80, "lastError": "no route", "silentSeconds": 83});
     assert_eq!((&status["upstream"], &status["servedAgeSeconds"]), (&upstream, &9.into()), "{text}");
+    let from = status["now"].as_u64().unwrap() - 80;
+    assert_eq!(status["outages"], serde_json::json!([{"from": from, "until": null}]));
     assert_eq!(status["caches"], caches["caches"]);
     assert_eq!((&status["queues"][0]["name"], &status["queues"][0]["depth"]), (&"a-queue".into(), &3.into()), "{text}");
     for path in ["/status", "/status.js", "/status.css", "/status/uplot.js"] {

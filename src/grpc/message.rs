@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
@@ -12,6 +13,8 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 
 use super::pb::v1;
 use super::pb::v1::watch_response::Frame;
+use super::token::TokenBase;
+use crate::meta::ResourceVersion;
 
 /// The minimum size in bytes of a part that is shared. Below it, a copy costs less than another HTTP/2 frame.
 const SHARED: usize = 8 << 10;
@@ -28,11 +31,24 @@ const WATCH_ID: u32 = 1;
 const RESPONSE: u32 = 2;
 
 /// An encoded `v1::Event`. Cloning shares the bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EncodedEvent {
+#[derive(Clone, Debug)]
+pub(super) struct EncodedEvent(Arc<Encoded>);
+
+#[derive(Debug)]
+struct Encoded {
     /// Everything except the object, including the object's length.
     head: Bytes,
     object: Bytes,
+    single: OnceLock<Single>,
+}
+
+/// The message that contains only one event, as the first watch that sends it has encoded it.
+#[derive(Debug)]
+struct Single {
+    tokens: TokenBase,
+    complete: ResourceVersion,
+    /// Includes the prefix.
+    bytes: Bytes,
 }
 
 /// `v1::WatchResponse`.
@@ -49,6 +65,8 @@ pub(super) struct WatchMessage {
 pub(super) enum Content {
     Events(Vec<EncodedEvent>),
     Frame(Frame),
+    /// The whole message, with its prefix.
+    Encoded(Bytes),
 }
 
 /// A message of a stream.
@@ -78,23 +96,62 @@ impl EncodedEvent {
         if !object.is_empty() {
             put_field(OBJECT, object.len(), &mut head);
         }
-        Self { head: head.freeze(), object }
+        Self(Arc::new(Encoded { head: head.freeze(), object, single: OnceLock::new() }))
     }
 
     /// The length of the event in bytes.
     pub(super) fn len(&self) -> usize {
-        self.head.len() + self.object.len()
+        self.0.head.len() + self.0.object.len()
+    }
+
+    /// The memory in bytes that the event may hold.
+    pub(super) fn held(&self) -> usize {
+        let len = self.len();
+        if len < SHARED { 2 * len } else { len }
+    }
+
+    /// The message that contains only this event. All watches with the same tokens that have delivered the same
+    /// changes share it, unless it is large.
+    fn single(&self, tokens: TokenBase, complete: ResourceVersion) -> Option<Bytes> {
+        if self.len() >= SHARED {
+            return None;
+        }
+        let single = self.0.single.get_or_init(|| {
+            let content = Content::Events(vec![self.clone()]);
+            let mut pieces = Pieces::default();
+            pieces.push(Message::Watch(WatchMessage::encode(tokens, complete, content)));
+            Single { tokens, complete, bytes: pieces.small.freeze() }
+        });
+        (single.tokens == tokens && single.complete == complete).then(|| single.bytes.clone())
     }
 
     #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
-        self.head.as_ptr() == other.head.as_ptr()
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 // === impl WatchMessage ===
 
 impl WatchMessage {
+    /// A message to a client that has all changes up to `complete` once it has this message.
+    pub(super) fn at(tokens: TokenBase, complete: ResourceVersion, content: Content) -> Self {
+        if let Content::Events(events) = &content
+            && let [event] = &events[..]
+            && let Some(bytes) = event.single(tokens, complete)
+        {
+            let len = bytes.len() - PREFIX;
+            let content = Content::Encoded(bytes);
+            return Self { resume_token: Bytes::new(), resource_version: String::new(), content, len };
+        }
+        Self::encode(tokens, complete, content)
+    }
+
+    fn encode(tokens: TokenBase, complete: ResourceVersion, content: Content) -> Self {
+        let resource_version = if complete.is_zero() { String::new() } else { complete.to_string() };
+        Self::new(tokens.at(complete), resource_version, content)
+    }
+
     pub(super) fn new(resume_token: Bytes, resource_version: String, content: Content) -> Self {
         let optional = |field, len| if len == 0 { 0 } else { field_len(field, len) };
         let len = optional(RESUME_TOKEN, resume_token.len())
@@ -102,6 +159,7 @@ impl WatchMessage {
             + match &content {
                 Content::Events(events) => field_len(EVENTS, events_len(events)),
                 Content::Frame(frame) => frame.encoded_len(),
+                Content::Encoded(bytes) => bytes.len() - PREFIX,
             };
         Self { resume_token, resource_version, content, len }
     }
@@ -122,12 +180,13 @@ impl WatchMessage {
         }
         match self.content {
             Content::Frame(frame) => frame.encode(&mut pieces.small),
+            Content::Encoded(bytes) => pieces.small.put_slice(&bytes[PREFIX..]),
             Content::Events(events) => {
                 put_field(EVENTS, events_len(&events), &mut pieces.small);
                 for event in events {
                     put_field(EVENT, event.len(), &mut pieces.small);
-                    pieces.small.put_slice(&event.head);
-                    pieces.put(event.object);
+                    pieces.small.put_slice(&event.0.head);
+                    pieces.put(event.0.object.clone());
                 }
             }
         }
@@ -190,6 +249,13 @@ impl Pieces {
     pub(super) fn push(&mut self, message: Message) {
         let len = message.len();
         self.len += PREFIX + len;
+        // Messages after the first are joined: a copy costs less than another HTTP/2 frame.
+        if self.len == PREFIX + len
+            && let Message::Watch(WatchMessage { content: Content::Encoded(bytes), .. }) = message
+        {
+            self.ready.push_back(bytes);
+            return;
+        }
         self.small.reserve(PREFIX + len.min(SHARED));
         self.put_prefix(0, len);
         message.write(self);

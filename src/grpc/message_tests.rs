@@ -105,3 +105,52 @@ fn a_large_object_is_not_copied() {
     pieces.push(Message::Watch(WatchMessage::new(Bytes::new(), String::new(), Content::Events(vec![event]))));
     assert_eq!(pieces.finish()[1].as_ptr(), object.as_ptr());
 }
+
+fn tokens(selection: &str) -> TokenBase {
+    let filters = vec![v1::Filter { namespace: selection.into(), ..Default::default() }];
+    TokenBase::new("c", &v1::Selection { filters, ..Default::default() })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_shared_message_is_what_each_watch_would_encode(
+        events in proptest::collection::vec((event(), 0..2_u64, any::<bool>()), 1..5), gzip: bool,
+    ) {
+        let (mut shared, mut own) = ([Pieces::default(), Pieces::default()], [Pieces::default(), Pieces::default()]);
+        for (event, complete, other) in events {
+            let encoded = EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object);
+            // The first watch decides which message is kept.
+            WatchMessage::at(tokens("a"), ResourceVersion(1), Content::Events(vec![encoded.clone()]));
+            let (tokens, complete) = (tokens(if other { "b" } else { "a" }), ResourceVersion(complete));
+            let content = || Content::Events(vec![encoded.clone()]);
+            let kinds: [fn(WatchMessage) -> Message; 2] = [Message::Watch, |message| Message::Sync(7, message)];
+            for (at, kind) in kinds.into_iter().enumerate() {
+                for (pieces, message) in [
+                    (&mut shared[at], WatchMessage::at(tokens, complete, content())),
+                    (&mut own[at], WatchMessage::encode(tokens, complete, content())),
+                ] {
+                    let message = kind(message);
+                    if gzip { pieces.push_gzip(message).unwrap() } else { pieces.push(message) }
+                }
+            }
+        }
+        for (shared, own) in shared.into_iter().zip(own) {
+            prop_assert_eq!(messages(shared), messages(own));
+        }
+    }
+}
+
+#[test]
+fn watches_with_the_same_tokens_share_one_message() {
+    let event = EncodedEvent::new(v1::event::Type::Added, v1::Key::default(), false, Bytes::from_static(b"x"));
+    let piece = |tokens| {
+        let mut pieces = Pieces::default();
+        let content = Content::Events(vec![event.clone()]);
+        pieces.push(Message::Watch(WatchMessage::at(tokens, ResourceVersion(1), content)));
+        pieces.finish()[0].as_ptr()
+    };
+    let (one, same, other) = (piece(tokens("a")), piece(tokens("a")), piece(tokens("b")));
+    assert!(one == same && one != other);
+}

@@ -354,8 +354,7 @@ impl Watch {
     }
 
     fn message(&self, content: Content) -> WatchMessage {
-        let resource_version = if self.complete.is_zero() { String::new() } else { self.complete.to_string() };
-        let message = WatchMessage::new(self.terms.tokens.at(self.complete), resource_version, content);
+        let message = WatchMessage::at(self.terms.tokens, self.complete, content);
         self.metrics.frames.inc();
         self.metrics.bytes.inc_by(message.len() as u64);
         message

@@ -113,7 +113,7 @@ const MEASURED: &str = "/^[\\d.]+$/.test(document.querySelector('#plots tbody td
 
 const EMPTY: &str = "{version: '', ready: true, upstream: {reachable: true, lastError: ''}, servedAgeSeconds: 0, pending: [], residentBytes: 0, served: 0, own: 0, forwarded: 0, refused: 0, spared: {requests: 0, bytes: 0, events: 0, deliveriesPerEvent: 0}, \
                      connections: 0, watches: 0, upstreamConnections: 0, upstreamInFlight: 0, memoryLimitBytes: null, \
-                     traffic: {answered: 0, asked: 0, sentBytes: 0, receivedBytes: 0, sentEvents: 0, receivedEvents: 0}, now: 0, past: []}";
+                     traffic: {answered: 0, asked: 0, sentBytes: 0, receivedBytes: 0, sentEvents: 0, receivedEvents: 0}, now: 0, past: [], outages: []}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_shows_the_same() {
@@ -131,9 +131,16 @@ async fn a_terminal_shows_the_same() {
     assert!(text.contains(ForwardReason::Encoding.change()), "{text}");
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
-    while status::ask(admin).await.unwrap().past.is_empty() {
+    let before = loop {
+        let status = status::ask(admin).await.unwrap();
+        if !status.past.is_empty() {
+            break status;
+        }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    };
+    // It does not ask for what it has: the same points come from the first answer.
+    let again = status::ask_again(admin, &before).await.unwrap();
+    assert_eq!(again.past[..before.past.len()], before.past[..]);
 }
 
 /// What the page says while the apiserver answers, does not, and answers again.
@@ -162,6 +169,9 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     page.until("/^(waiting to retry in|checking the revision)/.test(document.querySelectorAll('#caches tr')[0].cells[2].textContent) \
                 && document.querySelectorAll('#caches tr')[0].cells[2].className === 'bad'").await;
     page.until("document.querySelectorAll('#caches td.error').length === 2").await;
+    // The time is shaded in the plots, and told below their heading.
+    page.until("/^Shaded: the apiserver was unreachable, from \\d\\d:\\d\\d:\\d\\d for \\d+ s so far\\.$/.test(document.getElementById('outages').textContent)").await;
+    page.until(SHADED).await;
     // The picture is broken where the apiserver is, and only there.
     let broken = "document.querySelectorAll('#picture line.bad').length === 2 \
                   && [...document.querySelectorAll('#picture line.bad, #picture rect.bad')].every((part) => getComputedStyle(part).stroke === getComputedStyle(document.getElementById('trouble')).color) \
@@ -185,12 +195,23 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
          && document.querySelectorAll('#picture .bad').length === 0",
     )
     .await;
+    page.until("/^Shaded: .+ for \\d+ s\\.$/.test(document.getElementById('outages').textContent)").await;
     assert_eq!(page.complaints(), Vec::<String>::new());
     // An informerd that is gone is no reason to show its last numbers.
     page.evaluate("window.fetch = () => Promise.reject(new Error('gone'))").await;
     page.until("document.getElementById('state').textContent === 'informerd does not answer (gone)'").await;
     page.until("document.querySelectorAll('#picture line.bad').length === 4 && document.querySelectorAll('#picture text.value').length === 4").await;
 }
+
+/// True if a plot has a point of the color of the shade, which is red and not opaque.
+const SHADED: &str = "(() => {
+    const canvas = document.querySelector('#plots canvas');
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4) {
+        if (data[i] > 150 && data[i + 1] < 80 && data[i + 3] > 40 && data[i + 3] < 70) return true;
+    }
+    return false;
+})()";
 
 /// The body of the verbose page.
 async fn readyz(admin: std::net::SocketAddr) -> String {

@@ -14,8 +14,8 @@ mod node;
 mod objects;
 mod pod;
 mod programs;
-mod readme;
 mod sidecar;
+mod tasks;
 
 use isolated::isolated;
 
@@ -89,8 +89,8 @@ fn the_tier_serves_unmodified_programs() {
 }
 
 #[test]
-fn the_first_ten_minutes_of_the_readme() {
-    isolated("the_first_ten_minutes_of_the_readme", built(), readme::is_walked());
+fn the_first_ten_minutes_of_each_task() {
+    isolated("the_first_ten_minutes_of_each_task", built(), tasks::is_walked());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The programs of `examples/`, in three languages, against a real kube-apiserver.
+//! The programs of `examples/`, in four languages, against a real kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "the helpers of the client tests are used in part")]
@@ -23,7 +23,7 @@ use super::clients::raw::RawWatch;
 use crate::cluster::Cluster;
 use crate::support::Through;
 
-const LANGUAGES: [&str; 3] = ["go", "python", "rust"];
+pub(super) const LANGUAGES: [&str; 4] = ["go", "python", "rust", "typescript"];
 const COLORS: [&str; 3] = ["red", "green", "blue"];
 
 /// A running example.
@@ -46,9 +46,10 @@ impl Program {
         let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
         let mut command = match words.as_slice() {
             [directory] => Command::new(format!("{directory}/{program}")),
-            [python, directory] => {
-                let mut command = Command::new(python);
-                command.arg(format!("{directory}/{program}.py"));
+            [interpreter, directory] => {
+                let ending = if language == "python" { "py" } else { "js" };
+                let mut command = Command::new(interpreter);
+                command.arg(format!("{directory}/{program}.{ending}"));
                 command
             }
             other => panic!("{other:?}"),
@@ -181,7 +182,7 @@ pub(super) async fn until<F: Future<Output = Result<(), String>>>(mut so: impl F
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_see_what_a_watch_by_http_sees() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
@@ -218,9 +219,9 @@ async fn consumers_see_what_a_watch_by_http_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_of_three_languages_share_the_work_and_lose_nothing() {
+async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
@@ -282,7 +283,7 @@ threading.Thread(target=say, daemon=True).start()
 async fn the_consumer_of_the_documentation_holds_what_is_there() {
     let cluster = Cluster::start().await;
     let direct = super::clients::raw::client(cluster.admin()).await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
     let through = before(&cluster).await;

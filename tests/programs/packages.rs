@@ -19,7 +19,7 @@ use super::examples::{Program, before, churn, prepared, until};
 use crate::cluster::Cluster;
 use crate::support::Through;
 
-const LANGUAGES: [&str; 2] = ["go", "python"];
+const LANGUAGES: [&str; 3] = ["go", "python", "typescript"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,12 +36,17 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
 #[tokio::test]
 async fn the_stubs_are_those_of_the_definitions() {
     let generated = PathBuf::from(prepared("stubs").await.remove(0));
-    for (language, stubs) in [("go", "clients/go/informerd/v1"), ("python", "clients/python/informerd/v1")] {
+    for (language, stubs, least) in [
+        ("go", "clients/go/informerd/v1", 6),
+        ("python", "clients/python/informerd/v1", 6),
+        ("typescript", "clients/typescript/src/generated/informerd/v1", 3),
+        ("typescript", "clients/typescript/src/generated/google/rpc", 2),
+    ] {
         let mut committed = files(&root().join(stubs));
         // It only makes a package of them.
         committed.remove(Path::new("__init__.py"));
         let generated = files(&generated.join(stubs));
-        assert!(generated.len() >= 6, "{generated:?}");
+        assert!(generated.len() >= least, "{generated:?}");
         let all = generated.keys().chain(committed.keys());
         let differ: Vec<_> = all.filter(|name| generated.get(*name) != committed.get(*name)).collect();
         assert!(differ.is_empty(), "run clients/{language}/generate.sh: {differ:?} of {stubs} are not what it makes");
@@ -66,10 +71,25 @@ async fn the_python_client_passes_its_tests() {
     assert!(output.status.success() && !said.contains("Ran 0 tests"), "{said}");
 }
 
+#[tokio::test]
+async fn the_typescript_client_passes_its_tests_and_is_packed_without_them() {
+    let prepared = prepared("client-typescript").await;
+    let [node, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
+    let mut command = Command::new(node);
+    command.args(["--test", "--test-timeout=300000", "dist/tests/"]).current_dir(directory).kill_on_drop(true);
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !said.contains("tests 0"), "{said}");
+    let packed = Path::new(directory).join("package");
+    let there = |name: &str| packed.join(name).exists();
+    assert!(there("package.json") && there("README.md") && there("dist/src/index.d.ts"), "{}", packed.display());
+    assert!(!there("dist/tests") && !there("tests"), "{}", packed.display());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;

@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "docs/configuration.md";
 const BEGIN: &str = "<!-- settings: held to the code by tests/rules/docs.rs -->";
 const END: &str = "<!-- end of settings -->";
 
-/// Pages with examples, flags and variables.
+/// Pages with examples, flags and variables, beside those for concepts and tasks.
 const PAGES: &[&str] =
     &[CONFIGURATION, "README.md", "docs/quickstart.md", "docs/troubleshooting.md", "docs/runbooks.md"];
 
@@ -131,8 +131,8 @@ fn every_flag_of_every_command_is_documented() {
 #[test]
 fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut flags: BTreeSet<String> =
-        // The flags of other programs: cargo, kubectl, curl, helm.
-        "help version release kubeconfig watch server-side raw retry retry-connrefused set create-namespace"
+        // The flags of other programs: cargo, kubectl, curl, helm, kube-apiserver.
+        "etcd-servers-overrides help version release kubeconfig watch server-side raw retry retry-connrefused set create-namespace"
             .split(' ')
             .map(str::to_owned)
             .collect();
@@ -142,7 +142,7 @@ fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut variables: BTreeSet<String> = SETTINGS.iter().map(config::Setting::variable).collect();
     variables.extend(OTHER_VARIABLES.iter().map(|&name| name.to_owned()));
     let mut stale = Vec::new();
-    for page in PAGES {
+    for page in &pages_with_examples() {
         let text = read(page);
         for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
             let flag = word.strip_prefix("--").filter(|flag| flag.starts_with(|c: char| c.is_ascii_lowercase()));
@@ -165,10 +165,10 @@ fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
 #[test]
 fn every_example_of_a_configuration_loads() {
     let mut examples = 0;
-    for page in PAGES {
+    for page in &pages_with_examples() {
         for (number, example) in fences(&read(page), "yaml").into_iter().enumerate() {
             // An example of kustomize, not of informerd.
-            if example.starts_with("configMapGenerator:") {
+            if example.starts_with("configMapGenerator:") || example.starts_with("resources: [manifests/") {
                 continue;
             }
             let flags = Flags::from([("config", vec![format!("{page}#{number}")])]);
@@ -184,7 +184,7 @@ fn every_example_of_a_configuration_loads() {
 #[test]
 fn every_command_line_of_an_example_parses() {
     let mut lines = 0;
-    for page in PAGES {
+    for page in &pages_with_examples() {
         for example in fences(&read(page), "sh") {
             for line in example.lines() {
                 let line = line.split(" #").next().unwrap_or_default().trim();
@@ -285,6 +285,25 @@ fn settings_table() -> String {
 fn fences(page: &str, language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     page.split(&opening).skip(1).filter_map(|rest| rest.split("\n```").next()).map(str::to_owned).collect()
+}
+
+fn pages_with_examples() -> Vec<String> {
+    let is_wanted = |page: &String| {
+        PAGES.contains(&page.as_str()) || page.starts_with("docs/concepts/") || page.starts_with("docs/tasks/")
+    };
+    pages().into_iter().filter(is_wanted).collect()
+}
+
+/// README and the pages below docs, as paths from the root.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    for directory in ["docs", "docs/concepts", "docs/tasks"] {
+        let entries = fs::read_dir(root().join(directory)).expect("a directory is readable");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+        pages.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{directory}/{name}")));
+    }
+    pages.sort();
+    pages
 }
 
 fn read(page: &str) -> String {

@@ -61,6 +61,13 @@ function draw() {
 
 const span = () => Number(document.querySelector('#span input:checked').value);
 
+// The span is in the address, so it is kept when the page is loaded again.
+function takeSpan() {
+	const wanted = new URLSearchParams(location.hash.slice(1)).get('span');
+	for (const input of document.querySelectorAll('#span input')) if (input.value === wanted) input.checked = true;
+	if (last) plots.update(last, span());
+}
+
 export function show(status) {
 	[last, answered] = [status, true];
 	remember(status);
@@ -103,6 +110,11 @@ function later() {
 
 plots.begin();
 addEventListener('resize', draw);
-byId('span').addEventListener('change', () => last && plots.update(last, span()));
+takeSpan();
+addEventListener('hashchange', takeSpan);
+byId('span').addEventListener('change', () => {
+	history.replaceState(null, '', `#span=${span()}`);
+	takeSpan();
+});
 document.addEventListener('visibilitychange', () => (document.hidden ? clearTimeout(timer) : ask()));
 ask();

@@ -1,9 +1,10 @@
 // The plots over time. Each has a table of its values, so nothing is told by the drawing alone.
 
-import { byId, bytes, clock, element, lag, rate } from './format.js';
+import { byId, bytes, clock, element, lag, rate, seconds } from './format.js';
 import { columns } from './history.js';
 
 const HEIGHT = 170;
+const NAMED = 3; // outages that are told one by one
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const flow = (n) => `${bytes(n)}/s`;
 
@@ -31,6 +32,7 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const shown = [];
 let data = columns(0, 0);
 let range = [0, 1];
+let outages = [];
 
 const visible = (values) => values.filter((value) => value !== null);
 
@@ -84,8 +86,32 @@ function options(chart, width) {
 				fill: i === 0 ? () => `${color(kind)}22` : undefined,
 			})),
 		],
-		hooks: { setCursor: [(plot) => { chart.at = plot.cursor.idx ?? null; tell(chart); }] },
+		hooks: { drawClear: [shade], setCursor: [(plot) => { chart.at = plot.cursor.idx ?? null; tell(chart); }] },
 	};
+}
+
+// Shades the times in which the apiserver was unreachable, behind grid and lines.
+function shade(plot) {
+	const { ctx, bbox } = plot;
+	ctx.save();
+	ctx.beginPath();
+	ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+	ctx.clip();
+	ctx.fillStyle = `${color('bad')}33`;
+	for (const { from, until } of outages) {
+		const [left, right] = [from, until ?? range[1]].map((at) => plot.valToPos(at, 'x', true));
+		ctx.fillRect(left, bbox.top, Math.max(2, right - left), bbox.height);
+	}
+	ctx.restore();
+}
+
+// The same in words.
+function tellOutages(now) {
+	const named = outages.slice(-NAMED).map(({ from, until }) => `${clock(from, true)} for ${seconds((until ?? now) - from)}${until === null ? ' so far' : ''}`);
+	const more = outages.length > NAMED ? `, and ${outages.length - NAMED} times before` : '';
+	const text = outages.length > 0 ? `Shaded: the apiserver was unreachable, from ${named.join(', from ')}${more}.` : '';
+	byId('outages').hidden = text === '';
+	if (byId('outages').textContent !== text) byId('outages').textContent = text;
 }
 
 // The points that no line leads to: those between two moments at which nothing was measured.
@@ -144,6 +170,8 @@ export function update(status, span) {
 	data = columns(status.now, span, status.memoryLimitBytes);
 	// A daemon that is younger than the span fills the plot with what there is.
 	range = [Math.max(status.now - span, Math.min(data.at[0] ?? status.now, status.now - 60)), status.now];
+	outages = status.outages.filter(({ until }) => until === null || until > range[0]);
+	tellOutages(status.now);
 	for (const chart of shown) {
 		chart.plot.setData([data.at, ...chart.lines.map(([name]) => data[name])]);
 		tell(chart);

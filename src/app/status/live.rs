@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Style, ask};
+use super::{Style, ask, ask_again};
 use crate::app::terminal;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(in crate::app) async fn watch(admin: SocketAddr, colors: bool, out: &mut (dy
         }
         status = loop {
             tokio::time::sleep(EVERY).await;
-            match ask(admin).await {
+            match ask_again(admin, &status).await {
                 Ok(status) => break status,
                 Err(error) => write!(out, "{}", style.red(&error, 0)).map_err(|error| error.to_string())?,
             }

@@ -38,12 +38,16 @@ const SPARE_OF_FORWARDS: [usize; 1] = [3];
 const SPARE_OF_QUEUES: [usize; 3] = [1, 7, 6];
 /// Seconds between two points of the history that are compared. Further apart, nobody measured in between.
 const LONGEST: u64 = 15;
+/// Seconds of the history that a daemon keeps.
+const HISTORY: u64 = 3600;
 
 /// The displayed part of `/status.json`. A field that another version lacks is zero or empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     pub version: String,
+    /// Seconds since 1970.
+    pub now: u64,
     pub server: String,
     pub ready: bool,
     pub pending: Vec<String>,
@@ -130,7 +134,7 @@ pub struct Queue {
     pub retries: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Point {
     /// Seconds since 1970.
@@ -152,6 +156,16 @@ pub struct Point {
 /// It does not answer, or the answer is not that of an informerd.
 pub async fn ask(admin: SocketAddr) -> Result<Status, String> {
     get(admin, "/status.json", HeaderMap::new()).await
+}
+
+/// The same once more. Of the history, which is most of an answer, only what is new is asked for.
+///
+/// # Errors
+/// As for [`ask`].
+pub async fn ask_again(admin: SocketAddr, before: &Status) -> Result<Status, String> {
+    let since = before.past.last().map_or(0, |point| point.at);
+    let status: Status = get(admin, &format!("/status.json?since={since}"), HeaderMap::new()).await?;
+    Ok(status.following(&before.past))
 }
 
 /// The same as the daemon sent it, in JSON.
@@ -187,6 +201,17 @@ pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, head
 // === impl Status ===
 
 impl Status {
+    /// With the part of the history that was known before.
+    fn following(mut self, before: &[Point]) -> Self {
+        // The clock of the daemon was set back, so the next answer is to have all of the history.
+        if before.last().is_some_and(|point| point.at > self.now) {
+            return Self { past: Vec::new(), ..self };
+        }
+        let kept = before.iter().filter(|point| point.at + HISTORY > self.now).copied();
+        self.past = kept.chain(std::mem::take(&mut self.past)).collect();
+        self
+    }
+
     pub fn render(&self, style: Style) -> String {
         let mut text = self.head(style);
         text.push_str(&self.flow(style));

@@ -148,3 +148,19 @@ async fn tells_when_nobody_answers() {
     let error = ask(address).await.unwrap_err();
     assert!(error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?"));
 }
+
+#[test]
+fn an_answer_without_the_history_continues_it() {
+    let answer = |now: u64, points: &[u64]| {
+        let past = points.iter().map(|at| Point { at: *at, ..Point::default() }).collect();
+        Status { now, past, ..Status::default() }
+    };
+    let times = |status: &Status| status.past.iter().map(|point| point.at).collect::<Vec<_>>();
+    let first = answer(5000, &[1396, 1401, 4995, 5000]);
+    let second = answer(5001, &[]).following(&first.past);
+    assert_eq!(times(&second), [4995, 5000]);
+    let third = answer(5005, &[5005]).following(&second.past);
+    assert_eq!(times(&third), [4995, 5000, 5005]);
+    // The clock was set back: nothing is kept, so the next question is for all of it.
+    assert_eq!(times(&answer(4000, &[]).following(&third.past)), [0; 0]);
+}

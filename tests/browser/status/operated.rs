@@ -86,6 +86,12 @@ async fn the_span_is_chosen_and_nobody_is_asked_while_nobody_looks() {
     page.press("ArrowLeft").await;
     page.until(&format!("document.querySelector('#span input:checked').value === '300' && {most} === '10'")).await;
 
+    // It is kept when the page is loaded again.
+    assert_eq!(page.evaluate("location.hash").await, "#span=300");
+    page.evaluate("location.reload(); 0").await;
+    page.until("performance.getEntriesByType('navigation')[0].type === 'reload' && document.getElementById('state').textContent === 'ready'").await;
+    page.until("document.querySelector('#span input:checked').value === '300'").await;
+
     let pulse = "getComputedStyle(document.querySelector('#picture line.pulse')).animationName";
     for (reduce, name) in [(true, "none"), (false, "run")] {
         page.reduce_motion(reduce).await;

@@ -34,7 +34,7 @@ pub(super) fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
-/// Applies an overlay as README says; panics unless everything is accepted without a warning.
+/// Applies an overlay as docs/tasks say; panics unless everything is accepted without a warning.
 pub(super) async fn apply(cluster: &Cluster, name: &str) -> String {
     apply_directory(cluster, &manifests().join("overlays").join(name)).await
 }
@@ -134,7 +134,6 @@ pub(super) fn combination(overlay: &str, components: &[&str]) -> tempfile::TempD
 pub(super) async fn choices_are_accepted() {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
-    cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;
     for (overlay, components) in CHOICES {
         let directory = combination(overlay, components);
         let rendered = cluster.kubectl_ok(["kustomize", &directory.path().display().to_string()]).await;

@@ -14,7 +14,6 @@ const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
 pub(super) async fn is_accepted(helm: &Helm) {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
-    cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;
     // With the pod security that the manifests say, and its warnings.
     for directory in
         ["overlays/tier", "overlays/node-agent", "overlays/sidecar", "overlays/injector", "examples/drop-in"]
@@ -61,9 +60,9 @@ async fn comes_and_goes(helm: &Helm, cluster: &Cluster) {
     let (chart, namespace) = (helm.chart("informerd"), "informerd-tier");
     let kubeconfig = cluster.admin().display().to_string();
     let of_release = ["--namespace", namespace, "--kubeconfig", &kubeconfig];
-    // As README says it.
-    let readme = std::fs::read_to_string(std::path::Path::new(super::helm::ROOT).join("README.md")).unwrap();
-    let install = readme.lines().find_map(|line| line.strip_prefix("helm ")).expect("README installs the chart");
+    // As the documentation says it.
+    let page = std::fs::read_to_string(std::path::Path::new(super::helm::ROOT).join("docs/tasks/tier.md")).unwrap();
+    let install = page.lines().find_map(|line| line.strip_prefix("helm ")).expect("the page installs the chart");
     let install: Vec<_> = install.split(' ').chain(["--kubeconfig", &kubeconfig]).collect();
     let notes = helm.succeeds(&install);
     assert!(notes.contains("kubectl -n informerd-tier rollout status deployment/informerd"), "{notes}");

@@ -41,10 +41,9 @@ fn links_lead_somewhere() {
 fn the_index_has_every_page() {
     let index = read("docs/README.md");
     let named: BTreeSet<_> = links(&index).collect();
-    for page in fs::read_dir(root().join("docs")).expect("docs is readable") {
-        let name = page.expect("an entry").file_name().to_string_lossy().into_owned();
-        let is_page = name.ends_with(".md") && name != "README.md";
-        assert!(!is_page || named.contains(&*name), "docs/README.md does not name {name}");
+    for page in super::pages() {
+        let name = page.strip_prefix("docs/").unwrap_or("../README.md");
+        assert!(name == "README.md" || named.contains(name), "docs/README.md does not name {name}");
     }
 }
 
@@ -52,7 +51,10 @@ fn the_index_has_every_page() {
 fn anchors_are_those_that_github_makes() {
     let text = "# A `b.c`: d, e\n```sh\n# no heading\n```\n## Twice\n### Twice\n## 401 [x](y) \"z\"…\n";
     assert_eq!(headings(text), ["a-bc-d-e", "twice", "twice-1", "401-x-z"].map(str::to_owned).into());
-    assert_eq!(links("[a](b.md#c) `[x](y)` ![d](e.svg)\n```\n[f](g)\n```\n").collect::<Vec<_>>(), ["b.md#c", "e.svg"]);
+    assert_eq!(
+        links("[a](b.md#c) `[x](y)` ![d](e.svg)\n<img src=\"h.png\">\n```\n[f](g)\n```\n").collect::<Vec<_>>(),
+        ["b.md#c", "e.svg", "h.png"]
+    );
 }
 
 /// All pages of the repository.
@@ -87,7 +89,10 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     let outside_of_code = |line: &str| line.matches('`').count().is_multiple_of(2);
     prose(text).flat_map(move |line| {
         let starts = line.match_indices("](").map(|(at, _)| at);
-        starts.filter(move |at| outside_of_code(&line[..*at])).filter_map(|at| line[at + 2..].split(')').next())
+        let written =
+            starts.filter(move |at| outside_of_code(&line[..*at])).filter_map(|at| line[at + 2..].split(')').next());
+        // Pictures for light and dark are written in HTML.
+        written.chain(["src=\"", "srcset=\""].into_iter().filter_map(|name| line.split_once(name)?.1.split('"').next()))
     })
 }
 

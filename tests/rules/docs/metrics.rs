@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use self::query::{Name, names};
-use super::{read, root};
+use super::{pages, read};
 
 const METRICS: &str = include_str!("../../data/metrics.txt");
 const PAGE: &str = "docs/metrics.md";
@@ -55,17 +55,6 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
         }
     }
     documented
-}
-
-/// The pages below docs, and README.
-fn pages() -> Vec<String> {
-    let docs = std::fs::read_dir(root().join("docs")).expect("docs is readable");
-    let names = docs.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
-    names
-        .filter(|name| name.ends_with(".md"))
-        .map(|name| format!("docs/{name}"))
-        .chain(["README.md".to_owned()])
-        .collect()
 }
 
 fn rules() -> Vec<Value> {

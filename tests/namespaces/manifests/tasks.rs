@@ -1,4 +1,4 @@
-//! The first ten minutes of each deployment, as README tells them: its commands are read and done, one after the other.
+//! The first ten minutes of each deployment, as its page in docs/tasks tells them: the commands are read and done, one after the other.
 //! There is no kubelet and no controller here, so what these would do is done by hand: a rollout starts the containers of
 //! the workload as processes, in their order and behind their gates, and logs are what those write.
 
@@ -30,21 +30,20 @@ struct Reader {
 }
 
 pub(super) async fn is_walked() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let built = commands(&page, "## In a cluster");
+    let built = commands("operations.md", "## The image");
     assert_eq!(built.len(), 1, "{built:?}");
     let hosts = tempfile::tempdir().unwrap();
     let _service = programs::Service::start(hosts.path()).await;
-    for (heading, informerd, steps) in [
-        ("### Sidecar", "informerd-example/deployment/app", 6),
-        ("### Node agent", "informerd-node-agent/daemonset/informerd", 9),
-        ("### Tier", "informerd-tier/deployment/informerd", 8),
+    for (page, heading, informerd, steps) in [
+        ("tasks/sidecar.md", "## Try the example", "informerd-example/deployment/app", 6),
+        ("tasks/node-agent.md", "## Install it", "informerd-node-agent/daemonset/informerd", 9),
+        ("tasks/tier.md", "## Install it with kustomize", "informerd-tier/deployment/informerd", 8),
     ] {
         let cluster = Cluster::start().await;
         objects::create_node(&cluster, NODE_NAME, isolated::HOST_IP).await;
         let mut reader = Reader { cluster, running: BTreeMap::new(), pods: Vec::new(), forwarded: Vec::new() };
-        let commands = commands(&page, heading);
-        assert_eq!(commands.len(), steps, "{heading}: {commands:?}");
+        let commands = commands(page, heading);
+        assert_eq!(commands.len(), steps, "{page}: {commands:?}");
         for command in built.iter().chain(&commands) {
             reader.does(command).await;
         }
@@ -57,9 +56,10 @@ pub(super) async fn is_walked() {
     }
 }
 
-/// The commands of the first block below a heading, without what is said beside them.
+/// The commands of the first block below a heading of a page in docs, without what is said beside them.
 fn commands(page: &str, heading: &str) -> Vec<String> {
-    let section = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("README has no {heading}")).1;
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
+    let section = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{page} has no {heading}")).1;
     let block = section.split_once("```sh\n").and_then(|(_, rest)| rest.split_once("\n```")).expect("a block").0;
     block.lines().map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim().to_owned()).collect()
 }

@@ -1,0 +1,9 @@
+import { watch } from 'informerd';
+
+for await (const event of watch('v1/pods')) {
+  if (event.type === 'SYNCED') {
+    console.log('SYNCED'); // What was there at first has been told.
+  } else {
+    console.log(event.type, `${event.key}`); // event.object is the pod.
+  }
+}
