@@ -32,7 +32,7 @@ impl Edit {
         };
         let index = index.min(elements.len());
         elements.insert(index, value.clone());
-        self.patch.push(json!({"op": "add", "path": format!("{list}/{index}"), "value": value}));
+        self.patch.push(operation("add", format!("{list}/{index}"), value));
     }
 
     pub(super) fn append(&mut self, list: &str, value: Value) {
@@ -46,7 +46,7 @@ impl Edit {
     /// Sets what is at this path. Its parent must exist; the path of a list names an existing element.
     pub(super) fn replace(&mut self, path: &str, value: Value) {
         let (parent, key) = path.rsplit_once('/').unwrap_or_default();
-        let operation = match self.value.pointer_mut(parent) {
+        let kind = match self.value.pointer_mut(parent) {
             Some(Value::Object(members)) => {
                 members.insert(key.replace("~1", "/").replace("~0", "~"), value.clone());
                 // On a mapping, this also replaces.
@@ -59,6 +59,11 @@ impl Edit {
             }
             _ => return,
         };
-        self.patch.push(json!({"op": operation, "path": path, "value": value}));
+        self.patch.push(operation(kind, path.to_owned(), value));
     }
+}
+
+fn operation(kind: &str, path: String, value: Value) -> Value {
+    let members = [("op", kind.into()), ("path", path.into()), ("value", value)];
+    Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }

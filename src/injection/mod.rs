@@ -67,13 +67,15 @@ pub struct InjectionConfig {
     pub excluded: Vec<String>,
 }
 
+/// A check of a configuration, for a sidecar with these variables. The error has the mistakes.
+pub(crate) type Check = fn(&str, &[(String, String)]) -> Result<(), String>;
+
 /// Everything that a change depends on besides the pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Injector {
     pub(crate) config: InjectionConfig,
     pub(crate) sidecar: Sidecar,
-    /// Finds the mistakes in the configuration of a sidecar with these variables.
-    pub(crate) check: fn(&str, &[(String, String)]) -> Result<(), String>,
+    pub(crate) check: Check,
 }
 
 // === impl Mode ===

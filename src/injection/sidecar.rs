@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{SIDECAR_CONFIG, Wanted};
+use super::{Check, SIDECAR_CONFIG, Wanted};
 
 const COMPONENT: &str = include_str!("../../manifests/components/sidecar/patch.yaml");
 const CONFIG: &str = include_str!("../../manifests/components/sidecar/informerd.yaml");
@@ -80,12 +80,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// The mistakes in the configuration that the pod has for it.
-    pub(super) fn make(
-        &self,
-        wanted: &Wanted,
-        image: &str,
-        check: fn(&str, &[(String, String)]) -> Result<(), String>,
-    ) -> Result<Made, String> {
+    pub(super) fn make(&self, wanted: &Wanted, image: &str, check: Check) -> Result<Made, String> {
         if let Some(config) = &wanted.config {
             let mistakes = |mistakes| format!("the annotation {SIDECAR_CONFIG}: {mistakes}");
             check(config, &self.variables()).map_err(mistakes)?;
