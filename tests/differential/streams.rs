@@ -88,10 +88,6 @@ impl Recorder {
         self.said.lock().answer.as_ref().map_or(0, |answer| answer.body.len())
     }
 
-    pub(crate) fn events(&self) -> Result<Vec<Event>, String> {
-        events(&self.answer())
-    }
-
     /// The revision of the newest event that is no bookmark: sides that started elsewhere have different numbers of them.
     /// Each byte is parsed once, and what is no event counts as none.
     fn newest(&self) -> u64 {

@@ -143,7 +143,11 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
     let page = std::fs::read_to_string(root().join("docs/clients.md")).unwrap();
-    for (language, file) in [("go", "examples/go/pods/main.go"), ("python", "examples/python/pods.py")] {
+    for (language, file) in [
+        ("go", "examples/go/pods/main.go"),
+        ("python", "examples/python/pods.py"),
+        ("typescript", "examples/typescript/pods.ts"),
+    ] {
         let text = std::fs::read_to_string(root().join(file)).unwrap();
         assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {file}");
     }

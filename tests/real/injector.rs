@@ -167,6 +167,11 @@ async fn is_closed(injector: &Injector, cluster: &Cluster) {
 async fn counts(injector: &Injector) {
     let text = Client::new(&injector.admin).get("/metrics").await.text();
     assert!(text.contains("# TYPE informerd_injector_reviews counter"), "{text}");
+    let help = text.lines().find_map(|line| line.strip_prefix("# HELP informerd_injector_reviews ")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    let row =
+        format!("| `informerd_injector_reviews_total` | counter | mode, result | {} |", help.trim_end_matches('.'));
+    assert!(page.lines().any(|line| line == row), "{row}");
     for (labels, least) in [
         (r#"mode="sidecar",result="injected""#, 3),
         (r#"mode="tier",result="injected""#, 1),

@@ -178,7 +178,9 @@ async fn the_page_says_what_the_daemon_says() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
     let mut wrong = Vec::new();
     let mut compared = 0;
-    for row in page.lines().filter(|line| line.starts_with("| `")) {
+    // Those of the injector are held by tests/real/injector.rs.
+    let rows = page.lines().filter(|line| line.starts_with("| `") && !line.starts_with("| `informerd_injector_"));
+    for row in rows {
         let [_, name, kind, labels, meaning, _] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             panic!("{row}")
         };
