@@ -69,12 +69,14 @@ spec:
             properties: {size: {type: integer, description: "how big it is"}, text: {type: string}}
 "#;
 
-/// Makes the namespaces and the custom resource, which is served then.
+/// Makes the namespaces and the custom resource, and waits until it is served.
 pub(crate) async fn set_up(cluster: &Cluster) {
     cluster.apply(WIDGET_CRD).await;
     for namespace in ["one", "two"] {
-        cluster.namespace(namespace).await;
+        cluster.kubectl_ok(["create", "namespace", namespace]).await;
     }
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd/widgets.example.com"]).await;
+    cluster.kubectl_ok(["get", "widgets", "-A"]).await;
 }
 
 /// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each but widgets, of which
