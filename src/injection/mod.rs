@@ -43,7 +43,7 @@ const DISABLED: &str = "disabled";
 /// Where programs look for their in-cluster credentials.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What the containers of a pod are led to.
+/// The informerd that the containers of a pod use instead of the apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     Sidecar,

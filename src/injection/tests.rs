@@ -133,7 +133,7 @@ fn a_sidecar_is_that_of_the_manifests() {
     let mounts = container["volumeMounts"].as_array().unwrap();
     let names: Vec<_> = mounts.iter().map(|mount| mount["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["informerd", "informerd-state", "informerd-account", "kube-api-access-x2v9k"]);
-    // The program is led to it, and keeps nothing of the kubelet's files.
+    // The program uses it, and keeps nothing of the files of the kubelet.
     let web = &pod["spec"]["containers"][0];
     assert_eq!(web["env"], example["containers"][0]["env"]);
     assert_eq!(web["volumeMounts"], json!([{"name": "informerd-account", "mountPath": ACCOUNT, "readOnly": true}]));
