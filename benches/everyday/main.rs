@@ -116,7 +116,7 @@ async fn main() -> anyhow::Result<()> {
     let kubeconfig = relayed_kubeconfig(&cluster, &apiserver, &relayed)?;
     // What the kube-apiserver does once, such as filling its own caches, is done before it is measured.
     commands::one_by_one(&side(&relayed), &Options { rounds: 1, ..options.clone() }).await?;
-    let meter = Meter::new(apiserver, cluster.info.etcd_pid, wire).await?;
+    let meter = Meter::new(apiserver, Some(cluster.etcd_pid()), wire).await?;
     let mut report = Report::default();
     for pattern in options.patterns.iter().copied() {
         eprintln!("{pattern:?}");

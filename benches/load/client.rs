@@ -58,7 +58,7 @@ impl Target {
             address: cluster.info.server.trim_start_matches("https://").to_owned(),
             ca: Some(cluster.info.ca.clone()),
             token: Some("admin-token".into()),
-            pid: cluster.info.apiserver_pid,
+            pid: cluster.apiserver_pid(),
         }
     }
 

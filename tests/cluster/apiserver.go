@@ -104,6 +104,7 @@ func (a *apiServer) start(ctx context.Context) error {
 		return err
 	}
 	config.Timeout = 5 * time.Second
+	config.QPS = -1 // no waits between the requests of a probe
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ type cluster struct {
 	store   *store
 	pki     *pki
 	servers []*apiServer
+	moment  moment // when it was ready
 }
 
 // description is the line a cluster prints once it can be used.
@@ -48,6 +49,7 @@ func runCluster(args []string) int {
 	c := &cluster{}
 	flags := flag.NewFlagSet("cluster", flag.ExitOnError)
 	flags.StringVar(&c.dir, "dir", "", "directory for data, credentials and logs (required)")
+	temporary := flags.Bool("temporary", false, "remove the directory at the end")
 	etcd := flags.String("etcd", "", "URL of an etcd to use instead of a new one")
 	flags.DurationVar(&c.timeout, "timeout", 3*time.Minute, "how long a server may take to become ready")
 	flags.Func("apiserver-flag", "K=V flag for kube-apiserver (repeatable)", func(s string) error {
@@ -66,7 +68,9 @@ func runCluster(args []string) int {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		in := bufio.NewScanner(os.Stdin)
+		in.Buffer(nil, 16<<20) // a line may carry a manifest
+		for in.Scan() {
 			lines <- in.Text()
 		}
 	}()
@@ -94,6 +98,10 @@ func runCluster(args []string) int {
 			}
 			_ = out.Encode(c.describe())
 			c.serve(ctx, term, queue, lines, out)
+			c.close()
+			if *temporary {
+				_ = os.RemoveAll(c.dir)
+			}
 			return 0
 		}
 		<-started // returns soon, being canceled
@@ -121,11 +129,16 @@ func (c *cluster) start(ctx context.Context, etcd string) error {
 	if c.pki, err = newPKI(c.dir); err != nil {
 		return err
 	}
-	if err := c.store.wait(ctx); err != nil {
+	if err := c.store.connect(ctx); err != nil {
 		return err
 	}
-	_, err = c.addServer(ctx)
-	return err
+	if _, err = c.addServer(ctx); err != nil {
+		return err
+	}
+	if c.store.child == nil {
+		return nil // what somebody else keeps in their etcd is not undone
+	}
+	return c.remember(ctx)
 }
 
 // logTo sends this process's own log, that of its etcd client, to a file. The

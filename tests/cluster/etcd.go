@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,6 +45,8 @@ func runEtcd(args []string) int {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.SocketOpts.ReusePort = true // the parent holds the ports, see reservePort
 	cfg.UnsafeNoFsync = true        // the data never outlives the test
+	// The one member elects itself when an election is due, and it starts no earlier than that.
+	cfg.TickMs, cfg.ElectionMs = 10, 100
 	cfg.LogLevel = "warn"
 	cfg.LogOutputs = []string{"stderr"}
 
@@ -87,32 +91,55 @@ func openStore(dir, address string) (*store, error) {
 			return nil, err
 		}
 	}
+	return s, nil
+}
+
+// connect returns once etcd answers.
+func (s *store) connect(ctx context.Context) error {
+	every := func(do func() error) error {
+		for {
+			err := do()
+			if err == nil {
+				return nil
+			}
+			if s.child != nil && s.child.exited() {
+				return errors.New("etcd has exited, see etcd.log")
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("etcd at %s does not answer: %w", s.url, err)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	// The client comes after the port is open: it waits for a second after a
+	// connection that was refused.
+	if s.child != nil {
+		err := every(func() error {
+			probe, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+			if err != nil {
+				return err
+			}
+			return probe.Close()
+		})
+		if err != nil {
+			return err
+		}
+	}
 	var err error
 	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints: []string{s.url},
 		Logger:    zap.NewNop(),
 	})
-	return s, err
-}
-
-// wait returns once etcd answers.
-func (s *store) wait(ctx context.Context) error {
-	for {
-		if s.child != nil && s.child.exited() {
-			return errors.New("etcd has exited, see etcd.log")
-		}
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, err := s.revision(once)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("etcd at %s does not answer: %w", s.url, err)
-		case <-time.After(50 * time.Millisecond):
-		}
+	if err != nil {
+		return err
 	}
+	return every(func() error {
+		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := s.revision(once)
+		return err
+	})
 }
 
 // revision is the store's current revision.

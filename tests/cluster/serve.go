@@ -25,6 +25,7 @@ type answer struct {
 	APIServerPid int          `json:"apiserverPid,omitempty"`
 	Killed       bool         `json:"killed,omitempty"` // a graceful stop took too long
 	Kubeconfigs  *kubeconfigs `json:"kubeconfigs,omitempty"`
+	Token        string       `json:"token,omitempty"`
 }
 
 // serve answers the commands in queue and then those from lines, one JSON line
@@ -66,6 +67,12 @@ func (c *cluster) serve(ctx context.Context, term <-chan os.Signal, queue []stri
 func (c *cluster) answer(ctx context.Context, line string) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	if manifest, found := strings.CutPrefix(line, "apply "); found {
+		if err := c.apply(ctx, manifest); err != nil {
+			return answer{Error: err.Error()}
+		}
+		return answer{OK: true}
+	}
 	a, err := c.command(ctx, strings.Fields(line))
 	if err != nil {
 		return answer{Error: err.Error()}
@@ -86,6 +93,14 @@ func (c *cluster) command(ctx context.Context, words []string) (a answer, err er
 		return a, err
 	case "compact":
 		a.Revision, err = c.store.compact(ctx)
+		return a, err
+	case "reset":
+		return a, c.reset(ctx)
+	case "token":
+		if len(words) != 3 {
+			return a, fmt.Errorf("token takes a namespace and a service account")
+		}
+		a.Token, err = c.token(ctx, words[1], words[2])
 		return a, err
 	case "second-apiserver":
 		server, err := c.addServer(ctx)

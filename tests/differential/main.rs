@@ -127,7 +127,7 @@ async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     }
     let cluster = Cluster::start_with(&[STILL, &[gates.as_str()]].concat()).await;
     // Nothing the server starts from is the beginning of all things: there is a past that is too old.
-    cluster.kubectl_ok(["create", "namespace", "diff-before"]).await;
+    cluster.namespace("diff-before").await;
     cluster.compact().await;
     cluster.restart_apiserver().await;
     let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), mode.yaml()).await;

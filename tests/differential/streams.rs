@@ -22,6 +22,9 @@ pub(crate) struct Recorder {
 struct Said {
     answer: Option<Answer>,
     failed: Option<String>,
+    /// The bytes that `newest` has read, and what it found in them.
+    read: usize,
+    newest: u64,
 }
 
 /// One event as it was sent, without its framing.
@@ -52,7 +55,7 @@ impl Recorder {
             body: Vec::new(),
             end: End::Open,
         };
-        let said = Arc::new(Mutex::new(Said { answer: Some(head), failed: None }));
+        let said = Arc::new(Mutex::new(Said { answer: Some(head), ..Said::default() }));
         let ours = Arc::clone(&said);
         let task = lifecycle::spawn("differential-watch", async move {
             loop {
@@ -85,8 +88,18 @@ impl Recorder {
         self.said.lock().answer.as_ref().map_or(0, |answer| answer.body.len())
     }
 
-    pub(crate) fn events(&self) -> Result<Vec<Event>, String> {
-        events(&self.answer())
+    /// The revision of the newest event that is no bookmark: sides that started elsewhere have different numbers of them.
+    /// Each byte is parsed once, and what is no event counts as none.
+    fn newest(&self) -> u64 {
+        let mut said = self.said.lock();
+        let Said { answer: Some(answer), read, newest, .. } = &mut *said else { return 0 };
+        let rest = &answer.body[*read..];
+        let whole = complete(is_protobuf(answer), rest);
+        let found = events_of(is_protobuf(answer), &rest[..whole]).unwrap_or_default();
+        let rvs = found.iter().filter(|event| event.kind != "BOOKMARK").map(|event| event.rv);
+        *newest = rvs.fold(*newest, u64::max);
+        *read += whole;
+        *newest
     }
 }
 
@@ -104,7 +117,7 @@ pub(crate) async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     let mut still = 0;
     loop {
         let sizes: Vec<[usize; 2]> = pairs.iter().map(|pair| [pair[0].bytes(), pair[1].bytes()]).collect();
-        let equal = pairs.iter().all(|[direct, through]| lives(direct) == lives(through));
+        let equal = pairs.iter().all(|[direct, through]| direct.newest() == through.newest());
         still = if equal && sizes == before { still + 1 } else { 0 };
         if still >= 4 || Instant::now() > bound {
             return;
@@ -114,16 +127,31 @@ pub(crate) async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     }
 }
 
-/// The newest event that is no bookmark: sides that started elsewhere have different numbers of them.
-fn lives(recorder: &Recorder) -> u64 {
-    let events = recorder.events().unwrap_or_default();
-    events.iter().filter(|event| event.kind != "BOOKMARK").map(|event| event.rv).max().unwrap_or(0)
-}
-
 /// The events of a stream of either encoding.
 pub(crate) fn events(answer: &Answer) -> Result<Vec<Event>, String> {
-    let kind = answer.header("content-type").unwrap_or_default();
-    if kind.contains("protobuf") { proto_events(&answer.body) } else { json_events(&answer.body) }
+    events_of(is_protobuf(answer), &answer.body)
+}
+
+fn is_protobuf(answer: &Answer) -> bool {
+    answer.header("content-type").unwrap_or_default().contains("protobuf")
+}
+
+fn events_of(protobuf: bool, body: &[u8]) -> Result<Vec<Event>, String> {
+    if protobuf { proto_events(body) } else { json_events(body) }
+}
+
+/// How many of these bytes are whole events.
+fn complete(protobuf: bool, body: &[u8]) -> usize {
+    if !protobuf {
+        return memchr::memrchr(b'\n', body).map_or(0, |end| end + 1);
+    }
+    let mut rest = body;
+    while let [a, b, c, d, after @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some(next) = after.get(length..) else { break };
+        rest = next;
+    }
+    body.len() - rest.len()
 }
 
 fn json_events(body: &[u8]) -> Result<Vec<Event>, String> {

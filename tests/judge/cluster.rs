@@ -1,21 +1,27 @@
 //! A real cluster for one test: etcd and kube-apiserver from the judge (see `tests/cluster`), on free ports and with
-//! all files in a temporary directory, gone when the value is dropped.
+//! all files in a temporary directory. No two tests have it at the same time.
 //!
 //! A missing judge is a failure and never a skip: a differential test that silently compares nothing passes for ever.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot have its cluster is over")]
 
+#[path = "idle.rs"]
+mod idle;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use idle::{Idle, Process};
 
 use super::process::{self, judge, parse, stdout};
 
@@ -38,12 +44,11 @@ pub(crate) struct Kubeconfigs {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Info {
     pub server: String,
-    pub etcd: String,
-    pub pid: u32,
+    etcd: String,
     /// Of the first kube-apiserver as it was started first.
-    pub apiserver_pid: u32,
+    apiserver_pid: u32,
     /// `None` for an etcd that is not the cluster's own.
-    pub etcd_pid: Option<u32>,
+    etcd_pid: Option<u32>,
     pub dir: PathBuf,
     pub ca: PathBuf,
     pub client_cert: PathBuf,
@@ -63,6 +68,9 @@ pub(crate) struct Server {
     pub kubeconfigs: Kubeconfigs,
 }
 
+/// The commands whose effects a reset takes back.
+const UNDONE: [&str; 3] = ["apply", "revision", "token"];
+
 #[derive(Deserialize)]
 struct Answer {
     ok: bool,
@@ -75,6 +83,11 @@ struct Revision {
     revision: i64,
 }
 
+#[derive(Deserialize)]
+struct Token {
+    token: String,
+}
+
 struct Pipes {
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -83,43 +96,79 @@ struct Pipes {
 /// A running cluster.
 pub(crate) struct Cluster {
     pub info: Info,
-    /// Taken by drop, which the judge sees as its end; locked for one command and its answer.
+    /// Taken by drop; locked for one command and its answer.
     pipes: Mutex<Option<Pipes>>,
-    child: Child,
-    dir: TempDir,
+    /// Taken by drop.
+    process: Option<Process>,
+    /// Another test may have it afterwards: nothing was done that a reset does not take back.
+    reusable: AtomicBool,
 }
 
 impl Cluster {
-    /// Starts a cluster with the settings every test shares.
+    /// A cluster with the settings every test shares, in which nothing has happened yet: a new one, or one that an earlier
+    /// test has left and that was reset. Revisions may be any.
     pub(crate) async fn start() -> Self {
-        Self::start_with(&[]).await
+        while let Some(idle) = idle::take() {
+            let cluster = Self::new(idle);
+            let answer = cluster.exchange("reset").await;
+            if answer.is_some_and(|line| parse::<Answer>(&line).ok) {
+                cluster.reusable.store(true, Relaxed);
+                return cluster;
+            }
+        }
+        let cluster = Self::start_with(&[]).await;
+        cluster.reusable.store(true, Relaxed);
+        cluster
     }
 
-    /// Starts a cluster with extra flags of `judge cluster`, like `--apiserver-flag=v=4`.
+    /// Starts a cluster with extra flags of `judge cluster`, like `--apiserver-flag=v=4`. No other test ever has it.
     pub(crate) async fn start_with(flags: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("judge-").tempdir().expect("a temporary directory");
-        let mut child = Command::new(judge().await)
-            .arg("cluster")
-            .arg("--dir")
+        let mut child = std::process::Command::new(judge().await)
+            .args(["cluster", "--temporary", "--dir"])
             .arg(dir.path())
             .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
             .expect("the judge starts");
         let commands = child.stdin.take().expect("stdin is a pipe");
-        let mut answers = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
-        let Some(line) = answers.next_line().await.expect("the judge's stdout is readable") else {
-            panic!("the cluster did not start\n{}", log_tails(dir.path()));
+        let answers = child.stdout.take().expect("stdout is a pipe");
+        let process = Process { child, dir, started: Instant::now() };
+        let mut pipes = Pipes::new(commands, answers);
+        let Some(line) = pipes.answers.next_line().await.expect("the judge's stdout is readable") else {
+            panic!("the cluster did not start\n{}", log_tails(process.dir.path()));
         };
-        let info = parse(&line);
-        Self { info, pipes: Mutex::new(Some(Pipes { commands, answers })), child, dir }
+        let (pipes, process) = (Mutex::new(Some(pipes)), Some(process));
+        Self { info: parse(&line), pipes, process, reusable: AtomicBool::new(false) }
+    }
+
+    fn new(Idle { info, commands, answers, process }: Idle) -> Self {
+        let pipes = Mutex::new(Some(Pipes::new(commands, answers)));
+        Self { info, pipes, process: Some(process), reusable: AtomicBool::new(false) }
+    }
+
+    /// The URL of its etcd. Nobody knows what a test does with it, so no other test gets this cluster.
+    pub(crate) fn etcd(&self) -> &str {
+        self.reusable.store(false, Relaxed);
+        &self.info.etcd
+    }
+
+    /// The process of its first kube-apiserver as it was started first, with the same consequence.
+    pub(crate) fn apiserver_pid(&self) -> u32 {
+        self.reusable.store(false, Relaxed);
+        self.info.apiserver_pid
+    }
+
+    /// The process of its etcd, with the same consequence.
+    pub(crate) fn etcd_pid(&self) -> u32 {
+        self.reusable.store(false, Relaxed);
+        self.info.etcd_pid.expect("an etcd of its own")
     }
 
     /// The directory with the cluster's files, for more of them.
     pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.info.dir
     }
 
     /// The kubeconfig of the user that may do everything.
@@ -127,13 +176,22 @@ impl Cluster {
         &self.info.kubeconfigs.admin
     }
 
-    /// Has one command done (`tests/cluster/README.md` lists them) and panics unless that succeeds.
-    pub(crate) async fn command<T: DeserializeOwned>(&self, command: &str) -> T {
+    /// Sends one command and reads its answer; `None` if the judge has died.
+    async fn exchange(&self, command: &str) -> Option<String> {
         let mut pipes = self.pipes.lock().await;
         let pipes = pipes.as_mut().expect("the cluster runs until it is dropped");
-        let sent = pipes.commands.write_all(format!("{command}\n").as_bytes()).await;
-        let answer = pipes.answers.next_line().await;
-        let (Ok(()), Ok(Some(line))) = (sent, answer) else {
+        // Nobody else may read the answer to a command that was given up.
+        let was = self.reusable.swap(false, Relaxed);
+        pipes.commands.write_all(format!("{command}\n").as_bytes()).await.ok()?;
+        let line = pipes.answers.next_line().await.ok()??;
+        let name = command.split(' ').next().unwrap_or_default();
+        self.reusable.store(was && UNDONE.contains(&name), Relaxed);
+        Some(line)
+    }
+
+    /// Has one command done (`tests/cluster/README.md` lists them) and panics unless that succeeds.
+    pub(crate) async fn command<T: DeserializeOwned>(&self, command: &str) -> T {
+        let Some(line) = self.exchange(command).await else {
             panic!("the judge has died on {command}\n{}", log_tails(self.dir()));
         };
         let answer: Answer = parse(&line);
@@ -182,7 +240,11 @@ impl Cluster {
         kubeconfig: &Path,
         args: impl IntoIterator<Item = S>,
     ) -> Output {
-        self.kubectl_stdin(kubeconfig, args, "").await
+        let mut command = process::command("kubectl", kubeconfig).await;
+        // Neither the preferences nor the caches of whoever runs the test.
+        command.env("HOME", self.dir()).env("KUBECACHEDIR", self.dir().join("kubectl-cache")).env("KUBERC", "off");
+        command.args(args);
+        process::run(command, "").await
     }
 
     /// Runs kubectl as admin and returns its stdout; panics unless it succeeds.
@@ -190,9 +252,21 @@ impl Cluster {
         stdout("kubectl", self.kubectl(self.admin(), args).await)
     }
 
-    /// Applies a manifest as admin; panics unless that succeeds.
-    pub(crate) async fn apply(&self, manifest: &str) -> String {
-        stdout("kubectl apply", self.kubectl_stdin(self.admin(), ["apply", "-f", "-"], manifest).await)
+    /// Applies a manifest as admin; panics unless that succeeds. The definitions in it are served afterwards. The judge
+    /// does it itself: kubectl takes several times the processor.
+    pub(crate) async fn apply(&self, manifest: &str) {
+        let quoted = serde_json::Value::from(manifest);
+        self.command::<Answer>(&format!("apply {quoted}")).await;
+    }
+
+    /// Makes a namespace as admin; panics unless that succeeds.
+    pub(crate) async fn namespace(&self, name: &str) {
+        self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n")).await;
+    }
+
+    /// A token of a service account; panics if there is none.
+    pub(crate) async fn token(&self, namespace: &str, account: &str) -> String {
+        self.command::<Token>(&format!("token {namespace} {account}")).await.token
     }
 
     /// Runs `judge churn` with `args` as admin until it is done and returns its counts; panics unless it succeeds.
@@ -201,34 +275,31 @@ impl Cluster {
         command.args(args);
         parse(&stdout("judge churn", process::run(command, "").await))
     }
+}
 
-    async fn kubectl_stdin<S: AsRef<OsStr>>(
-        &self,
-        kubeconfig: &Path,
-        args: impl IntoIterator<Item = S>,
-        input: &str,
-    ) -> Output {
-        let mut command = process::command("kubectl", kubeconfig).await;
-        // Neither the preferences nor the caches of whoever runs the test.
-        command.env("HOME", self.dir()).env("KUBECACHEDIR", self.dir().join("kubectl-cache")).env("KUBERC", "off");
-        command.args(args);
-        process::run(command, input).await
+impl Pipes {
+    fn new(commands: std::process::ChildStdin, answers: std::process::ChildStdout) -> Self {
+        let commands = ChildStdin::from_std(commands).expect("a pipe");
+        let answers = BufReader::new(ChildStdout::from_std(answers).expect("a pipe")).lines();
+        Self { commands, answers }
+    }
+
+    /// Without their runtime; `None` if that is gone.
+    fn into_std(self) -> Option<(std::process::ChildStdin, std::process::ChildStdout)> {
+        let answers = self.answers.into_inner().into_inner();
+        Some((self.commands.into_owned_fd().ok()?.into(), answers.into_owned_fd().ok()?.into()))
     }
 }
 
 impl Drop for Cluster {
-    /// Waits until the processes are gone, which takes milliseconds: they would write into the directory while it is
-    /// being removed.
-    #[allow(clippy::disallowed_methods, reason = "drop cannot await, and the runtime may be gone")]
     fn drop(&mut self) {
-        drop(self.pipes.get_mut().take());
-        for _ in 0..500 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+        let (pipes, process) = (self.pipes.get_mut().take(), self.process.take());
+        if !self.reusable.load(Relaxed) || std::thread::panicking() {
+            // Closed before the process is waited for, which takes it as its end.
+            drop(pipes);
+        } else if let (Some((commands, answers)), Some(process)) = (pipes.and_then(Pipes::into_std), process) {
+            idle::leave(Idle { info: self.info.clone(), commands, answers, process });
         }
-        // Dropping the child kills it, and the pipes between them end its children.
     }
 }
 

@@ -182,7 +182,7 @@ pub(super) async fn until<F: Future<Output = Result<(), String>>>(mut so: impl F
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_see_what_a_watch_by_http_sees() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
@@ -221,7 +221,7 @@ async fn consumers_see_what_a_watch_by_http_sees() {
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
@@ -283,7 +283,7 @@ threading.Thread(target=say, daemon=True).start()
 async fn the_consumer_of_the_documentation_holds_what_is_there() {
     let cluster = Cluster::start().await;
     let direct = super::clients::raw::client(cluster.admin()).await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
     let through = before(&cluster).await;

@@ -89,7 +89,7 @@ async fn the_typescript_client_passes_its_tests_and_is_packed_without_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     let cluster = Cluster::start().await;
-    cluster.kubectl_ok(["create", "namespace", "one"]).await;
+    cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;

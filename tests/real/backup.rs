@@ -39,7 +39,7 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn of(cluster: &Cluster) -> Self {
-        let pid = cluster.info.etcd_pid.unwrap();
+        let pid = cluster.etcd_pid();
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
         let arguments: Vec<_> = line.split_terminator('\0').skip(1).map(str::to_owned).collect();
         let data = arguments.iter().skip_while(|argument| *argument != "--dir").nth(1).unwrap();

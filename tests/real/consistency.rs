@@ -63,9 +63,6 @@ impl Scene {
     async fn before(cluster: Cluster, others: &[&str], yaml: &str) -> Self {
         cluster.apply(FIXTURES).await;
         cluster.apply(&definition("{}")).await;
-        cluster
-            .kubectl_ok(["wait", "--for=condition=Established", "--timeout=60s", "crd/crontabs.stable.example.com"])
-            .await;
         let backends = [&[cluster.info.server.as_str()], others].concat();
         let proxy = Proxy::start(&cluster.info.ca, &backends).await;
         let source = ConfigSource::Fixed(Box::new(kube::Config::new(proxy.url.parse().unwrap())));

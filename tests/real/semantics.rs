@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use crate::cluster::Cluster;
 use crate::crontabs::definition_with;
 use crate::support::Through;
@@ -45,7 +43,6 @@ async fn world(yaml: &str) -> World {
             "---\napiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}\nspec: {{color: \"{app}\", n: 1e3}}\n"
         ));
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.apply(&manifests).await;
     let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), yaml).await;
     daemon.ready().await;

@@ -145,7 +145,7 @@ async fn replica_with(kubeconfig: &Path, lifetimes: &str) -> Through {
 }
 
 async fn token(cluster: &Cluster, namespace: &str, account: &str) -> String {
-    cluster.kubectl_ok(["create", "token", account, "--namespace", namespace]).await.trim().to_owned()
+    cluster.token(namespace, account).await
 }
 
 /// As the ServiceAccount of the manifest.

@@ -112,8 +112,8 @@ pub(super) async fn an_audience_of_its_own_is_enough_for_informers() {
     assert_eq!(client.request(http::Method::DELETE, &format!("{pods}/one"), &[], "").await.status, 401);
     let direct = Client::tls(&world.cluster.info.server, &world.cluster.info.ca, &world.token());
     assert_eq!(direct.get(&pods).await.status, 401);
-    let apiservers = world.cluster.kubectl_ok(["create", "token", "client", "--namespace", CLIENTS]).await;
-    assert_eq!(client.with_token(apiservers.trim()).get(&pods).await.status, 401, "a token for the apiserver");
+    let apiservers = world.cluster.token(CLIENTS, "client").await;
+    assert_eq!(client.with_token(&apiservers).get(&pods).await.status, 401, "a token for the apiserver");
     let _service = programs::Service::start(world.cluster.dir()).await;
     programs::see_pods_come(&world.cluster, &world.clients, "client", CLIENTS, PROBES, true).await;
 }

@@ -134,7 +134,6 @@ pub(super) fn combination(overlay: &str, components: &[&str]) -> tempfile::TempD
 pub(super) async fn choices_are_accepted() {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
-    cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;
     for (overlay, components) in CHOICES {
         let directory = combination(overlay, components);
         let rendered = cluster.kubectl_ok(["kustomize", &directory.path().display().to_string()]).await;

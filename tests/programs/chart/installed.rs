@@ -14,7 +14,6 @@ const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
 pub(super) async fn is_accepted(helm: &Helm) {
     let cluster = Cluster::start().await;
     cluster.apply(FOREIGN).await;
-    cluster.kubectl_ok(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).await;
     // With the pod security that the manifests say, and its warnings.
     for directory in
         ["overlays/tier", "overlays/node-agent", "overlays/sidecar", "overlays/injector", "examples/drop-in"]

@@ -277,7 +277,7 @@ async fn no_read_misses_an_acknowledged_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_read_misses_a_write_to_a_store_of_its_own() {
     let other = Cluster::start().await;
-    let stores = format!("--apiserver-flag=etcd-servers-overrides=/limitranges#{}", other.info.etcd);
+    let stores = format!("--apiserver-flag=etcd-servers-overrides=/limitranges#{}", other.etcd());
     let scene = Scene::before(Cluster::start_with(&[&stores]).await, &[], AUTO).await;
     let (reads, wrong) = run(&scene, "/api/v1/limitranges", 41, |_, _| {}).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

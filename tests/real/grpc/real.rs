@@ -33,7 +33,7 @@ impl World {
     pub(super) async fn start() -> Self {
         let cluster = Cluster::start().await;
         for namespace in ["a", "b"] {
-            cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n")).await;
+            cluster.namespace(namespace).await;
         }
         let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
         daemon.ready().await;

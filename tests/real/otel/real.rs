@@ -91,7 +91,7 @@ async fn a_kube_apiservers_own_spans_join() {
     std::fs::write(&tracing, text).unwrap();
     let flag = format!("--apiserver-flag=tracing-config-file={}", tracing.display());
     let cluster = Cluster::start_with(&[&flag]).await;
-    cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n").await;
+    cluster.namespace("a").await;
     cluster.kubectl_ok(["create", "configmap", "one", "-n", "a"]).await;
     let url = format!("http://{endpoint}");
     let env = [

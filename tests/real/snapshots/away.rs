@@ -77,7 +77,7 @@ async fn kept_under_churn(cluster: &Cluster, kept: &Kept, yaml: &str) {
 async fn the_state_of_the_last_daemon_is_served_while_the_apiserver_is_away() {
     let cluster = Cluster::start().await;
     for namespace in ["a", "b"] {
-        cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n")).await;
+        cluster.namespace(namespace).await;
     }
     let anything = json!({"metadata": {"name": "always", "labels": {"app": "x"}}, "data": {"text": "kept"}});
     write(&direct(&cluster), Method::POST, IN_A, &anything).await;

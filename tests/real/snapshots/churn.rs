@@ -156,7 +156,7 @@ impl Lives<'_> {
 
 pub(super) async fn watches_hear_each_event_once(cluster: &Cluster) {
     for namespace in ["a", "b"] {
-        cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n")).await;
+        cluster.namespace(namespace).await;
     }
     let direct = direct(cluster);
     let kept = Kept::new();

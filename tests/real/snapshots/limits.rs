@@ -92,7 +92,7 @@ fn assert_only_for_this_user(kept: &Kept) {
 }
 
 pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
-    cluster.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: sealed}\n").await;
+    cluster.namespace("sealed").await;
     let (secrets, config_maps) = ("/api/v1/namespaces/sealed/secrets", "/api/v1/namespaces/sealed/configmaps");
     let direct = direct(cluster);
     let value = base64::engine::general_purpose::STANDARD.encode("of this, nothing may be read on the disk");

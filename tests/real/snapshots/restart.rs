@@ -60,7 +60,7 @@ async fn compare_from(direct: &Client, life: &Life, revision: u64) {
 /// Scenario: some changes while the first daemon runs, which are in its window, and some while there is none.
 pub(super) async fn lists_nothing_and_serves_the_same(cluster: &Cluster) {
     let direct = direct(cluster);
-    cluster.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n")).await;
+    cluster.namespace(NAMESPACE).await;
     for n in 0..8 {
         create(&direct, &format!("n{n}"), if n % 2 == 0 { "x" } else { "y" }).await;
     }

@@ -87,7 +87,7 @@ async fn the_clock_is_set_and_service_goes_on() {
         command.args(["--authentication-ttl", "2s"]);
     })
     .await;
-    let token = cluster.kubectl_ok(["create", "token", "wide", "--namespace", "a"]).await.trim().to_owned();
+    let token = cluster.token("a", "wide").await;
     let (certificate, key) = authority.issue(directory.path(), "admin", &["system:masters"]);
     let ca = daemon.state.path().join("ca.crt");
     // Each is a connection of its own, whose handshake both sides judge by their clocks.

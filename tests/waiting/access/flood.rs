@@ -175,7 +175,7 @@ async fn whoever_nobody_knows_costs_little() {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
     let daemon = Daemon::start(&cluster, |_| ()).await;
-    let token = cluster.kubectl_ok(["create", "token", "wide", "--namespace", "a"]).await.trim().to_owned();
+    let token = cluster.token("a", "wide").await;
     let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
     let (known, trusted) = (daemon.client(&token), Client::new(&daemon.trusted));
     for client in [&known, &trusted] {
