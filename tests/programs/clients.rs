@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use daemon::Daemon;
 use kubectl::Kubectl;
 use ledger::corruptions;
-use matrix::{Endpoint, Scale, run, run_interrupted};
+use matrix::{Endpoint, run, run_interrupted};
 
 /// The known good path: if this fails, it is a client or this test that is wrong. What the clients print here is then
 /// spoiled in every way an unfaithful server could, and none may pass.
@@ -23,7 +23,7 @@ use matrix::{Endpoint, Scale, run, run_interrupted};
 async fn informers_see_everything_directly_and_the_check_notices_what_is_spoiled() {
     let cluster = Cluster::start().await;
     let direct = Endpoint::new("direct", cluster.admin());
-    let seen = run(&cluster, &[direct], Scale::Small).await;
+    let seen = run(&cluster, &[direct], None).await;
     let mut spoiled = 0;
     for (name, ledger, lines) in &seen {
         for (what, lines) in corruptions(lines) {
@@ -40,7 +40,7 @@ async fn informers_of_every_language_see_everything_through_informerd() {
     let daemon = Daemon::start(cluster.admin(), &[]).await;
     let http = Endpoint::new("http", &daemon.http);
     let https = Endpoint::new("https", &daemon.https);
-    run(&cluster, &[http, https], Scale::Full).await;
+    run(&cluster, &[http, https], Some(&daemon)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

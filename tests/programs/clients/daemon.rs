@@ -86,6 +86,18 @@ impl Daemon {
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("an answer with a body")
     }
 
+    /// Whether an informer of `resource` (GROUP/VERSION/RESOURCE) answers reads in `encoding`.
+    pub(crate) async fn is_cached(&self, resource: &str, encoding: &str) -> bool {
+        let name = resource.rsplit('/').next().unwrap_or_default();
+        let labels = [format!("resource=\"{name}\""), format!("encoding=\"{encoding}\"")];
+        let metrics = self.admin("/metrics").await;
+        let mut ready =
+            metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_ready{")?.split_once("} "));
+        ready.any(|(series, ready)| {
+            labels.iter().all(|label| series.contains(label)) && ready.parse::<f64>().is_ok_and(|ready| ready > 0.0)
+        })
+    }
+
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

@@ -11,6 +11,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, prepared};
+use super::daemon::Daemon;
 use super::ledger::{Ledger, Line, State};
 use super::raw::{self, RawWatch};
 use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
@@ -26,7 +27,7 @@ pub(crate) struct Endpoint {
 
 /// How much is done: the known good path needs less.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scale {
+enum Scale {
     Small,
     Full,
 }
@@ -56,14 +57,22 @@ impl Endpoint {
     }
 }
 
-/// Runs everything at all `endpoints`; panics with all that was wrong. Returns what each informer printed, with what it
-/// should have seen.
-pub(crate) async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale) -> Vec<(String, Ledger, Vec<Line>)> {
+/// Runs everything at all `endpoints`, which are those of `daemon`, if there is one. Panics with all that was wrong.
+/// Returns what each informer printed, with what it should have seen.
+pub(crate) async fn run(
+    cluster: &Cluster,
+    endpoints: &[Endpoint],
+    daemon: Option<&Daemon>,
+) -> Vec<(String, Ledger, Vec<Line>)> {
+    let scale = if daemon.is_some() { Scale::Full } else { Scale::Small };
     let direct = raw::client(cluster.admin()).await;
     scene::set_up(cluster).await;
     // Something to begin with.
     scene::churn(cluster, &direct, 20, 1, Duration::ZERO).await;
     let baseline = open_watches(&direct).await;
+    if let (Some(daemon), Some(endpoint)) = (daemon, endpoints.first()) {
+        warm(daemon, &raw::client(&endpoint.kubeconfig).await).await;
+    }
     let mut truths = Vec::new();
     for target in TARGETS {
         truths.push(Truth::start(&direct, target).await);
@@ -147,6 +156,31 @@ pub(crate) async fn run(cluster: &Cluster, endpoints: &[Endpoint], scale: Scale)
     }
     assert!(wrong.is_empty(), "{} of {} informers or more are wrong:\n{}", wrong.len(), seen.len(), wrong.join("\n"));
     seen
+}
+
+/// Starts the daemon's informer of each target in each encoding that the clients ask for, and waits until it answers.
+/// On a busy machine an informer may take longer than a request waits for it. The request is then forwarded, and a
+/// forwarded watch would be counted at the server below.
+async fn warm(daemon: &Daemon, client: &kube::Client) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for target in TARGETS {
+        let encodings: &[_] = if target.resource == WIDGETS.resource { &["json"] } else { &["json", "protobuf"] };
+        for encoding in encodings {
+            let accept = match *encoding {
+                "json" => "application/json",
+                _ => "application/vnd.kubernetes.protobuf",
+            };
+            loop {
+                let (status, _) = raw::get_as(client, &format!("{}resourceVersion=0", target.path), accept).await;
+                assert_eq!(status, StatusCode::OK, "{}", target.name);
+                if daemon.is_cached(target.resource, encoding).await {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{} is not cached in {encoding}", target.name);
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
 }
 
 /// Informers of client-go and bare watches while the server goes away twice, once gracefully after a compaction and

@@ -65,13 +65,19 @@ pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
     kube::Client::try_from(config).expect("a client")
 }
 
-/// The status and body of a GET.
+/// The status and body of a GET for JSON.
 pub(crate) async fn get(client: &kube::Client, path: &str) -> (StatusCode, String) {
-    let request = Request::get(path).header("accept", "application/json").body(kube::client::Body::empty());
+    let (status, body) = get_as(client, path, "application/json").await;
+    (status, String::from_utf8(body).expect("text is UTF-8"))
+}
+
+/// The status and body of a GET for a media type.
+pub(crate) async fn get_as(client: &kube::Client, path: &str, accept: &str) -> (StatusCode, Vec<u8>) {
+    let request = Request::get(path).header("accept", accept).body(kube::client::Body::empty());
     let response = client.send(request.expect("a request")).await.unwrap_or_else(|error| panic!("{path}: {error}"));
     let status = response.status();
     let body = response.into_body().collect().await.unwrap_or_else(|error| panic!("{path}: {error}"));
-    (status, String::from_utf8(body.to_bytes().to_vec()).expect("text is UTF-8"))
+    (status, body.to_bytes().to_vec())
 }
 
 /// What a list says is there, and its resourceVersion.
