@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::groups::WatchGroup;
 use super::history::{Left, memory};
 use super::shared::Shared;
+use crate::lifecycle::wakes;
 use crate::meta::{ResourceVersion, WatchCacheEvent};
 
 /// The only consumer of a cache's history. Its position is shared, so that the writer sees its progress.
@@ -138,7 +139,7 @@ impl Dispatcher {
         for group in self.touched.drain(..) {
             group.ring.lock().take_wakers(&mut self.wakers);
         }
-        self.wakers.drain(..).for_each(Waker::wake);
+        wakes::together(self.wakers.drain(..));
     }
 
     /// Whether so much has left the window that the rings must drop it too: a watcher that is not polled drops nothing

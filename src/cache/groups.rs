@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::Waker;
 
 use parking_lot::Mutex;
 
 use super::group_index::{Bucket, Place};
 use super::ring::{Entry, Ring};
 use super::watcher::EndReason;
+use crate::lifecycle::wakes;
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 use crate::selector::Predicate;
 
@@ -161,7 +161,7 @@ impl WatchGroups {
         }
         self.watchers -= ended;
         // Waking only schedules a task.
-        wakers.into_iter().for_each(Waker::wake);
+        wakes::together(wakers);
         ended
     }
 
@@ -172,7 +172,7 @@ impl WatchGroups {
             ended += group.ring.lock().close(reason, &mut wakers);
         }
         *self = Self { generation, ..Self::new(self.trigger) };
-        wakers.into_iter().for_each(Waker::wake);
+        wakes::together(wakers);
         ended
     }
 
@@ -181,7 +181,7 @@ impl WatchGroups {
         for group in self.iter() {
             group.ring.lock().take_wakers(&mut wakers);
         }
-        wakers.into_iter().for_each(Waker::wake);
+        wakes::together(wakers);
     }
 
     fn concerned<'a>(&'a self, object: &Object, prev: Option<&Object>, mut offer: impl FnMut(&'a Arc<WatchGroup>)) {

@@ -172,6 +172,9 @@ impl CacheWatcher {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
+        if matches!(self.phase, Phase::Live) {
+            return self.poll_live(cx);
+        }
         let now = Instant::now();
         if self.schedule.is_over(now) {
             return self.finish(EndReason::Deadline);
@@ -185,7 +188,7 @@ impl CacheWatcher {
                     self.membership.shared.counters.bookmarks.add(1);
                     return Poll::Ready(Some(WatcherEvent::Bookmark { rv: self.live_after, initial_end: true }));
                 }
-                Phase::Live => return self.poll_live(now, cx),
+                Phase::Live => return self.poll_live(cx),
             };
             match step {
                 Step::Object(object) => {
@@ -276,12 +279,14 @@ impl CacheWatcher {
         self.schedule.start(now, marked);
     }
 
-    fn poll_live(&mut self, mut now: Instant, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
+    /// The clock is read once for each event, and for what is due.
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         loop {
             // Read before the ring: all events that were dispatched up to this revision are then in the ring. So if the
             // ring is empty, a bookmark of this revision overtakes no event.
             let dispatched = ResourceVersion(self.membership.shared.dispatched_rv.load(Ordering::Acquire));
             match self.next_entry(cx) {
+                Next::Entry(_) if self.schedule.is_over(Instant::now()) => return self.finish(EndReason::Deadline),
                 Next::Entry(entry) => {
                     self.delivering(&entry.event);
                     self.received = Some(entry.event.received);
@@ -298,6 +303,11 @@ impl CacheWatcher {
                     _ => self.finish(EndReason::Drained),
                 };
             }
+            ready!(self.schedule.poll(cx));
+            let now = Instant::now();
+            if self.schedule.is_over(now) {
+                return self.finish(EndReason::Deadline);
+            }
             if self.schedule.is_due(now) {
                 if self.last > self.live_after && dispatched < self.last {
                     // In the middle of a batch; the watcher is woken at its end.
@@ -308,11 +318,6 @@ impl CacheWatcher {
                         return Poll::Ready(Some(bookmark));
                     }
                 }
-            }
-            ready!(self.schedule.poll(cx));
-            now = Instant::now();
-            if self.schedule.is_over(now) {
-                return self.finish(EndReason::Deadline);
             }
         }
     }

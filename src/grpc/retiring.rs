@@ -2,11 +2,11 @@
 //! goodbye.
 
 use std::future::Future;
-use std::pin::Pin;
 
 use tonic::Request;
 
 use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::quiet::Quiet;
 
 /// Tells the streams of one connection to end. The wiring code inserts it into the extensions of a request.
 #[derive(Clone, Debug)]
@@ -21,8 +21,8 @@ impl Retiring {
     }
 
     /// Waits until the streams must end.
-    pub(super) fn wait(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    pub(super) fn wait(&self) -> Quiet<dyn Future<Output = ()> + Send> {
         let drain = self.0.clone();
-        Box::pin(async move { drain.draining().await })
+        Quiet::new(Box::pin(async move { drain.draining().await }))
     }
 }

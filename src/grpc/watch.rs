@@ -24,6 +24,7 @@ use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
 use super::terms::{Known, Terms};
 use crate::lifecycle::ending::Ending;
+use crate::lifecycle::quiet::Quiet;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -62,7 +63,7 @@ pub(super) struct Watch {
     /// The signal that the process will end. `None` after the watch was asked to end.
     ending: Option<Ending>,
     /// The signal that the connection must end, for a watch that is its own call.
-    retiring: Option<Boxed<()>>,
+    retiring: Option<Quiet<dyn Future<Output = ()> + Send>>,
     metrics: Arc<GrpcMetrics>,
     _open: Raised,
 }
@@ -378,7 +379,7 @@ impl Watch {
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
         if let Some(retiring) = &mut self.retiring
-            && retiring.as_mut().poll(cx).is_ready()
+            && Pin::new(retiring).poll(cx).is_ready()
         {
             self.retiring = None;
             // The token does not cover unsent events. They are sent again on the next connection.

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::body::{Body, BoxError};
+use super::http2;
 use super::server::Connection;
 use crate::codec::Slices;
 use crate::reads::ForwardReason;
@@ -241,7 +242,7 @@ impl http_body::Body for Counted {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let polled = http2::in_body(|| Pin::new(&mut self.body).poll_frame(cx));
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {

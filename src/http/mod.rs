@@ -17,6 +17,7 @@ pub mod guard;
 pub mod gzip;
 mod handshake;
 mod http1;
+mod http2;
 mod io;
 mod list_body;
 pub mod listener;

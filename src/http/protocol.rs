@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::HttpService;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::body::{Body, BoxError};
 use super::config::HttpConfig;
 use super::http1::{Handover, Http1};
+use super::http2::{Http2, Streams};
 use super::io::Bounded;
-use crate::lifecycle::spawn;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
@@ -38,7 +37,6 @@ const MAX_PENDING_RESETS: usize = 256;
 /// How connections are served.
 pub(super) struct Protocols {
     http1: http1::Builder,
-    http2: http2::Builder<StreamExecutor>,
 }
 
 /// A connection that is being served.
@@ -48,10 +46,6 @@ pub(super) trait Serving: Future<Output = Result<(), <Self as Serving>::Error>> 
     /// Accepts no further requests, and ends when the running ones have ended.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
-
-/// Runs the futures that an HTTP/2 connection spawns: one per stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StreamExecutor;
 
 // === impl Protocols ===
 
@@ -63,18 +57,7 @@ impl Protocols {
             .header_read_timeout(config.header_read_timeout)
             .max_buf_size(MAX_HEAD)
             .max_headers(MAX_HEADERS);
-        let mut http2 = http2::Builder::new(StreamExecutor);
-        http2
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .max_send_buf_size(MAX_SEND_BUFFER)
-            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_header_list_size(MAX_HEADER_LIST);
-        Self { http1, http2 }
+        Self { http1 }
     }
 
     /// The service must pass its answers through `handover`.
@@ -87,41 +70,26 @@ impl Protocols {
         Http1::new(&self.http1, stream, handover, service)
     }
 
-    pub(super) fn http2<I, S>(&self, stream: I, service: S) -> impl Serving
+    /// The service must call [`super::http2::hand_over`] before it answers a watch.
+    pub(super) fn http2<I, S>(stream: I, service: S) -> impl Serving
     where
         I: AsyncRead + AsyncWrite + Unpin + 'static,
         S: HttpService<Incoming, ResBody = Body>,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
     {
-        self.http2.serve_connection(TokioIo::new(stream), service)
-    }
-}
-
-// === impl Serving ===
-
-impl<I, S> Serving for http2::Connection<I, S, StreamExecutor>
-where
-    I: Read + Write + Unpin + 'static,
-    S: HttpService<Incoming, ResBody = Body>,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-{
-    type Error = hyper::Error;
-
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        Self::graceful_shutdown(self);
-    }
-}
-
-// === impl StreamExecutor ===
-
-impl<F> Executor<F> for StreamExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        spawn("stream", future);
+        let streams = Streams::default();
+        let mut http2 = http2::Builder::new(streams.clone());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_header_list_size(MAX_HEADER_LIST);
+        Http2::new(&http2, streams, TokioIo::new(stream), service)
     }
 }

@@ -22,9 +22,10 @@ use tokio_rustls::server::TlsStream;
 
 use super::age::{Age, AgeLimits};
 use super::body::Body;
-use super::clients::Last;
+use super::clients::{IsWatch, Last};
 use super::config::{HttpConfig, ListenAddr};
 use super::http1::Handover;
+use super::http2;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -315,10 +316,16 @@ impl Shared {
                 let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));
                 let service = service_fn(|request| {
                     let response = self.handler.handle(request, &connection);
-                    async move { Ok::<_, Infallible>(response.await) }
+                    async move {
+                        let response = response.await;
+                        if response.extensions().get::<IsWatch>().is_some() {
+                            http2::hand_over();
+                        }
+                        Ok::<_, Infallible>(response)
+                    }
                 });
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
-                Box::pin(self.run(self.protocols.http2(stream, service), &connection)).await;
+                Box::pin(self.run(Protocols::http2(stream, service), &connection)).await;
             }
             Err(error) => self.failed(&connection, &error),
         }

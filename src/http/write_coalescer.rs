@@ -25,6 +25,8 @@ const LARGE: usize = 16 << 10;
 pub struct WriteCoalescer<S> {
     inner: Bounded<S>,
     waiting: BytesMut,
+    /// How much waited last time, in bytes. The buffer begins with this size, so that it need not grow step by step.
+    last: usize,
     /// Data was added since the last attempt to write.
     fresh: bool,
     metrics: Arc<HttpMetrics>,
@@ -34,7 +36,7 @@ pub struct WriteCoalescer<S> {
 
 impl<S> WriteCoalescer<S> {
     pub fn new(inner: Bounded<S>, metrics: Arc<HttpMetrics>) -> Self {
-        Self { inner, waiting: BytesMut::new(), fresh: false, metrics }
+        Self { inner, waiting: BytesMut::new(), last: 0, fresh: false, metrics }
     }
 }
 
@@ -68,9 +70,14 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
             self.metrics.http2_writes.inc();
             return Poll::Ready(Ok(None));
         }
+        if self.waiting.is_empty() {
+            self.waiting.reserve(size.max(self.last));
+            self.last = 0;
+        }
         for buf in bufs {
             self.waiting.extend_from_slice(buf);
         }
+        self.last = self.last.max(self.waiting.len());
         self.fresh = true;
         Poll::Ready(Ok(Some(size)))
     }

@@ -8,5 +8,6 @@ pub mod quiet;
 pub mod readiness;
 pub mod signals;
 mod task;
+pub mod wakes;
 
 pub use task::{Failure, Fatal, panics, spawn, spawn_critical, spawn_supervised};

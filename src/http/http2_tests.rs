@@ -1,0 +1,210 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::watch;
+use tokio::task::{Id, JoinHandle};
+
+use super::*;
+use crate::codec::Slices;
+use crate::http::protocol::Protocols;
+
+/// Sends a line for each value, and ends with zero.
+struct Counting {
+    values: watch::Receiver<u32>,
+    changed: Option<Pin<Box<dyn Future<Output = watch::Receiver<u32>> + Send>>>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The tasks that ran the last poll of each kind of body.
+    watch: Mutex<Vec<Id>>,
+    other: Mutex<Vec<Id>>,
+    open: AtomicUsize,
+}
+
+struct Served {
+    client: SendRequest<Empty<Bytes>>,
+    server: JoinHandle<(Id, Result<(), String>)>,
+    values: watch::Sender<u32>,
+    seen: Arc<Seen>,
+    stop: watch::Sender<bool>,
+}
+
+impl Counting {
+    fn new(mut values: watch::Receiver<u32>, seen: &Arc<Seen>) -> Self {
+        values.mark_unchanged();
+        seen.open.fetch_add(1, Ordering::SeqCst);
+        Self { values, changed: None, seen: Arc::clone(seen) }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.seen.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl http_body::Body for Counting {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        self.seen.watch.lock().push(tokio::task::id());
+        let mut values = self.values.clone();
+        let changed = self.changed.get_or_insert_with(|| {
+            Box::pin(async move {
+                values.changed().await.ok();
+                values
+            })
+        });
+        let values = std::task::ready!(changed.as_mut().poll(cx));
+        self.changed = None;
+        self.values = values;
+        let value = *self.values.borrow_and_update();
+        Poll::Ready((value != 0).then(|| Ok(Frame::data(Bytes::from(format!("{value}\n")).into()))))
+    }
+}
+
+async fn serve() -> Served {
+    let (ours, theirs) = duplex(1 << 20);
+    let (values, receiver) = watch::channel(1);
+    let (stop, mut stopped) = watch::channel(false);
+    let seen = Arc::new(Seen::default());
+    let service = {
+        let seen = Arc::clone(&seen);
+        service_fn(move |request: Request<Incoming>| {
+            let (receiver, seen) = (receiver.clone(), Arc::clone(&seen));
+            async move {
+                if request.uri().path() == "/watch" {
+                    hand_over();
+                    return Ok::<_, Infallible>(Response::new(Counting::new(receiver, &seen).boxed_unsync()));
+                }
+                seen.other.lock().push(tokio::task::id());
+                Ok(Response::new(crate::http::body::full(Bytes::from_static(b"list"))))
+            }
+        })
+    };
+    let server = crate::lifecycle::spawn("connection", async move {
+        let mut http = std::pin::pin!(Protocols::http2::<DuplexStream, _>(ours, service));
+        let result = tokio::select! {
+            result = http.as_mut() => result,
+            _ = stopped.changed() => {
+                http.as_mut().graceful_shutdown();
+                http.await
+            }
+        };
+        (tokio::task::id(), result.map_err(|error| error.to_string()))
+    });
+    let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(theirs)).await.unwrap();
+    crate::lifecycle::spawn("client", connection);
+    Served { client, server, values, seen, stop }
+}
+
+impl Served {
+    async fn get(&mut self, path: &str) -> Incoming {
+        self.client.ready().await.unwrap();
+        let request = Request::get(format!("http://a{path}")).body(Empty::new()).unwrap();
+        self.client.send_request(request).await.unwrap().into_body()
+    }
+
+    async fn watches(&mut self, count: usize) -> Vec<Incoming> {
+        let mut bodies = Vec::new();
+        for _ in 0..count {
+            bodies.push(self.get("/watch").await);
+        }
+        bodies
+    }
+
+    async fn until_open(&self, open: usize) {
+        while self.seen.open.load(Ordering::SeqCst) != open {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn line(body: &mut Incoming) -> String {
+    let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    String::from_utf8(data.to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_run_in_the_task_of_their_connection_and_other_streams_do_not() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(20).await;
+    for value in [2, 3, 4] {
+        if value == 3 {
+            // What went before may still have been polled by tasks of their own.
+            served.seen.watch.lock().clear();
+        }
+        served.values.send(value).unwrap();
+        for body in &mut bodies {
+            assert_eq!(line(body).await, format!("{value}\n"));
+        }
+        let list = served.get("/list").await.collect().await.unwrap().to_bytes();
+        assert_eq!(list, "list");
+    }
+    served.values.send(0).unwrap();
+    for body in bodies {
+        assert!(body.collect().await.unwrap().to_bytes().is_empty());
+    }
+    served.until_open(0).await;
+    let Served { client, server, seen, .. } = served;
+    drop(client);
+    let (connection, result) = server.await.unwrap();
+    assert_eq!(result, Ok(()));
+    assert!(seen.watch.lock().iter().all(|task| *task == connection));
+    assert!(seen.other.lock().iter().all(|task| *task != connection));
+}
+
+#[tokio::test]
+async fn more_watches_than_one_turn_runs_all_get_each_event() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(TURN as usize * 2 + 50).await;
+    for value in 2..5 {
+        served.values.send(value).unwrap();
+        for body in &mut bodies {
+            assert_eq!(line(body).await, format!("{value}\n"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_its_client_cancels_it_and_all_end_with_the_connection() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(5).await;
+    bodies.truncate(3);
+    served.until_open(3).await;
+    served.values.send(2).unwrap();
+    for body in &mut bodies {
+        assert_eq!(line(body).await, "2\n");
+    }
+    served.server.abort();
+    served.until_open(0).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_has_to_end_waits_for_its_watches() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(2).await;
+    served.stop.send(true).unwrap();
+    served.values.send(2).unwrap();
+    for body in &mut bodies {
+        assert_eq!(line(body).await, "2\n");
+    }
+    assert!(!served.server.is_finished());
+    served.values.send(0).unwrap();
+    for body in bodies {
+        assert!(body.collect().await.unwrap().to_bytes().is_empty());
+    }
+    drop(served.client);
+    assert_eq!(served.server.await.unwrap().1, Ok(()));
+}
