@@ -9,6 +9,7 @@ test:
 # What needs Rust alone and is fast: formatting, lints, library tests, and the rules for imports, dependencies and docs.
 check:
 	cargo fmt --all -- --check
+	cargo fmt --all --manifest-path clients/rust/Cargo.toml -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace --lib --test rules
 
@@ -20,6 +21,7 @@ demo:
 
 fmt:
 	cargo fmt --all
+	cargo fmt --all --manifest-path clients/rust/Cargo.toml
 
 # The documentation as a site, in target/site.
 site:

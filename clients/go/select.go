@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,19 +15,24 @@ import (
 )
 
 // Resource is a type of objects, such as {Group: "apps", Version: "v1", Resource: "deployments"}, or
-// corev1.SchemeGroupVersion.WithResource("pods").
+// corev1.SchemeGroupVersion.WithResource("pods"). Without a version it is the one that the cluster prefers.
 type Resource = schema.GroupVersionResource
 
-// ParseResource reads GROUP/VERSION/RESOURCE, without GROUP/ for the core group: "v1/pods", "apps/v1/deployments".
+var (
+	inVersion  = regexp.MustCompile(`^(?:([^/]+)/)?([^/]+)/([^/.]+)$`)
+	anyVersion = regexp.MustCompile(`^([^/.]+)(?:\.([^/]+))?$`)
+)
+
+// ParseResource reads GROUP/VERSION/RESOURCE, without GROUP/ for the core group ("v1/pods", "apps/v1/deployments"), or
+// RESOURCE.GROUP as in kubectl for the version that the cluster prefers ("pods", "deployments.apps").
 func ParseResource(text string) (Resource, error) {
-	parts := strings.Split(text, "/")
-	if len(parts) == 2 {
-		parts = append([]string{""}, parts...)
+	if parts := inVersion.FindStringSubmatch(text); parts != nil {
+		return Resource{Group: parts[1], Version: parts[2], Resource: parts[3]}, nil
 	}
-	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
-		return Resource{}, fmt.Errorf("%q is no resource: want one such as v1/pods or apps/v1/deployments", text)
+	if parts := anyVersion.FindStringSubmatch(text); parts != nil {
+		return Resource{Group: parts[2], Resource: parts[1]}, nil
 	}
-	return Resource{Group: parts[0], Version: parts[1], Resource: parts[2]}, nil
+	return Resource{}, fmt.Errorf("%q is no resource: want one such as v1/pods, apps/v1/deployments or deployments.apps", text)
 }
 
 // Select narrows what of a resource is read, or in which shape.
@@ -82,6 +88,9 @@ func selectionOf(resource Resource, options []Select) *api.Selection {
 }
 
 func nameOf(resource *api.Resource) string {
+	if resource.Version == "" {
+		return strings.TrimSuffix(resource.Resource+"."+resource.Group, ".")
+	}
 	return strings.TrimPrefix(resource.Group+"/"+resource.Version+"/"+resource.Resource, "/")
 }
 

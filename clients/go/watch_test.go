@@ -260,13 +260,22 @@ func TestASelectionSaysWhatItsOptionsSay(t *testing.T) {
 
 func TestResourcesAreReadFromText(t *testing.T) {
 	t.Parallel()
-	if resource, err := ParseResource("v1/pods"); err != nil || resource != pods {
-		t.Error(resource, err)
+	for text, wanted := range map[string]Resource{
+		"v1/pods":                    pods,
+		"apps/v1/deployments":        {Group: "apps", Version: "v1", Resource: "deployments"},
+		"pods":                       {Resource: "pods"},
+		"deployments.apps":           {Group: "apps", Resource: "deployments"},
+		"leases.coordination.k8s.io": {Group: "coordination.k8s.io", Resource: "leases"},
+	} {
+		resource, err := ParseResource(text)
+		if err != nil || resource != wanted {
+			t.Error(resource, err)
+		}
+		if shown := nameOf(selectionOf(resource, nil).Resource); shown != text {
+			t.Error(shown, text)
+		}
 	}
-	if resource, err := ParseResource("apps/v1/deployments"); err != nil || resource != (Resource{Group: "apps", Version: "v1", Resource: "deployments"}) {
-		t.Error(resource, err)
-	}
-	for _, wrong := range []string{"", "pods", "/v1/", "v1/", "a/b/c/d"} {
+	for _, wrong := range []string{"", "/v1/", "v1/", "/v1/pods", "a/b/c/d", ".apps", "pods.", "v1/pods.apps"} {
 		if _, err := ParseResource(wrong); err == nil {
 			t.Error(wrong)
 		}

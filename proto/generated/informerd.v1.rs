@@ -4,6 +4,7 @@
 pub struct Resource {
     #[prost(string, tag = "1")]
     pub group: ::prost::alloc::string::String,
+    /// Empty for the version that the apiserver prefers when the call begins. A stream keeps it until its end.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
     /// The plural name in lower case.
@@ -1780,6 +1781,7 @@ pub struct Informer {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FreshnessRequest {
+    /// Without a version: of all versions.
     #[prost(message, optional, tag = "1")]
     pub resource: ::core::option::Option<Resource>,
 }

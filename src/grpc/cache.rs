@@ -64,7 +64,15 @@ impl CacheService for Cache {
     ) -> Result<Response<v1::FreshnessResponse>, Status> {
         let grants = access::authorize_call(&access::authenticate(&request)?).await?;
         let gvr = convert::gvr(request.get_ref().resource.as_ref())?;
-        let of_resource = |informer: &v1::Informer| informer.resource == request.get_ref().resource;
+        let any_version = gvr.version.is_empty();
+        let of_resource = |informer: &v1::Informer| {
+            let found = informer.resource.as_ref();
+            found.is_some_and(|found| {
+                *found.group == *gvr.group
+                    && *found.resource == *gvr.resource
+                    && (any_version || *found.version == *gvr.version)
+            })
+        };
         let rv = |informer: &v1::Informer| ResourceVersion::parse(&informer.resource_version).unwrap_or_default();
         let informers = self.informers.informers().into_iter().filter(of_resource);
         let Some(behind) = informers.min_by_key(|informer| (informer.synced, rv(informer))) else {

@@ -9,7 +9,7 @@ use super::render::Rendering;
 use super::status::Error;
 use crate::meta::{Encoding, Gvr, ResourceVersion};
 use crate::reads::plan::Freshness;
-use crate::reads::{At, Filter, IndexKey, Selection, Wanted};
+use crate::reads::{At, Filter, IndexKey, Reads, Selection, Wanted};
 
 const MAX_FILTERS: usize = 256;
 /// The most namespaces in a filter that are authorized one by one. With more, the filter is authorized for all
@@ -23,14 +23,16 @@ const MAX_TEXT: usize = 1 << 20;
 const FILTER: usize = 256;
 const VALUE: usize = 32;
 
+/// The version may be empty, unless [`complete`] has seen the resource.
+///
 /// # Errors
-/// INVALID_ARGUMENT without a version or a name.
+/// INVALID_ARGUMENT without a name.
 pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
     let Some(v1::Resource { group, version, resource }) = resource else {
         return Err(Error::invalid("the request names no resource"));
     };
-    if version.is_empty() || resource.is_empty() {
-        return Err(Error::invalid("a resource needs a version and a plural name"));
+    if resource.is_empty() {
+        return Err(Error::invalid("a resource needs a plural name"));
     }
     // It becomes part of a URL path.
     let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
@@ -38,6 +40,35 @@ pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
         return Err(Error::invalid("a resource's group, version and name are letters, digits, dots and dashes"));
     }
     Ok(Gvr::new(group, version, resource))
+}
+
+/// Writes the version that the apiserver prefers into a resource without one. Everything after this, such as tokens and
+/// the comparison of workers, sees a request that names its version.
+///
+/// # Errors
+/// INVALID_ARGUMENT without a name, NOT_FOUND for a resource that the apiserver does not have, UNAVAILABLE.
+pub(super) async fn complete(reads: &Reads, resource: Option<&mut v1::Resource>) -> Result<(), Error> {
+    let Some(resource) = resource else { return Ok(()) };
+    if resource.version.is_empty() {
+        let named = gvr(Some(resource))?;
+        let found = reads.preferred(&named.group, &named.resource).await;
+        resource.version = found.map_err(|refusal| Error::refusal(&named, refusal))?.version.to_string();
+    }
+    Ok(())
+}
+
+/// The same for all selections that mean the same, for comparisons. What says nothing explicitly stays as it is, so that
+/// resume tokens of older versions stay valid.
+pub(super) fn canonical(selection: &v1::Selection) -> v1::Selection {
+    let mut canonical = selection.clone();
+    canonical.filters.sort_by_cached_key(Message::encode_to_vec);
+    if canonical.shape() == v1::Shape::Full {
+        canonical.set_shape(v1::Shape::Unspecified);
+    }
+    if canonical.encoding() == v1::Encoding::Json {
+        canonical.set_encoding(v1::Encoding::Unspecified);
+    }
+    canonical
 }
 
 /// # Errors

@@ -16,8 +16,8 @@ use super::message_body::{Elsewhere, Messages};
 use super::metrics::GrpcMetrics;
 use super::pb::v1::objects_server::Objects as ObjectsService;
 use super::pb::v1::{
-    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
-    WatchResponse,
+    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Resource, Selection, SyncRequest, SyncResponse,
+    WatchRequest, WatchResponse,
 };
 use super::render;
 use super::retiring::Retiring;
@@ -54,7 +54,8 @@ pub(super) struct Objects {
 impl ObjectsService for Objects {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let caller = access::authenticate(&request)?;
-        let request = request.into_inner();
+        let mut request = request.into_inner();
+        convert::complete(&self.reads, request.resource.as_mut()).await?;
         let gvr = convert::gvr(request.resource.as_ref())?;
         if request.name.is_empty() {
             return Err(Error::invalid("a get needs a name").into());
@@ -102,7 +103,8 @@ impl ObjectsService for Objects {
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListStream>, Status> {
         let caller = access::authenticate(&request)?;
-        let request = request.into_inner();
+        let mut request = request.into_inner();
+        convert::complete(&self.reads, resource_of(request.selection.as_mut())).await?;
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
         let grants = access::authorize(&caller, Verb::List, &selection).await?;
@@ -149,6 +151,10 @@ impl ObjectsService for Objects {
         let inbound = Box::pin(request.into_inner());
         Ok(elsewhere(SyncStream::new(self.clone(), caller, inbound, &retiring)))
     }
+}
+
+pub(super) fn resource_of(selection: Option<&mut Selection>) -> Option<&mut Resource> {
+    selection.and_then(|selection| selection.resource.as_mut())
 }
 
 /// A response whose messages this module encodes, without the library.

@@ -205,6 +205,8 @@ fn reflection() -> Vec<(&'static str, Routed)> {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // Tools decode the details of errors by these.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = Vec::new();
     // The descriptors are generated with the API, so they can be decoded.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
+use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
 
 use super::pb::v1::{Failure, KubernetesStatus};
 use super::reason::Reason;
@@ -15,35 +16,6 @@ use crate::reads::{ForwardReason, Refusal};
 use crate::workqueue::Full;
 
 const DOMAIN: &str = "informerd.io";
-
-/// `google.rpc.Status`.
-#[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.rpc.ErrorInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(string, tag = "2")]
-    domain: String,
-    #[prost(map = "string, string", tag = "3")]
-    metadata: std::collections::HashMap<String, String>,
-}
-
-/// `google.rpc.RetryInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<prost_types::Duration>,
-}
 
 /// An error for a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +110,8 @@ impl Error {
             }
             Refusal::UnknownResource => {
                 let status = errors::resource_not_found();
-                Self::new(Reason::UnknownResource, format!("the apiserver has no resource {gvr}")).with_status(status)
+                let named = if gvr.version.is_empty() { name } else { gvr.to_string() };
+                Self::new(Reason::UnknownResource, format!("the apiserver has no resource {named}")).with_status(status)
             }
             Refusal::Unreachable(error) => {
                 let message = format!("the apiserver cannot be asked for its resources: {error}");

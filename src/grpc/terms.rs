@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::access::{self, Caller, Grants, Verb};
 use super::convert;
 use super::intake::Intake;
-use super::objects::{Objects, refused};
+use super::objects::{Objects, refused, resource_of};
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::status::Error;
@@ -78,8 +78,9 @@ impl Terms {
     pub(super) async fn new(
         objects: &Objects,
         caller: &Caller,
-        request: v1::WatchRequest,
+        mut request: v1::WatchRequest,
     ) -> Result<(Self, Grants), tonic::Status> {
+        convert::complete(&objects.reads, resource_of(request.selection.as_mut())).await?;
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let held = convert::held(request.selection.as_ref(), &selection);
         let of = request.selection.unwrap_or_default();

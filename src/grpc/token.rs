@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::convert;
 use super::pb::v1;
 use super::status::Error;
 use crate::meta::ResourceVersion;
@@ -37,9 +38,8 @@ impl TokenBase {
     /// `cluster` is the same on every replica of the cluster. It is empty if the cluster is not known.
     pub fn new(cluster: &str, selection: &v1::Selection) -> Self {
         let cluster = if cluster.is_empty() { 0 } else { fnv(cluster.as_bytes()) };
-        // The encoding may change between connections, and the order of alternatives has no meaning.
-        let mut canonical = v1::Selection { encoding: 0, ..selection.clone() };
-        canonical.filters.sort_by_cached_key(Message::encode_to_vec);
+        // The encoding may change between connections.
+        let canonical = v1::Selection { encoding: 0, ..convert::canonical(selection) };
         Self { cluster, selection: fnv(&canonical.encode_to_vec()) }
     }
 
@@ -93,6 +93,8 @@ mod tests {
             TokenBase::new("c", &selection("pods", &["b", "a"])),
             TokenBase::new("", &selection("pods", &["a", "b"])),
             TokenBase::new("c", &v1::Selection { encoding: 2, ..selection("pods", &["a", "b"]) }),
+            // SHAPE_FULL
+            TokenBase::new("c", &v1::Selection { shape: 1, ..selection("pods", &["a", "b"]) }),
         ] {
             assert_eq!(same.read(&token), Ok(Some(ResourceVersion(7))));
         }

@@ -104,6 +104,11 @@ impl Factory {
         self.inner.discovery.resolve_or_last(gvr).await
     }
 
+    /// The version of a resource that the apiserver prefers, or last preferred if it cannot answer now.
+    pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
+        self.inner.discovery.preferred(group, resource).await
+    }
+
     /// The `Warning` headers of the apiserver's answers to reads of a resource.
     pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.inner.upstream.warnings().of(gvr)

@@ -95,6 +95,12 @@ impl Reads {
         self.counted(result)
     }
 
+    /// The version of a resource that the apiserver prefers.
+    pub async fn preferred(&self, group: &str, resource: &str) -> Result<Gvr, Refusal> {
+        let found = self.factory.preferred(group, resource).await;
+        found.map_err(|error| Refusal::Unreachable(error.to_string()))?.ok_or(Refusal::UnknownResource)
+    }
+
     /// Whether the caches of a resource (`deployments.apps`) answer reads; `None` if it has none.
     pub fn is_synced(&self, group_resource: &str) -> Option<bool> {
         let informers = self.factory.informers();

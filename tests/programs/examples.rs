@@ -54,9 +54,6 @@ impl Program {
             }
             other => panic!("{other:?}"),
         };
-        if language == "rust" {
-            command.args(["--address", url]);
-        }
         // Go knows single dashes, and takes double ones.
         command.env("INFORMERD_ADDRESS", url).args(arguments);
         Self::run(language, command)

@@ -15,14 +15,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::examples::{Program, before, churn, prepared, until};
+use super::examples::{LANGUAGES, Program, before, churn, prepared, until};
 use crate::cluster::Cluster;
 use crate::support::Through;
 
-const LANGUAGES: [&str; 3] = ["go", "python", "typescript"];
-
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The files of a directory that are not caches of Python's.
@@ -86,6 +88,18 @@ async fn the_typescript_client_passes_its_tests_and_is_packed_without_them() {
     assert!(!there("dist/tests") && !there("tests"), "{}", packed.display());
 }
 
+#[tokio::test]
+async fn the_rust_client_passes_its_tests() {
+    let directory = prepared("client-rust").await.remove(0);
+    let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    assert_eq!(programs.len(), 2, "{programs:?}");
+    for program in programs {
+        let output = Command::new(&program).kill_on_drop(true).output().await.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && !said.contains("running 0 tests"), "{said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     let cluster = Cluster::start().await;
@@ -142,15 +156,23 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
-    let page = std::fs::read_to_string(root().join("docs/clients.md")).unwrap();
-    for (language, file) in [
-        ("go", "examples/go/pods/main.go"),
-        ("python", "examples/python/pods.py"),
-        ("typescript", "examples/typescript/pods.ts"),
+    let page = read("docs/clients.md");
+    for (language, consumer, controller) in [
+        ("go", "examples/go/pods/main.go", "examples/go/controller/main.go"),
+        ("python", "examples/python/pods.py", "examples/python/controller.py"),
+        ("rust", "examples/rust/src/bin/pods.rs", "examples/rust/src/bin/controller.rs"),
+        ("typescript", "examples/typescript/pods.ts", "examples/typescript/controller.ts"),
     ] {
-        let text = std::fs::read_to_string(root().join(file)).unwrap();
-        assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {file}");
+        let text = read(consumer);
+        assert!(page.contains(&format!("```{language}\n{text}```")), "docs/clients.md shows another {consumer}");
+        for file in [consumer, controller] {
+            let lines = read(file).lines().count();
+            let said = format!("[{lines}](../{file})");
+            assert!(page.contains(&said), "docs/clients.md does not say that {file} has {lines} lines: {said}");
+        }
     }
+    let readme = read("clients/rust/README.md");
+    assert!(readme.contains(&read("examples/rust/src/bin/pods.rs")), "the README of the crate shows another consumer");
     let server = sim::Server::builder().start().await.unwrap();
     let through = Through::before(&server, "").await;
     for language in LANGUAGES {
@@ -160,6 +182,27 @@ async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
             if lines.iter().any(|line| line.trim() == "SYNCED") { Ok(()) } else { Err(format!("{lines:?}")) }
         })
         .await;
+    }
+}
+
+/// Everything but the smallest consumers, which are run.
+#[test]
+fn the_snippets_of_the_documentation_are_compiled() {
+    let page = read("docs/clients.md");
+    let without_indentation = |text: &str| text.lines().map(|line| format!("{}\n", line.trim())).collect::<String>();
+    for (language, file) in [
+        ("go", "clients/go/example_test.go"),
+        ("python", "clients/python/tests/documented.py"),
+        ("rust", "clients/rust/tests/it/documented.rs"),
+        ("typescript", "clients/typescript/tests/documented.ts"),
+    ] {
+        let compiled = without_indentation(&read(file));
+        let begin = format!("```{language}\n");
+        let blocks: Vec<&str> = page.split(&begin).skip(2).map(|rest| rest.split_once("```").unwrap().0).collect();
+        assert!(!blocks.is_empty(), "docs/clients.md has no snippet in {language}");
+        for block in blocks {
+            assert!(compiled.contains(&without_indentation(block)), "{file} does not have:\n{block}");
+        }
     }
 }
 
@@ -218,7 +261,7 @@ async fn a_wrong_port_is_told_once_and_tried_again() {
     for language in LANGUAGES {
         programs.push(Program::start_at(language, "consumer", &url, &["v1/configmaps"]).await);
     }
-    something_else(listener, 6).await;
+    something_else(listener, 2 * LANGUAGES.len()).await;
     let told = |program: &Program, what: &str| {
         let errors = program.errors();
         errors.iter().filter(|line| line.contains(what) && line.contains(&url)).count()

@@ -19,4 +19,5 @@ mod syncs;
 mod tokens;
 pub(crate) mod told;
 mod transport;
+mod versions;
 mod watches;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -23,15 +24,22 @@ class Selected(TypedDict, total=False):
     without_managed_fields: bool
 
 
+#: Without GROUP/ for the core group.
+_IN_VERSION = re.compile("(?:(?P<group>[^/]+)/)?(?P<version>[^/]+)/(?P<resource>[^/.]+)")
+#: As in kubectl, for the version that the cluster prefers.
+_ANY_VERSION = re.compile(r"(?P<resource>[^/.]+)(?:\.(?P<group>[^/]+))?")
+
+
 def selection(resource: str, selected: Selected) -> api.Selection:
-    parts = resource.split("/")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise ValueError(f"{resource!r} is no resource: want one such as v1/pods or apps/v1/deployments")
+    found = _IN_VERSION.fullmatch(resource) or _ANY_VERSION.fullmatch(resource)
+    if not found:
+        raise ValueError(
+            f"{resource!r} is no resource: want one such as v1/pods, apps/v1/deployments or deployments.apps"
+        )
     if unknown := selected.keys() - Selected.__annotations__.keys():
         raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
-    *group, version, name = parts
     return api.Selection(
-        resource=api.Resource(group="".join(group), version=version, resource=name),
+        resource=api.Resource(**found.groupdict("")),
         filters=[
             api.Filter(
                 namespace=selected.get("namespace", ""),

@@ -162,8 +162,18 @@ class Selections(unittest.TestCase):
         self.assertEqual((filter.label_selector, filter.field_selector), ("app=web", "spec.nodeName=node"))
         self.assertEqual((made.shape, list(made.drop)), (api.SHAPE_METADATA_ONLY, [api.DROP_MANAGED_FIELDS]))
 
+    def test_need_no_version(self) -> None:
+        for text, *parts in (
+            ("pods", "", "", "pods"),
+            ("v1/pods", "", "v1", "pods"),
+            ("deployments.apps", "apps", "", "deployments"),
+            ("leases.coordination.k8s.io", "coordination.k8s.io", "", "leases"),
+        ):
+            made = selection(text, {}).resource
+            self.assertEqual([made.group, made.version, made.resource], parts)
+
     def test_mistakes_are_told_at_once(self) -> None:
-        for wrong in ("", "pods", "v1/", "/v1/pods", "a/b/c/d"):
+        for wrong in ("", "v1/", "/v1/pods", "a/b/c/d", ".apps", "pods.", "v1/pods.apps"):
             with self.assertRaisesRegex(ValueError, "is no resource"):
                 watch(wrong, Fake(self).server)
         with self.assertRaisesRegex(TypeError, "label"):

@@ -21,12 +21,14 @@ export interface Selected {
  * version that the cluster prefers.
  */
 function resourceOf(text: string): { group: string; version: string; resource: string } {
-  const [, group, version, resource] = /^(?:(?:([^/]+)\/)?([^/]+)\/)?([^/]+)$/.exec(text) ?? [];
-  const [, plural, ofGroup] = /^([^.]+)(?:\.(.+))?$/.exec(resource ?? '') ?? [];
-  if (!resource || !plural || (version && ofGroup)) {
+  const found =
+    /^(?:(?<group>[^/]+)\/)?(?<version>[^/]+)\/(?<resource>[^/.]+)$/.exec(text) ??
+    /^(?<resource>[^/.]+)(?:\.(?<group>[^/]+))?$/.exec(text);
+  if (!found) {
     throw new TypeError(`${JSON.stringify(text)} is no resource: want one such as v1/pods, apps/v1/deployments or deployments.apps`);
   }
-  return { group: group ?? ofGroup ?? '', version: version ?? '', resource: plural };
+  const { group = '', version = '', resource = '' } = found.groups ?? {};
+  return { group, version, resource };
 }
 
 export function selectionOf(resource: string, selected: Selected): Selection {

@@ -185,7 +185,7 @@ describe('a selection', () => {
       const { group, version, resource } = selectionOf(text, {}).resource ?? {};
       assert.deepEqual([group, version, resource], parts, text);
     }
-    for (const wrong of ['', 'v1/', '/v1/pods', 'a/b/c/d', '.apps', 'pods.']) {
+    for (const wrong of ['', 'v1/', '/v1/pods', 'a/b/c/d', '.apps', 'pods.', 'v1/pods.apps']) {
       assert.throws(() => watch(wrong), /is no resource/, wrong);
     }
   });

@@ -153,8 +153,10 @@ impl Group {
             None if self.feeds.len() == 1 => Some(0),
             None => None,
             Some(resource) => {
-                let gvr = Gvr::new(&resource.group, &resource.version, &resource.resource);
-                self.feeds.iter().position(|feed| feed.selection.gvr == gvr)
+                let v1::Resource { group, version, resource } = resource;
+                let is_it = |gvr: &Gvr| *gvr.group == **group && *gvr.resource == **resource;
+                let of_version = |gvr: &Gvr| version.is_empty() || *gvr.version == **version;
+                self.feeds.iter().map(|feed| &feed.selection.gvr).position(|gvr| is_it(gvr) && of_version(gvr))
             }
         };
         let Some(selection) = selection else {

@@ -57,6 +57,10 @@ impl Groups {
         Self { inner: Arc::new(Inner { config, reads, drain, groups: Mutex::default() }) }
     }
 
+    pub(super) fn reads(&self) -> &Reads {
+        &self.inner.reads
+    }
+
     /// Joins a group. Creates the group if it does not exist.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ pub use groups::{Groups, QueueConfig};
 
 use super::Streamed;
 use super::access::{self, Grants, Verb};
+use super::convert;
 use super::objects::refused;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
@@ -39,9 +40,12 @@ impl QueueService for Queue {
         let retiring = Retiring::of(&request);
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|request| request.action);
-        let Some(Action::Join(join)) = first else {
+        let Some(Action::Join(mut join)) = first else {
             return Err(Error::invalid("the first request of a worker is join").into());
         };
+        for selection in &mut join.selections {
+            convert::complete(self.groups.reads(), selection.resource.as_mut()).await?;
+        }
         let mut join = request::join(&join, &self.ledger)?;
         let mut grants = Vec::new();
         for wanted in &join.wanted {

@@ -67,8 +67,11 @@ pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
 
 fn wanted(selection: &v1::Selection) -> Result<Wanted, Error> {
     let (parsed, rendering) = convert::selection(Some(selection))?;
-    let mut canonical = selection.clone();
-    canonical.filters.sort_by_cached_key(Message::encode_to_vec);
+    let mut canonical = convert::canonical(selection);
+    // A selection without filters selects everything, as one that restricts nothing does.
+    if canonical.filters.is_empty() {
+        canonical.filters.push(v1::Filter::default());
+    }
     Ok(Wanted { selection: parsed, rendering, identity: canonical.encode_to_vec() })
 }
 
@@ -97,6 +100,21 @@ mod tests {
         let (one, other) = (parsed("g", one, 0).unwrap(), parsed("g", other, 5).unwrap());
         assert_eq!((one.capacity, other.capacity), (1, 5));
         assert_eq!(identities(one), identities(other));
+    }
+
+    #[test]
+    fn what_means_the_same_is_the_same() {
+        let plain = || v1::Selection { filters: vec![], ..selection("pods", &[]) };
+        let explicit = v1::Selection {
+            shape: v1::Shape::Full.into(),
+            encoding: v1::Encoding::Json.into(),
+            filters: vec![v1::Filter::default()],
+            ..plain()
+        };
+        let metadata = v1::Selection { shape: v1::Shape::MetadataOnly.into(), ..plain() };
+        let identity = |selection| parsed("g", vec![selection], 1).unwrap().wanted.remove(0).identity;
+        assert_eq!(identity(plain()), identity(explicit));
+        assert_ne!(identity(plain()), identity(metadata));
     }
 
     #[test]

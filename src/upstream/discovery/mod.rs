@@ -274,18 +274,27 @@ impl Discovery {
     /// # Errors
     /// The apiserver cannot answer.
     pub async fn find(&self, group: &str, resource: &str) -> Result<Option<Arc<Resource>>, UpstreamError> {
-        self.read_if_stale().await?;
-        let name = (Arc::from(group), Arc::from(resource));
-        let preferred = || self.inner.index.load().as_ref().and_then(|index| index.preferred.get(&name)).cloned();
-        let mut found = preferred();
-        if found.is_none() {
-            self.refresh().await?;
-            found = preferred();
-        }
-        match found {
+        match self.preferred(group, resource).await? {
             Some(gvr) => self.resolve(&gvr.group, &gvr.version, &gvr.resource).await,
             None => Ok(None),
         }
+    }
+
+    /// Returns a resource in the version that the apiserver prefers; while it cannot answer, in the one that it last
+    /// preferred.
+    ///
+    /// # Errors
+    /// The apiserver cannot answer, and there is no earlier answer.
+    pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
+        let name = (Arc::from(group), Arc::from(resource));
+        let known = || self.inner.index.load().as_ref().and_then(|index| index.preferred.get(&name)).cloned();
+        if let Err(error) = self.read_if_stale().await {
+            return known().map(Some).ok_or(error);
+        }
+        if known().is_none() {
+            self.refresh().await?;
+        }
+        Ok(known())
     }
 
     /// Changes when a definition was created, changed in its spec, or deleted. Callers that hold something derived from

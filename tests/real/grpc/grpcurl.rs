@@ -64,4 +64,5 @@ async fn lists_describes_and_calls() {
     let missing = get.replace("one", "none");
     let (fine, _, err) = ask(Some(&missing), &["informerd.v1.Objects/Get"]).await;
     assert!(!fine && err.contains("NotFound") && err.contains("informerd.v1.KubernetesStatus"), "{err}");
+    assert!(err.contains(r#""reason": "NOT_FOUND""#) && err.contains(r#""domain": "informerd.io""#), "{err}");
 }

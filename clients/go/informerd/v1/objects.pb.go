@@ -428,9 +428,10 @@ func (Goodbye_Reason) EnumDescriptor() ([]byte, []int) {
 
 // A resource type as in the path of a REST request: {"apps", "v1", "deployments"}. The core group is "".
 type Resource struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Group   string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Empty for the version that the apiserver prefers when the call begins. A stream keeps it until its end.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// The plural name in lower case.
 	Resource      string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -174,6 +174,8 @@ export const InformerSchema: GenMessage<Informer> = /*@__PURE__*/
  */
 export type FreshnessRequest = Message<"informerd.v1.FreshnessRequest"> & {
   /**
+   * Without a version: of all versions.
+   *
    * @generated from field: informerd.v1.Resource resource = 1;
    */
   resource?: Resource | undefined;

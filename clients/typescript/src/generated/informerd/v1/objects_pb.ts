@@ -32,6 +32,8 @@ export type Resource = Message<"informerd.v1.Resource"> & {
   group: string;
 
   /**
+   * Empty for the version that the apiserver prefers when the call begins. A stream keeps it until its end.
+   *
    * @generated from field: string version = 2;
    */
   version: string;

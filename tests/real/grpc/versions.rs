@@ -1,0 +1,61 @@
+//! Resources that are named without a version.
+
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::cache_client::CacheClient;
+use informerd::grpc::pb::v1::work_request::Action;
+use informerd_sim::Server;
+use tonic::Code;
+
+use super::fixtures::{Client, Frame, all, channel, config_map, list, resource};
+use super::queue::Worker;
+use crate::support::Through;
+
+fn without_version(of: &str) -> v1::Selection {
+    v1::Selection { resource: Some(v1::Resource { version: String::new(), ..resource(of) }), ..all(of) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn are_those_that_the_apiserver_prefers() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let channel = channel(&through).await;
+    let mut client = Client::new(channel.clone());
+    let selection = || Some(without_version("configmaps"));
+
+    let get = v1::GetRequest {
+        resource: without_version("configmaps").resource,
+        namespace: "a".into(),
+        name: "one".into(),
+        ..Default::default()
+    };
+    assert_eq!(client.get(get).await.unwrap().into_inner().object.unwrap().key.unwrap().name, "one");
+    let request = v1::ListRequest { selection: selection(), ..Default::default() };
+    let (header, objects) = list(&mut client, request).await;
+    assert_eq!(objects.len(), 1);
+
+    // It is the same selection as the one with the version: its tokens are good for both.
+    for selection in [selection(), Some(all("configmaps"))] {
+        let start = Some(v1::watch_request::Start::ResumeToken(header.resume_token.clone()));
+        let watch = v1::WatchRequest { selection, start, ..Default::default() };
+        let mut watch = client.watch(watch).await.unwrap().into_inner();
+        let first = watch.message().await.unwrap().unwrap().frame;
+        assert!(matches!(&first, Some(Frame::Started(started)) if started.resumed), "{first:?}");
+    }
+
+    // So are those of workers, whose answers need no version either.
+    let named = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
+    let mut worker = Worker::join(&channel, "g", without_version("configmaps"), 1).await.unwrap();
+    drop(named);
+    let v1::Item { r#ref, attempt, .. } = worker.item().await;
+    let item = r#ref.unwrap();
+    assert_eq!(item.resource, Some(resource("configmaps")));
+    worker.say(Action::Retry(v1::ItemRef { resource: without_version("configmaps").resource, ..item })).await;
+    assert_eq!(worker.item().await.attempt, attempt + 1);
+
+    let freshness = v1::FreshnessRequest { resource: without_version("configmaps").resource };
+    assert!(CacheClient::new(channel).freshness(freshness).await.unwrap().into_inner().synced);
+
+    let misspelt = v1::WatchRequest { selection: Some(without_version("configmap")), ..Default::default() };
+    let refused = client.watch(misspelt).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::NotFound, "the apiserver has no resource configmap"));
+}
