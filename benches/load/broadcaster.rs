@@ -28,7 +28,7 @@ pub(crate) async fn run(listen: &str, from: &str, ca: &Path) -> anyhow::Result<(
         Target { address: from.to_owned(), ca: Some(ca.to_owned()), token: Some("admin-token".into()), pid: 0 };
     let mut connection = apiserver.connect(Protocol::Http2).await?;
     let now = connection.get_text("/api/v1/namespaces/load/configmaps").await?;
-    let rv = super::fanout::resource_version(&now)?;
+    let rv = super::watchers::resource_version(&now)?;
     let path = format!("/api/v1/namespaces/load/configmaps?watch=1&resourceVersion={rv}&timeoutSeconds=600");
     let mut events = connection.get(&path).await?.into_body();
 

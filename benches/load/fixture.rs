@@ -1,5 +1,6 @@
 //! The objects under load, and which servers are measured.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -30,32 +31,41 @@ pub(crate) enum Server {
     /// The least that a list can be: a file.
     Nginx,
     Informerd {
-        name: &'static str,
+        name: String,
         binary: PathBuf,
         transport: Transport,
+        flags: Vec<String>,
     },
 }
 
+const PODS: &str = "/api/v1/namespaces/load/pods";
+/// The object that is watched.
+pub(crate) const MAP: &str = "/api/v1/namespaces/load/configmaps/load";
+
 impl Fixture {
-    pub(crate) async fn prepare(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(cluster: &Cluster) -> anyhow::Result<Self> {
         let apiserver = Target::admin(cluster);
         let mut writer = apiserver.connect(Protocol::Http2).await?;
         post(&mut writer, "/api/v1/namespaces", r#"{"metadata":{"name":"load"}}"#.into()).await?;
         post(&mut writer, "/api/v1/namespaces/load/configmaps", config_map(0)).await?;
         let other = r#"{"metadata":{"name":"other","namespace":"load"}}"#;
         post(&mut writer, "/api/v1/namespaces/load/secrets", other.into()).await?;
-        let pods = if options.lists > 0 { options.pods } else { 0 };
-        eprintln!("creating {pods} pods of {} bytes", options.pod_bytes);
-        futures_util::stream::iter(0..pods)
+        let state = cluster.dir().join("informerd-state");
+        Ok(Self { apiserver, kubeconfig: cluster.admin().to_owned(), state, writer })
+    }
+
+    /// Creates the pods with these numbers, of so many bytes each.
+    pub(crate) async fn create_pods(&self, numbers: Range<usize>, bytes: usize) -> anyhow::Result<()> {
+        eprintln!("creating {} pods of {bytes} bytes", numbers.len());
+        futures_util::stream::iter(numbers)
             .map(|i| {
-                let (writer, body) = (writer.share(), pod(i, options.pod_bytes));
-                async move { post(&mut writer?, "/api/v1/namespaces/load/pods", body).await }
+                let (writer, body) = (self.writer.share(), pod(i, bytes));
+                async move { post(&mut writer?, PODS, body).await }
             })
             .buffer_unordered(32)
             .try_collect::<Vec<()>>()
             .await?;
-        let state = cluster.dir().join("informerd-state");
-        Ok(Self { apiserver, kubeconfig: cluster.admin().to_owned(), state, writer })
+        Ok(())
     }
 
     pub(crate) fn servers(&self, options: &Options) -> Vec<Server> {
@@ -64,16 +74,17 @@ impl Fixture {
         for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
             let transports = [Transport::Tls, Transport::Plain, Transport::Unix];
-            servers.extend(transports.map(|transport| Server::Informerd { name, binary: binary.clone(), transport }));
+            servers.extend(transports.map(|transport| Server::Informerd {
+                name: name.to_owned(),
+                binary: binary.clone(),
+                transport,
+                flags: Vec::new(),
+            }));
         }
         if !options.only_informerd {
             servers.extend([Transport::Plain, Transport::Unix].map(Server::Broadcaster));
             servers.push(Server::KubectlProxy);
-            if std::process::Command::new("nginx").arg("-v").stderr(std::process::Stdio::null()).status().is_ok() {
-                servers.push(Server::Nginx);
-            } else {
-                eprintln!("nginx is not installed and is left out");
-            }
+            servers.extend(Server::nginx());
         }
         servers
     }
@@ -117,8 +128,9 @@ impl Fixture {
                 let list = connection.get_text("/api/v1/pods?resourceVersion=0").await?;
                 Running::nginx(&self.state.with_file_name("nginx"), list.as_bytes())
             }
-            Server::Informerd { binary, transport, .. } => {
-                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &[])
+            Server::Informerd { binary, transport, flags, .. } => {
+                let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &flags)
             }
         }
     }
@@ -127,6 +139,21 @@ impl Fixture {
 // === impl Server ===
 
 impl Server {
+    /// The informerd that was built, with these flags.
+    pub(crate) fn informerd(name: &str, transport: Transport, flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self::Informerd { name: name.to_owned(), binary: env!("CARGO_BIN_EXE_informerd").into(), transport, flags }
+    }
+
+    /// nginx, if it is installed.
+    pub(crate) fn nginx() -> Option<Self> {
+        if std::process::Command::new("nginx").arg("-v").stderr(std::process::Stdio::null()).status().is_ok() {
+            return Some(Self::Nginx);
+        }
+        eprintln!("nginx is not installed and is left out");
+        None
+    }
+
     /// Whether its lists are measured over this protocol.
     pub(crate) fn lists(&self, protocol: Protocol, gzip: bool) -> bool {
         match self {

@@ -8,18 +8,23 @@
 mod baseline;
 mod broadcaster;
 mod client;
+mod cpu;
 mod fanout;
+mod files;
 mod fixture;
+mod growth;
 mod lists;
 mod padding;
 mod reads;
 mod report;
 mod server;
+mod watchers;
 
 use std::path::PathBuf;
 
 use clap::Parser;
 use client::Protocol;
+use tokio::time::Instant;
 
 #[path = "../../tests/judge/cluster.rs"]
 mod cluster;
@@ -60,7 +65,7 @@ struct Options {
     /// Leaves the kube-apiserver out: no ratios, but faster.
     #[arg(long)]
     only_informerd: bool,
-    /// How often each fan-out is measured; the least processor time counts.
+    /// How often each list and each fan-out is measured; the least processor time counts.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
     /// Write what each unit of work costs to this file.
@@ -70,6 +75,11 @@ struct Options {
     /// is kept.
     #[arg(long, conflicts_with = "only_informerd")]
     compare: Option<PathBuf>,
+    /// Measure how much memory so many idle watchers take, and nothing else.
+    #[arg(long, conflicts_with_all = ["record", "compare", "growth", "draw"])]
+    idle: Option<usize>,
+    #[command(flatten)]
+    growth: growth::Options,
     /// Be the broadcaster: write the events of the kube-apiserver at this address to the clients of that one.
     #[arg(long, hide = true, requires_all = ["broadcast_from", "broadcast_ca"])]
     broadcast: Option<String>,
@@ -88,12 +98,36 @@ async fn main() -> anyhow::Result<()> {
     if let (Some(listen), Some(from), Some(ca)) = (&options.broadcast, &options.broadcast_from, &options.broadcast_ca) {
         return broadcaster::run(listen, from, ca).await;
     }
+    if let Some(drawn) = growth::draw_again(&options.growth) {
+        return drawn;
+    }
+    files::allow_many()?;
     let cluster = cluster::Cluster::start().await;
-    let mut fixture = fixture::Fixture::prepare(&cluster, &options).await?;
+    let mut fixture = fixture::Fixture::prepare(&cluster).await?;
+    if let Some(numbers) = &options.growth.growth {
+        return growth::measure(&mut fixture, numbers, &options).await;
+    }
     let servers = fixture.servers(&options);
     let mut report = report::Report::default();
-    for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {
-        let mut expected = None;
+    if let Some(watchers) = options.idle {
+        for protocol in options.protocols.iter().copied() {
+            for server in servers.iter().filter(|server| server.speaks(protocol)) {
+                let running = fixture.start(server).await?;
+                running.wait_until_cached("/api/v1/configmaps?resourceVersion=0").await?;
+                let (_, kib) =
+                    fanout::idle(&running, protocol, fixture.writer(), Instant::now(), watchers, &options).await?;
+                report.idle(server.row(protocol), kib);
+            }
+        }
+        report.print(&options);
+        return Ok(());
+    }
+    if options.lists > 0 {
+        fixture.create_pods(0..options.pods, options.pod_bytes).await?;
+    }
+    let mut expected = None;
+    let http = options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc);
+    for protocol in (0..options.rounds).flat_map(|_| http.clone()) {
         for server in servers.iter().filter(|_| options.lists > 0) {
             for gzip in [false, true].into_iter().filter(|gzip| server.lists(protocol, *gzip)) {
                 let running = fixture.start(server).await?;
