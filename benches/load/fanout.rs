@@ -29,9 +29,6 @@ pub(crate) struct FanoutCost {
     pub(crate) watcher_kib: f64,
 }
 
-/// After it, what the watchers' start has left behind is gone.
-const SETTLE: Duration = Duration::from_secs(1);
-
 pub(crate) async fn run(
     server: &Running,
     protocol: Protocol,
@@ -46,13 +43,19 @@ pub(crate) async fn run(
     let unwatched_cpu_seconds = meter.seconds()?;
 
     let served = server.served().await?;
-    let (watchers, watcher_kib) = idle(server, protocol, writer, epoch, options.watchers, options).await?;
+    let rv = resource_version(&writer.get_text(MAP).await?)?;
+    let before = target.held_mib().await?;
+    let Options { watchers, streams, updates, .. } = *options;
+    let watching = Watchers::open(target, Wanted { protocol, watchers, streams, updates, rv, epoch }).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let watcher_kib = (target.held_mib().await? - before) * 1024.0 / watchers as f64;
+
     let (meter, own, started) = (Meter::start(target.pid)?, Meter::start(std::process::id())?, Instant::now());
     write(writer, epoch, options).await?;
-    let latencies = watchers.finish().await?;
+    let latencies = watching.finish().await?;
     let wall_seconds = started.elapsed().as_secs_f64();
     let (cpu_seconds, client_cpu_seconds) = (meter.seconds()?, own.seconds()?);
-    server.check_served(served, if protocol == Protocol::Grpc { 0 } else { options.watchers }).await?;
+    server.check_served(served, if protocol == Protocol::Grpc { 0 } else { watchers }).await?;
     let at = |quantile: f64| latencies[((latencies.len() - 1) as f64 * quantile) as usize];
     Ok(FanoutCost {
         deliveries: latencies.len(),
@@ -67,35 +70,17 @@ pub(crate) async fn run(
     })
 }
 
-/// Watchers for whom nothing has happened yet, and the memory that each takes, in KiB.
-pub(crate) async fn idle(
-    server: &Running,
-    protocol: Protocol,
-    writer: &mut Connection,
-    epoch: Instant,
-    watchers: usize,
-    options: &Options,
-) -> anyhow::Result<(Watchers, f64)> {
-    let rv = resource_version(&writer.get_text(MAP).await?)?;
-    let before = server.target.held_mib().await?;
-    let wanted = Wanted { protocol, watchers, streams: options.streams, updates: options.updates, rv, epoch };
-    let opened = Watchers::open(&server.target, wanted).await?;
-    tokio::time::sleep(SETTLE).await;
-    let kib = (server.target.held_mib().await? - before) * 1024.0 / watchers as f64;
-    Ok((opened, kib))
-}
-
 async fn write(writer: &mut Connection, epoch: Instant, options: &Options) -> anyhow::Result<()> {
     for _ in 0..options.updates {
-        write_once(writer, epoch).await?;
+        write_once(writer, MAP, epoch).await?;
         tokio::time::sleep(Duration::from_millis(options.pause_ms)).await;
     }
     Ok(())
 }
 
-/// Writes the object with the present moment in it.
-pub(crate) async fn write_once(writer: &mut Connection, epoch: Instant) -> anyhow::Result<()> {
+/// Writes an object with the present moment in it.
+pub(crate) async fn write_once(writer: &mut Connection, path: &str, epoch: Instant) -> anyhow::Result<()> {
     let body = config_map(epoch.elapsed().as_nanos());
-    writer.send(Method::PUT, MAP, &[], body).await?.into_body().collect().await?;
+    writer.send(Method::PUT, path, &[], body).await?.into_body().collect().await?;
     Ok(())
 }

@@ -31,23 +31,28 @@ pub(crate) enum Server {
     /// The least that a list can be: a file.
     Nginx,
     Informerd {
-        name: String,
+        name: &'static str,
         binary: PathBuf,
         transport: Transport,
-        flags: Vec<String>,
+        flags: &'static [&'static str],
     },
 }
 
 const PODS: &str = "/api/v1/namespaces/load/pods";
 /// The object that is watched.
 pub(crate) const MAP: &str = "/api/v1/namespaces/load/configmaps/load";
+/// One like it that nobody watches.
+pub(crate) const UNWATCHED: &str = "/api/v1/namespaces/unwatched/configmaps/load";
 
 impl Fixture {
     pub(crate) async fn prepare(cluster: &Cluster) -> anyhow::Result<Self> {
         let apiserver = Target::admin(cluster);
         let mut writer = apiserver.connect(Protocol::Http2).await?;
-        post(&mut writer, "/api/v1/namespaces", r#"{"metadata":{"name":"load"}}"#.into()).await?;
-        post(&mut writer, "/api/v1/namespaces/load/configmaps", config_map(0)).await?;
+        for namespace in ["load", "unwatched"] {
+            let body = format!(r#"{{"metadata":{{"name":"{namespace}"}}}}"#);
+            post(&mut writer, "/api/v1/namespaces", body).await?;
+            post(&mut writer, &format!("/api/v1/namespaces/{namespace}/configmaps"), config_map(0)).await?;
+        }
         let other = r#"{"metadata":{"name":"other","namespace":"load"}}"#;
         post(&mut writer, "/api/v1/namespaces/load/secrets", other.into()).await?;
         let state = cluster.dir().join("informerd-state");
@@ -69,22 +74,25 @@ impl Fixture {
     }
 
     pub(crate) fn servers(&self, options: &Options) -> Vec<Server> {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
         let mut servers = if options.only_informerd { Vec::new() } else { vec![Server::Apiserver] };
-        for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
+        for (name, binary) in [("informerd", Some(options.informerd())), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
             let transports = [Transport::Tls, Transport::Plain, Transport::Unix];
             servers.extend(transports.map(|transport| Server::Informerd {
-                name: name.to_owned(),
+                name,
                 binary: binary.clone(),
                 transport,
-                flags: Vec::new(),
+                flags: &[],
             }));
         }
         if !options.only_informerd {
             servers.extend([Transport::Plain, Transport::Unix].map(Server::Broadcaster));
             servers.push(Server::KubectlProxy);
-            servers.extend(Server::nginx());
+            if std::process::Command::new("nginx").arg("-v").stderr(std::process::Stdio::null()).status().is_ok() {
+                servers.push(Server::Nginx);
+            } else {
+                eprintln!("nginx is not installed and is left out");
+            }
         }
         servers
     }
@@ -96,8 +104,7 @@ impl Fixture {
     /// The kube-apiserver itself, and informerd in each mode of consistent lists. To be measured one after the other.
     pub(crate) fn modes(&self, options: &Options) -> anyhow::Result<Vec<(String, Running)>> {
         let mut modes = vec![("kube-apiserver".to_owned(), Running::apiserver(&self.apiserver))];
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
-        for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
+        for (name, binary) in [("informerd", Some(options.informerd())), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
             for mode in ["upstream", "probe", "cache"] {
                 let running = Running::informerd(
@@ -129,8 +136,7 @@ impl Fixture {
                 Running::nginx(&self.state.with_file_name("nginx"), list.as_bytes())
             }
             Server::Informerd { binary, transport, flags, .. } => {
-                let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &flags)
+                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, flags)
             }
         }
     }
@@ -139,21 +145,6 @@ impl Fixture {
 // === impl Server ===
 
 impl Server {
-    /// The informerd that was built, with these flags.
-    pub(crate) fn informerd(name: &str, transport: Transport, flags: &[&str]) -> Self {
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Self::Informerd { name: name.to_owned(), binary: env!("CARGO_BIN_EXE_informerd").into(), transport, flags }
-    }
-
-    /// nginx, if it is installed.
-    pub(crate) fn nginx() -> Option<Self> {
-        if std::process::Command::new("nginx").arg("-v").stderr(std::process::Stdio::null()).status().is_ok() {
-            return Some(Self::Nginx);
-        }
-        eprintln!("nginx is not installed and is left out");
-        None
-    }
-
     /// Whether its lists are measured over this protocol.
     pub(crate) fn lists(&self, protocol: Protocol, gzip: bool) -> bool {
         match self {
@@ -175,16 +166,28 @@ impl Server {
         }
     }
 
-    pub(crate) fn row(&self, protocol: Protocol) -> String {
+    pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Apiserver => format!("kube-apiserver, {}, TLS", protocol.as_str()),
-            Self::KubectlProxy => format!("kubectl proxy, {}, plain", protocol.as_str()),
-            Self::Nginx => format!("nginx, {}, plain", protocol.as_str()),
-            Self::Broadcaster(transport) => format!("broadcaster, {}, {}", protocol.as_str(), transport.as_str()),
-            Self::Informerd { name, transport, .. } => {
-                format!("{name}, {}, {}", protocol.as_str(), transport.as_str())
-            }
+            Self::Apiserver => "kube-apiserver",
+            Self::KubectlProxy => "kubectl proxy",
+            Self::Nginx => "nginx",
+            Self::Broadcaster(_) => "broadcaster",
+            Self::Informerd { name, .. } => name,
         }
+    }
+
+    /// How it is reached.
+    pub(crate) fn way(&self, protocol: Protocol) -> String {
+        let transport = match self {
+            Self::Apiserver => Transport::Tls,
+            Self::KubectlProxy | Self::Nginx => Transport::Plain,
+            Self::Broadcaster(transport) | Self::Informerd { transport, .. } => *transport,
+        };
+        format!("{}, {}", protocol.as_str(), transport.as_str())
+    }
+
+    pub(crate) fn row(&self, protocol: Protocol) -> String {
+        format!("{}, {}", self.name(), self.way(protocol))
     }
 }
 
@@ -205,8 +208,5 @@ fn pod(i: usize, bytes: usize) -> String {
 
 /// A config map of about 2 kB that carries the moment of its writing.
 pub(crate) fn config_map(sent_nanos: u128) -> String {
-    format!(
-        r#"{{"metadata":{{"name":"load","namespace":"load"}},"data":{{"padding":"{}","sent":"{sent_nanos}"}}}}"#,
-        "x".repeat(1_600)
-    )
+    format!(r#"{{"metadata":{{"name":"load"}},"data":{{"padding":"{}","sent":"{sent_nanos}"}}}}"#, "x".repeat(1_600))
 }

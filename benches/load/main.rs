@@ -24,7 +24,6 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use client::Protocol;
-use tokio::time::Instant;
 
 #[path = "../../tests/judge/cluster.rs"]
 mod cluster;
@@ -59,13 +58,16 @@ struct Options {
     reads: usize,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1,grpc")]
     protocols: Vec<Protocol>,
-    /// Another informerd to measure beside the one that was built, for a comparison of two versions.
+    /// An informerd that is built already, in place of the one that cargo builds.
+    #[arg(long)]
+    informerd: Option<PathBuf>,
+    /// Another informerd to measure beside it, for a comparison of two versions.
     #[arg(long)]
     other: Option<PathBuf>,
     /// Leaves the kube-apiserver out: no ratios, but faster.
     #[arg(long)]
     only_informerd: bool,
-    /// How often each list and each fan-out is measured; the least processor time counts.
+    /// How often each fan-out is measured; the least processor time counts.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
     /// Write what each unit of work costs to this file.
@@ -75,11 +77,16 @@ struct Options {
     /// is kept.
     #[arg(long, conflicts_with = "only_informerd")]
     compare: Option<PathBuf>,
-    /// Measure how much memory so many idle watchers take, and nothing else.
-    #[arg(long, conflicts_with_all = ["record", "compare", "growth", "draw"])]
-    idle: Option<usize>,
-    #[command(flatten)]
-    growth: growth::Options,
+    /// Measure how costs grow with watchers and with objects, and nothing else. The numbers and the charts are written to
+    /// this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "compare", "only_informerd", "other"])]
+    growth: Option<PathBuf>,
+    /// With few watchers and objects, to try it.
+    #[arg(long, requires = "growth")]
+    small: bool,
+    /// Draw the numbers that the directory has, and measure nothing.
+    #[arg(long, requires = "growth", conflicts_with = "small")]
+    redraw: bool,
     /// Be the broadcaster: write the events of the kube-apiserver at this address to the clients of that one.
     #[arg(long, hide = true, requires_all = ["broadcast_from", "broadcast_ca"])]
     broadcast: Option<String>,
@@ -92,42 +99,34 @@ struct Options {
     bench: bool,
 }
 
+impl Options {
+    fn informerd(&self) -> PathBuf {
+        self.informerd.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_informerd").into())
+    }
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     if let (Some(listen), Some(from), Some(ca)) = (&options.broadcast, &options.broadcast_from, &options.broadcast_ca) {
         return broadcaster::run(listen, from, ca).await;
     }
-    if let Some(drawn) = growth::draw_again(&options.growth) {
-        return drawn;
+    if let (Some(directory), true) = (&options.growth, options.redraw) {
+        return growth::redraw(directory);
     }
     files::allow_many()?;
     let cluster = cluster::Cluster::start().await;
     let mut fixture = fixture::Fixture::prepare(&cluster).await?;
-    if let Some(numbers) = &options.growth.growth {
-        return growth::measure(&mut fixture, numbers, &options).await;
-    }
-    let servers = fixture.servers(&options);
-    let mut report = report::Report::default();
-    if let Some(watchers) = options.idle {
-        for protocol in options.protocols.iter().copied() {
-            for server in servers.iter().filter(|server| server.speaks(protocol)) {
-                let running = fixture.start(server).await?;
-                running.wait_until_cached("/api/v1/configmaps?resourceVersion=0").await?;
-                let (_, kib) =
-                    fanout::idle(&running, protocol, fixture.writer(), Instant::now(), watchers, &options).await?;
-                report.idle(server.row(protocol), kib);
-            }
-        }
-        report.print(&options);
-        return Ok(());
+    if let Some(directory) = &options.growth {
+        return growth::measure(&mut fixture, directory, &options).await;
     }
     if options.lists > 0 {
         fixture.create_pods(0..options.pods, options.pod_bytes).await?;
     }
-    let mut expected = None;
-    let http = options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc);
-    for protocol in (0..options.rounds).flat_map(|_| http.clone()) {
+    let servers = fixture.servers(&options);
+    let mut report = report::Report::default();
+    for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {
+        let mut expected = None;
         for server in servers.iter().filter(|_| options.lists > 0) {
             for gzip in [false, true].into_iter().filter(|gzip| server.lists(protocol, *gzip)) {
                 let running = fixture.start(server).await?;

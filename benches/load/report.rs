@@ -8,27 +8,24 @@ use super::reads::ReadCost;
 
 #[derive(Default)]
 pub(crate) struct Report {
-    /// KiB a watcher.
-    idle: Vec<(String, f64)>,
     lists: Vec<(String, ListCost)>,
     fanouts: Vec<(String, FanoutCost)>,
     reads: Vec<(String, ReadCost)>,
 }
 
 impl Report {
-    pub(crate) fn idle(&mut self, name: String, kib: f64) {
-        eprintln!("{name}: {kib:.1} KiB");
-        self.idle.push((name, kib));
-    }
-
     pub(crate) fn list(&mut self, name: String, cost: ListCost) {
         eprintln!("{name}: {cost:?}");
-        keep_best(&mut self.lists, name, cost, |cost| cost.cpu_seconds);
+        self.lists.push((name, cost));
     }
 
     pub(crate) fn fanout(&mut self, name: String, cost: FanoutCost) {
         eprintln!("{name}: {cost:?}");
-        keep_best(&mut self.fanouts, name, cost, |cost| cost.cpu_seconds);
+        match self.fanouts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, best)) if best.cpu_seconds <= cost.cpu_seconds => {}
+            Some((_, best)) => *best = cost,
+            None => self.fanouts.push((name, cost)),
+        }
     }
 
     pub(crate) fn reads(&mut self, name: String, cost: ReadCost) {
@@ -50,12 +47,6 @@ impl Report {
     }
 
     pub(crate) fn print(&self, options: &Options) {
-        if let Some(watchers) = options.idle {
-            println!("\n{watchers} idle watchers:\n\n| server | KiB a watcher |\n|---|---|");
-            for (name, kib) in &self.idle {
-                println!("| {name} | {kib:.1} |");
-            }
-        }
         if !self.reads.is_empty() {
             println!(
                 "\nLists of the newest state, {} each; requests are those to the kube-apiserver:\n",
@@ -111,14 +102,5 @@ impl Report {
                 );
             }
         }
-    }
-}
-
-/// Of several rounds the one with the least processor time.
-fn keep_best<C>(kept: &mut Vec<(String, C)>, name: String, cost: C, cpu_seconds: impl Fn(&C) -> f64) {
-    match kept.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, best)) if cpu_seconds(best) <= cpu_seconds(&cost) => {}
-        Some((_, best)) => *best = cost,
-        None => kept.push((name, cost)),
     }
 }

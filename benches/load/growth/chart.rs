@@ -1,21 +1,19 @@
-//! Lines on logarithmic axes, as SVG for light and dark pages. The panels of a chart have the same axis of values, so
-//! that their lines can be compared.
+//! Lines on logarithmic axes, as SVG for light and dark pages.
 
 use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter, Result};
 
-use super::numbers::Line;
+use super::{Line, Panel};
 
 pub(crate) struct Chart<'a> {
     pub(crate) title: &'static str,
-    pub(crate) panels: Vec<Panel<'a>>,
-}
-
-pub(crate) struct Panel<'a> {
-    pub(crate) title: &'static str,
-    /// What the numbers count.
+    /// What the numbers count, and what the values are.
     pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
     pub(crate) unit: Unit,
-    pub(crate) lines: &'a [Line],
+    /// Whether all panels have the same axis of values.
+    pub(crate) alike: bool,
+    pub(crate) panels: &'a [Panel],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub(crate) enum Unit {
     Micros,
 }
 
-/// A logarithmic axis: values from `low` to `high` lie between two places.
+/// A logarithmic axis: the values `low` and `high` are at the places `from` and `to`.
 struct Axis {
     low: f64,
     high: f64,
@@ -32,160 +30,139 @@ struct Axis {
     to: f64,
 }
 
-/// Panels of a row, unless there are fewer.
-const COLUMNS: usize = 3;
-const WIDTH: f64 = 920.0;
-const ROW: f64 = 290.0;
-/// Around the lines of a panel: left, right, above, below.
-const MARGINS: [f64; 4] = [58.0, 18.0, 34.0, 42.0];
+const COLUMNS: usize = 2;
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 280.0;
 const HEAD: f64 = 40.0;
-const LEGEND_LINE: f64 = 22.0;
+/// Around the lines of a panel: left, right, above, below.
+const MARGINS: [f64; 4] = [82.0, 22.0, 34.0, 44.0];
+const LEGEND_WIDTH: f64 = 200.0;
+const LEGEND_LINE: f64 = 20.0;
 const STYLE: &str = "
     .bg { fill: #ffffff } text { fill: #1f2328 } .small { font-size: 12px; fill: #57606a } .head { font-weight: 600 }
-    .grid { stroke: #d8dee4; stroke-width: 1 }
-    .line { fill: none; stroke-width: 2 } .dashed { stroke-dasharray: 5 4 }
-    .apiserver { stroke: #6e7781 } .http2 { stroke: #0969da } .grpc { stroke: #8250df } .http1 { stroke: #1a7f37 }
-    .plain { stroke: #0c7c8a } .peer { stroke: #bc4c00 }
+    .grid { stroke: #d8dee4 } path.line { fill: none; stroke-width: 2 } .dashed { stroke-dasharray: 5 4 }
+    .own { stroke: #0969da; fill: #0969da } .one { stroke: #8250df; fill: #8250df }
+    .apiserver { stroke: #57606a; fill: #57606a } .peer { stroke: #bc4c00; fill: #bc4c00 }
     @media (prefers-color-scheme: dark) {
-      .bg { fill: #0d1117 } text { fill: #e6edf3 } .small { fill: #9198a1 }
-      .grid { stroke: #30363d }
-      .apiserver { stroke: #9198a1 } .http2 { stroke: #58a6ff } .grpc { stroke: #bc8cff } .http1 { stroke: #3fb950 }
-      .plain { stroke: #39c5cf } .peer { stroke: #f0883e }
+      .bg { fill: #0d1117 } text { fill: #e6edf3 } .small { fill: #9198a1 } .grid { stroke: #30363d }
+      .own { stroke: #58a6ff; fill: #58a6ff } .one { stroke: #bc8cff; fill: #bc8cff }
+      .apiserver { stroke: #b1bac4; fill: #b1bac4 } .peer { stroke: #f0883e; fill: #f0883e }
     }
   ";
 
 // === impl Chart ===
 
-impl Chart<'_> {
-    pub(crate) fn svg(&self) -> String {
-        let columns = self.panels.len().clamp(1, COLUMNS);
-        let width = WIDTH / columns as f64;
-        let below = HEAD + self.panels.len().div_ceil(columns) as f64 * ROW;
-        let (low, high) = self.range();
-        let mut drawn = String::new();
-        for (index, panel) in self.panels.iter().enumerate() {
-            let (left, top) = ((index % columns) as f64 * width, HEAD + (index / columns) as f64 * ROW);
-            let [before, after, above, under] = MARGINS;
-            let y = Axis { low, high, from: top + ROW - under, to: top + above };
-            panel.draw(left + before, left + width - after, &y, &mut drawn);
-        }
-        let height = self.legend(below, &mut drawn);
-        let title = self.title;
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"title\" \
+impl Display for Chart<'_> {
+    fn fmt(&self, to: &mut Formatter<'_>) -> Result {
+        let Self { title, panels, .. } = self;
+        let servers: BTreeSet<&str> = panels.iter().flat_map(|panel| panel.lines.keys()).map(String::as_str).collect();
+        let missing =
+            panels.iter().flat_map(|panel| panel.lines.iter().map(move |(server, line)| (panel, server, line)));
+        let missing: Vec<_> = missing
+            .flat_map(|(panel, server, line)| line.left_out.iter().map(move |(at, why)| (panel, server, at, why)))
+            .collect();
+        let below = HEAD + panels.len().div_ceil(COLUMNS) as f64 * HEIGHT;
+        let width = COLUMNS as f64 * WIDTH;
+        let height = below + (missing.len() + 1) as f64 * LEGEND_LINE + 12.0;
+        writeln!(
+            to,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-labelledby=\"title\" \
              font-family=\"system-ui, sans-serif\" font-size=\"14\">\n  <title id=\"title\">{title}</title>\n  \
-             <style>{STYLE}</style>\n  <rect class=\"bg\" width=\"{WIDTH}\" height=\"{height}\"/>\n  \
-             <text class=\"head\" x=\"18\" y=\"26\">{title}</text>\n{drawn}</svg>\n"
-        )
-    }
-
-    /// The values of all panels lie between these round numbers.
-    fn range(&self) -> (f64, f64) {
-        let values = || self.panels.iter().flat_map(|panel| panel.lines).flat_map(|line| line.points.values().copied());
-        let low = values().reduce(f64::min).unwrap_or(1.0);
-        let high = values().reduce(f64::max).unwrap_or(10.0);
-        if is_wide(low, high) {
-            return (10f64.powf(low.log10().floor()), 10f64.powf(high.log10().ceil()));
+             <style>{STYLE}</style>\n  <rect class=\"bg\" width=\"{width}\" height=\"{height}\"/>\n  \
+             <text class=\"head\" x=\"18\" y=\"26\">{title}</text>"
+        )?;
+        for (index, panel) in panels.iter().enumerate() {
+            let (column, row) = (index % COLUMNS, index / COLUMNS);
+            self.panel(panel, column as f64 * WIDTH, HEAD + row as f64 * HEIGHT, to)?;
         }
-        let below = round_numbers(low / 10.0, low).last().unwrap_or(low);
-        (below, round_numbers(high, high * 10.0).next().unwrap_or(high))
-    }
-
-    /// Draws what each line is, and why values are missing. Returns where it ends.
-    fn legend(&self, top: f64, drawn: &mut String) -> f64 {
-        let mut names: Vec<&str> = Vec::new();
-        for line in self.panels.iter().flat_map(|panel| panel.lines) {
-            if !names.contains(&line.server.as_str()) {
-                names.push(&line.server);
-            }
+        let mut y = below + 14.0;
+        for (index, server) in servers.into_iter().enumerate() {
+            let (x, middle) = (18.0 + index as f64 * LEGEND_WIDTH, y - 4.0);
+            let (classes, text) = (classes(server), x + 42.0);
+            writeln!(
+                to,
+                "  <path class=\"line {classes}\" d=\"M{x} {middle}h34\"/><text class=\"small\" x=\"{text}\" y=\"{y}\">{server}</text>"
+            )?;
         }
-        let (columns, mut y) = (COLUMNS, top + 14.0);
-        for (index, name) in names.iter().enumerate() {
-            let x = 18.0 + (index % columns) as f64 * (WIDTH / columns as f64);
-            y = top + 14.0 + (index / columns) as f64 * LEGEND_LINE;
-            let middle = y - 5.0;
-            drawn.push_str(&format!(
-                "  <path class=\"{}\" d=\"M{x} {middle}h34\"/><text class=\"small\" x=\"{}\" y=\"{y}\">{name}</text>\n",
-                classes(name),
-                x + 42.0
-            ));
+        for (Panel { title, .. }, server, at, why) in missing {
+            y += LEGEND_LINE;
+            let why = why.replace('&', "&amp;").replace('<', "&lt;");
+            writeln!(
+                to,
+                "  <text class=\"small\" x=\"18\" y=\"{y}\">{title}, {server}, {at} {}: {why}</text>",
+                self.x
+            )?;
         }
-        for panel in &self.panels {
-            for (line, (at, why)) in
-                panel.lines.iter().flat_map(|line| line.left_out.iter().map(move |out| (line, out)))
-            {
-                y += LEGEND_LINE;
-                let (name, title, x) = (&line.server, panel.title, panel.x);
-                drawn.push_str(&format!(
-                    "  <text class=\"small\" x=\"18\" y=\"{y}\">{title}, {name}, {at} {x}: {why}</text>\n"
-                ));
-            }
-        }
-        y + 16.0
+        writeln!(to, "</svg>")
     }
 }
 
-// === impl Panel ===
+impl Chart<'_> {
+    fn panel(&self, panel: &Panel, left: f64, top: f64, to: &mut Formatter<'_>) -> Result {
+        let [before, after, above, under] = MARGINS;
+        let (left, right, top, bottom) = (left + before, left + WIDTH - after, top + above, top + HEIGHT - under);
+        let compared = if self.alike { self.panels } else { std::slice::from_ref(panel) };
+        let lines = compared.iter().flat_map(|panel| panel.lines.values());
+        let (low, high) = bounds(lines.flat_map(|line| line.points.values().copied()));
+        let y = Axis { low, high, from: bottom, to: top };
+        let numbers: BTreeSet<usize> = panel.lines.values().flat_map(|line| line.points.keys().copied()).collect();
+        let ends = numbers.first().zip(numbers.last()).unwrap_or((&1, &10));
+        let x = Axis { low: *ends.0 as f64, high: *ends.1 as f64, from: left + 12.0, to: right - 12.0 };
 
-impl Panel<'_> {
-    fn draw(&self, left: f64, right: f64, y: &Axis, drawn: &mut String) {
-        let numbers: BTreeSet<usize> = self.lines.iter().flat_map(|line| line.points.keys().copied()).collect();
-        let (first, last) = numbers.first().zip(numbers.last()).map_or((1, 10), |(first, last)| (*first, *last));
-        let x = Axis { low: first as f64, high: last as f64, from: left + 10.0, to: right - 10.0 };
-        let (title, middle) = (self.title, left.midpoint(right));
-        drawn.push_str(&format!("  <text x=\"{left}\" y=\"{}\">{title}</text>\n", y.to - 12.0));
-        let is_wide = is_wide(y.low, y.high);
-        for value in round_numbers(y.low, y.high).filter(|value| !is_wide || is_power_of_ten(*value)) {
-            let (at, label) = (y.place(value), self.unit.label(value));
-            drawn.push_str(&format!(
-                "  <path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"small\" text-anchor=\"end\" x=\"{}\" y=\"{:.1}\">{label}</text>\n",
-                left - 6.0,
+        writeln!(to, "  <text x=\"{left}\" y=\"{}\">{}</text>", top - 12.0, panel.title)?;
+        let (across, down) = (left - 62.0, top.midpoint(bottom));
+        writeln!(
+            to,
+            "  <text class=\"small\" text-anchor=\"middle\" transform=\"translate({across} {down})rotate(-90)\">{}</text>",
+            self.y
+        )?;
+        let (middle, below) = (left.midpoint(right), bottom + 34.0);
+        writeln!(to, "  <text class=\"small\" text-anchor=\"middle\" x=\"{middle}\" y=\"{below}\">{}</text>", self.x)?;
+        for value in ticks(low, high) {
+            let (at, label, text) = (y.place(value), self.unit.label(value), left - 6.0);
+            writeln!(
+                to,
+                "  <path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"small\" text-anchor=\"end\" x=\"{text}\" y=\"{:.1}\">{label}</text>",
                 at + 4.0
-            ));
+            )?;
         }
         for number in numbers {
-            let (at, label) = (x.place(number as f64), Unit::Count.label(number as f64));
-            drawn.push_str(&format!(
-                "  <path class=\"grid\" d=\"M{at:.1} {}V{}\"/><text class=\"small\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{}\">{label}</text>\n",
-                y.to,
-                y.from,
-                y.from + 16.0
-            ));
+            let (at, label, text) = (x.place(number as f64), Unit::Count.label(number as f64), bottom + 17.0);
+            writeln!(
+                to,
+                "  <path class=\"grid\" d=\"M{at:.1} {top}V{bottom}\"/><text class=\"small\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{text}\">{label}</text>"
+            )?;
         }
-        let below = y.from + 32.0;
-        drawn.push_str(&format!(
-            "  <text class=\"small\" text-anchor=\"middle\" x=\"{middle}\" y=\"{below}\">{}</text>\n",
-            self.x
-        ));
-        for line in self.lines {
-            let place = |(number, value): (&usize, &f64)| (x.place(*number as f64), y.place(*value), *value, *number);
-            let points: Vec<_> = line.points.iter().map(place).collect();
-            let path: Vec<String> = points.iter().map(|(x, y, ..)| format!("{x:.1} {y:.1}")).collect();
-            let classes = classes(&line.server);
-            drawn.push_str(&format!("  <path class=\"{classes}\" d=\"M{}\"/>\n", path.join("L")));
-            for (x, y, value, number) in points {
-                let (name, value) = (&line.server, self.unit.label(value));
-                drawn.push_str(&format!(
-                    "  <circle class=\"{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"><title>{name}, {number}: {value}</title></circle>\n",
-                    classes.trim_end_matches(" dashed")
-                ));
-            }
+        panel.lines.iter().try_for_each(|(server, line)| self.line(server, line, &x, &y, to))
+    }
+
+    fn line(&self, server: &str, line: &Line, x: &Axis, y: &Axis, to: &mut Formatter<'_>) -> Result {
+        let classes = classes(server);
+        let points = || line.points.iter().map(|(at, value)| (x.place(*at as f64), y.place(*value), at, *value));
+        if line.points.is_empty() {
+            return Ok(());
         }
+        let path: Vec<String> = points().map(|(x, y, ..)| format!("{x:.1} {y:.1}")).collect();
+        writeln!(to, "  <path class=\"line {classes}\" d=\"M{}\"/>", path.join("L"))?;
+        for (x, y, at, value) in points() {
+            let (counted, value) = (self.x, self.unit.label(value));
+            writeln!(
+                to,
+                "  <circle class=\"{classes}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{server}, {at} {counted}: {value}</title></circle>"
+            )?;
+        }
+        Ok(())
     }
 }
 
-/// The colour of a server and its protocol. The lines of one thread are dashed.
-fn classes(server: &str) -> String {
-    let color = match server {
-        _ if server.starts_with("kube-apiserver") => "apiserver",
-        _ if !server.starts_with("informerd") => "peer",
-        _ if server.contains("plain") => "plain",
-        _ if server.contains("gRPC") => "grpc",
-        _ if server.contains("HTTP/1.1") => "http1",
-        _ => "http2",
-    };
-    let dashed = server.contains("1 thread") || server.starts_with("kube-apiserver, HTTP/1.1");
-    format!("line {color}{}", if dashed { " dashed" } else { "" })
+/// The colour of a server. informerd with one thread is dashed.
+fn classes(server: &str) -> &'static str {
+    match server {
+        "kube-apiserver" => "apiserver",
+        "informerd, 1 thread" => "one dashed",
+        _ if server.starts_with("informerd") => "own",
+        _ => "peer",
+    }
 }
 
 // === impl Axis ===
@@ -198,21 +175,27 @@ impl Axis {
     }
 }
 
-/// 1, 2 and 5 times each power of ten, from `low` to `high`, in ascending order.
+/// The round numbers between which all values are.
+fn bounds(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let low = values.clone().reduce(f64::min).unwrap_or(1.0);
+    let high = values.reduce(f64::max).unwrap_or(10.0);
+    let below = round_numbers(low / 10.0, low).last().unwrap_or(low);
+    (below, round_numbers(high.max(low * 2.0), high * 20.0).next().unwrap_or(high))
+}
+
+/// Those that are marked: powers of ten, and where there are few, all round numbers.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let all: Vec<f64> = round_numbers(low, high).collect();
+    let powers = all.iter().copied().filter(|value| (value.log10() - value.log10().round()).abs() < 1e-6);
+    if all.len() > 12 { powers.collect() } else { all }
+}
+
+/// Powers of ten, twice and five times them, from `low` to `high`.
 fn round_numbers(low: f64, high: f64) -> impl Iterator<Item = f64> {
     const NEAR: f64 = 1.0 + 1e-9;
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
-    let numbers = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * 10f64.powi(power)));
-    numbers.filter(move |number| *number * NEAR >= low && *number <= high * NEAR)
-}
-
-/// Whether an axis has lines for powers of ten only.
-fn is_wide(low: f64, high: f64) -> bool {
-    high / low > 200.0
-}
-
-fn is_power_of_ten(value: f64) -> bool {
-    (value.log10() - value.log10().round()).abs() < 1e-6
+    let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * 10f64.powi(power)));
+    all.filter(move |value| *value * NEAR >= low && *value <= high * NEAR)
 }
 
 // === impl Unit ===

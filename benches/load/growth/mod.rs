@@ -1,63 +1,130 @@
 //! How costs grow: a delivery with the watchers, a request and a change with the objects.
 
 mod chart;
-mod cost;
-mod numbers;
-mod objects;
-mod watchers;
+mod deliveries;
+mod requests;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use clap::Args;
+use anyhow::Context;
+use chart::{Chart, Unit};
+use serde::{Deserialize, Serialize};
 
+use super::Options;
 use super::fixture::Fixture;
-use numbers::Numbers;
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
-    /// Measure how costs grow with watchers and with objects, and nothing else. Keep the numbers in this file, and draw
-    /// them.
-    #[arg(long, conflicts_with_all = ["record", "compare", "only_informerd"])]
-    pub(crate) growth: Option<PathBuf>,
-    /// Draw the numbers of this file again, and measure nothing.
-    #[arg(long, conflicts_with_all = ["record", "compare", "growth"])]
-    draw: Option<PathBuf>,
-    /// The directory of the charts.
-    #[arg(long, default_value = "docs")]
-    charts: PathBuf,
-    /// The numbers of watchers.
-    #[arg(long, value_delimiter = ',', default_value = "10,100,1000,10000")]
-    growth_watchers: Vec<usize>,
-    /// The numbers of threads that informerd has.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
-    growth_threads: Vec<usize>,
-    /// The numbers of objects.
-    #[arg(long, value_delimiter = ',', default_value = "1000,5000,10000,50000")]
-    growth_objects: Vec<usize>,
-    /// Bytes of an object's JSON, about.
-    #[arg(long, default_value_t = 2_500)]
-    growth_object_bytes: usize,
+/// What was measured, kept in a file to be drawn again.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Numbers {
+    /// Deliveries for each CPU second, by the number of watchers.
+    deliveries: Vec<Panel>,
+    /// Microseconds of CPU, by the number of objects.
+    requests: Vec<Panel>,
 }
 
-/// What `--draw` asks for, if it is there.
-pub(crate) fn draw_again(options: &Options) -> Option<anyhow::Result<()>> {
-    let numbers = options.draw.as_deref()?;
-    Some(Numbers::read(numbers).and_then(|numbers| draw(&numbers, &options.charts)))
+/// The servers that are compared in one respect.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Panel {
+    title: String,
+    lines: BTreeMap<String, Line>,
 }
 
-pub(crate) async fn measure(fixture: &mut Fixture, to: &Path, options: &super::Options) -> anyhow::Result<()> {
+/// What one server has at each number of watchers or objects.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Line {
+    points: BTreeMap<usize, f64>,
+    /// Why there is no value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    left_out: BTreeMap<usize, String>,
+}
+
+const NUMBERS: &str = "growth.json";
+
+pub(crate) async fn measure(fixture: &mut Fixture, directory: &Path, options: &Options) -> anyhow::Result<()> {
     let mut numbers = Numbers::default();
-    watchers::measure(fixture, &mut numbers, options).await?;
-    objects::measure(fixture, &mut numbers, &options.growth).await?;
-    numbers.write(to)?;
-    draw(&numbers, &options.growth.charts)
+    numbers.keep(directory)?;
+    deliveries::measure(fixture, &mut numbers.deliveries, options).await?;
+    numbers.keep(directory)?;
+    requests::measure(fixture, &mut numbers.requests, options).await?;
+    numbers.keep(directory)?;
+    numbers.print();
+    Ok(())
 }
 
-fn draw(numbers: &Numbers, directory: &Path) -> anyhow::Result<()> {
-    for (name, chart) in numbers.charts() {
-        let path = directory.join(name);
-        std::fs::write(&path, chart.svg())?;
-        eprintln!("{}", path.display());
+/// Draws what an earlier run has kept.
+pub(crate) fn redraw(directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join(NUMBERS);
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let numbers: Numbers = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    numbers.keep(directory)
+}
+
+/// Notes a value, or why there is none.
+fn note(panels: &mut Vec<Panel>, title: &str, server: &str, at: usize, value: anyhow::Result<f64>) {
+    let index = panels.iter().position(|panel| panel.title == title).unwrap_or_else(|| {
+        panels.push(Panel { title: title.to_owned(), ..Panel::default() });
+        panels.len() - 1
+    });
+    let line = panels[index].lines.entry(server.to_owned()).or_default();
+    match value {
+        Ok(value) => {
+            eprintln!("{title}, {server}, {at}: {value:.1}");
+            line.points.insert(at, (value * 10.0).round() / 10.0);
+        }
+        Err(error) => {
+            eprintln!("{title}, {server}, {at}: {error:#}");
+            line.left_out.insert(at, error.to_string());
+        }
     }
-    Ok(())
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    /// Writes the numbers and the charts.
+    fn keep(&self, directory: &Path) -> anyhow::Result<()> {
+        let deliveries = Chart {
+            title: "Deliveries for each CPU second of the server",
+            x: "watchers",
+            y: "deliveries for each CPU second",
+            unit: Unit::Count,
+            alike: true,
+            panels: &self.deliveries,
+        };
+        let requests = Chart {
+            title: "CPU time of the server for each request and each change",
+            x: "objects",
+            y: "CPU time",
+            unit: Unit::Micros,
+            alike: false,
+            panels: &self.requests,
+        };
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        let files =
+            [(NUMBERS, text), ("deliveries.svg", deliveries.to_string()), ("requests.svg", requests.to_string())];
+        std::fs::create_dir_all(directory)?;
+        for (name, text) in files {
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn print(&self) {
+        for (unit, panels) in [("deliveries for each CPU second", &self.deliveries), ("CPU µs", &self.requests)] {
+            for Panel { title, lines } in panels {
+                for (index, (server, line)) in lines.iter().enumerate() {
+                    let numbers = line.points.keys().chain(line.left_out.keys());
+                    let sorted: BTreeMap<_, _> = numbers.map(|at| (at, line.points.get(at))).collect();
+                    if index == 0 {
+                        let heads: String = sorted.keys().map(|at| format!(" {at} |")).collect();
+                        println!("\n{title}, {unit}:\n\n| server |{heads}\n|---|{}", "---|".repeat(sorted.len()));
+                    }
+                    let cell = |value: &Option<&f64>| value.map_or(" – |".into(), |value| format!(" {value:.0} |"));
+                    println!("| {server} |{}", sorted.values().map(cell).collect::<String>());
+                }
+            }
+        }
+    }
 }
