@@ -4,6 +4,8 @@
 //! `cargo bench --bench load` (with `-- --pods 10000 --watchers 1000 --updates 200` to change the size). Each server is
 //! a process of its own, informerd a fresh one for each measurement; CPU time is read from /proc. The generator shares
 //! the machine with them.
+//!
+//! `-- --growth DIR` measures how costs grow with watchers and with objects, and draws it. It takes some 10 minutes.
 
 mod baseline;
 mod broadcaster;

@@ -11,7 +11,7 @@ pub(crate) struct Chart<'a> {
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
     pub(crate) unit: Unit,
-    /// Whether all panels have the same axis of values.
+    /// Whether all panels have the same axes.
     pub(crate) alike: bool,
     pub(crate) panels: &'a [Panel],
 }
@@ -102,10 +102,10 @@ impl Chart<'_> {
         let [before, after, above, under] = MARGINS;
         let (left, right, top, bottom) = (left + before, left + WIDTH - after, top + above, top + HEIGHT - under);
         let compared = if self.alike { self.panels } else { std::slice::from_ref(panel) };
-        let lines = compared.iter().flat_map(|panel| panel.lines.values());
-        let (low, high) = bounds(lines.flat_map(|line| line.points.values().copied()));
+        let lines = || compared.iter().flat_map(|panel| panel.lines.values());
+        let (low, high) = bounds(lines().flat_map(|line| line.points.values().copied()));
         let y = Axis { low, high, from: bottom, to: top };
-        let numbers: BTreeSet<usize> = panel.lines.values().flat_map(|line| line.points.keys().copied()).collect();
+        let numbers: BTreeSet<usize> = lines().flat_map(|line| line.points.keys().copied()).collect();
         let ends = numbers.first().zip(numbers.last()).unwrap_or((&1, &10));
         let x = Axis { low: *ends.0 as f64, high: *ends.1 as f64, from: left + 12.0, to: right - 12.0 };
 
