@@ -27,9 +27,9 @@ pub(crate) async fn run(listen: &str, from: &str, ca: &Path) -> anyhow::Result<(
     let apiserver =
         Target { address: from.to_owned(), ca: Some(ca.to_owned()), token: Some("admin-token".into()), pid: 0 };
     let mut connection = apiserver.connect(Protocol::Http2).await?;
-    let now = connection.get_text("/api/v1/namespaces/load/configmaps").await?;
-    let rv = super::fanout::resource_version(&now)?;
-    let path = format!("/api/v1/namespaces/load/configmaps?watch=1&resourceVersion={rv}&timeoutSeconds=600");
+    let now = connection.get_text("/api/v1/configmaps?limit=1").await?;
+    let rv = super::watchers::resource_version(&now)?;
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={rv}&timeoutSeconds=600");
     let mut events = connection.get(&path).await?.into_body();
 
     let listener = Listener::bind(listen).await?;
@@ -53,11 +53,14 @@ pub(crate) async fn run(listen: &str, from: &str, ca: &Path) -> anyhow::Result<(
                 let Some(data) = frame.data_ref() else { continue };
                 pending.extend_from_slice(data);
                 while let Some(end) = memchr::memchr(b'\n', &pending) {
-                    let mut chunk = format!("{:x}\r\n", end + 1).into_bytes();
-                    chunk.extend_from_slice(&pending[..=end]);
-                    chunk.extend_from_slice(b"\r\n");
+                    // Events of other namespaces are read, as informerd reads them.
+                    if memchr::memmem::find(&pending[..end], br#""namespace":"load""#).is_some() {
+                        let mut chunk = format!("{:x}\r\n", end + 1).into_bytes();
+                        chunk.extend_from_slice(&pending[..=end]);
+                        chunk.extend_from_slice(b"\r\n");
+                        broadcast(&chunk, &mut clients)?;
+                    }
                     pending.drain(..=end);
-                    broadcast(&chunk, &mut clients)?;
                 }
             }
         }

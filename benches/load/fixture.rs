@@ -1,5 +1,6 @@
 //! The objects under load, and which servers are measured.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -33,38 +34,56 @@ pub(crate) enum Server {
         name: &'static str,
         binary: PathBuf,
         transport: Transport,
+        flags: &'static [&'static str],
     },
 }
 
+const PODS: &str = "/api/v1/namespaces/load/pods";
+/// The object that is watched.
+pub(crate) const MAP: &str = "/api/v1/namespaces/load/configmaps/load";
+/// One like it that nobody watches.
+pub(crate) const UNWATCHED: &str = "/api/v1/namespaces/unwatched/configmaps/load";
+
 impl Fixture {
-    pub(crate) async fn prepare(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(cluster: &Cluster) -> anyhow::Result<Self> {
         let apiserver = Target::admin(cluster);
         let mut writer = apiserver.connect(Protocol::Http2).await?;
-        post(&mut writer, "/api/v1/namespaces", r#"{"metadata":{"name":"load"}}"#.into()).await?;
-        post(&mut writer, "/api/v1/namespaces/load/configmaps", config_map(0)).await?;
+        for namespace in ["load", "unwatched"] {
+            let body = format!(r#"{{"metadata":{{"name":"{namespace}"}}}}"#);
+            post(&mut writer, "/api/v1/namespaces", body).await?;
+            post(&mut writer, &format!("/api/v1/namespaces/{namespace}/configmaps"), config_map(0)).await?;
+        }
         let other = r#"{"metadata":{"name":"other","namespace":"load"}}"#;
         post(&mut writer, "/api/v1/namespaces/load/secrets", other.into()).await?;
-        let pods = if options.lists > 0 { options.pods } else { 0 };
-        eprintln!("creating {pods} pods of {} bytes", options.pod_bytes);
-        futures_util::stream::iter(0..pods)
-            .map(|i| {
-                let (writer, body) = (writer.share(), pod(i, options.pod_bytes));
-                async move { post(&mut writer?, "/api/v1/namespaces/load/pods", body).await }
-            })
-            .buffer_unordered(32)
-            .try_collect::<Vec<()>>()
-            .await?;
         let state = cluster.dir().join("informerd-state");
         Ok(Self { apiserver, kubeconfig: cluster.admin().to_owned(), state, writer })
     }
 
+    /// Creates the pods with these numbers, of so many bytes each.
+    pub(crate) async fn create_pods(&self, numbers: Range<usize>, bytes: usize) -> anyhow::Result<()> {
+        eprintln!("creating {} pods of {bytes} bytes", numbers.len());
+        futures_util::stream::iter(numbers)
+            .map(|i| {
+                let (writer, body) = (self.writer.share(), pod(i, bytes));
+                async move { post(&mut writer?, PODS, body).await }
+            })
+            .buffer_unordered(32)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
     pub(crate) fn servers(&self, options: &Options) -> Vec<Server> {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
         let mut servers = if options.only_informerd { Vec::new() } else { vec![Server::Apiserver] };
-        for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
+        for (name, binary) in [("informerd", Some(options.informerd())), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
             let transports = [Transport::Tls, Transport::Plain, Transport::Unix];
-            servers.extend(transports.map(|transport| Server::Informerd { name, binary: binary.clone(), transport }));
+            servers.extend(transports.map(|transport| Server::Informerd {
+                name,
+                binary: binary.clone(),
+                transport,
+                flags: &[],
+            }));
         }
         if !options.only_informerd {
             servers.extend([Transport::Plain, Transport::Unix].map(Server::Broadcaster));
@@ -85,8 +104,7 @@ impl Fixture {
     /// The kube-apiserver itself, and informerd in each mode of consistent lists. To be measured one after the other.
     pub(crate) fn modes(&self, options: &Options) -> anyhow::Result<Vec<(String, Running)>> {
         let mut modes = vec![("kube-apiserver".to_owned(), Running::apiserver(&self.apiserver))];
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_informerd"));
-        for (name, binary) in [("informerd", Some(built)), ("other", options.other.clone())] {
+        for (name, binary) in [("informerd", Some(options.informerd())), ("other", options.other.clone())] {
             let Some(binary) = binary else { continue };
             for mode in ["upstream", "probe", "cache"] {
                 let running = Running::informerd(
@@ -117,8 +135,8 @@ impl Fixture {
                 let list = connection.get_text("/api/v1/pods?resourceVersion=0").await?;
                 Running::nginx(&self.state.with_file_name("nginx"), list.as_bytes())
             }
-            Server::Informerd { binary, transport, .. } => {
-                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, &[])
+            Server::Informerd { binary, transport, flags, .. } => {
+                Running::informerd(binary, &self.kubeconfig, &self.state, *transport, flags)
             }
         }
     }
@@ -148,16 +166,28 @@ impl Server {
         }
     }
 
-    pub(crate) fn row(&self, protocol: Protocol) -> String {
+    pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Apiserver => format!("kube-apiserver, {}, TLS", protocol.as_str()),
-            Self::KubectlProxy => format!("kubectl proxy, {}, plain", protocol.as_str()),
-            Self::Nginx => format!("nginx, {}, plain", protocol.as_str()),
-            Self::Broadcaster(transport) => format!("broadcaster, {}, {}", protocol.as_str(), transport.as_str()),
-            Self::Informerd { name, transport, .. } => {
-                format!("{name}, {}, {}", protocol.as_str(), transport.as_str())
-            }
+            Self::Apiserver => "kube-apiserver",
+            Self::KubectlProxy => "kubectl proxy",
+            Self::Nginx => "nginx",
+            Self::Broadcaster(_) => "broadcaster",
+            Self::Informerd { name, .. } => name,
         }
+    }
+
+    /// How it is reached.
+    pub(crate) fn way(&self, protocol: Protocol) -> String {
+        let transport = match self {
+            Self::Apiserver => Transport::Tls,
+            Self::KubectlProxy | Self::Nginx => Transport::Plain,
+            Self::Broadcaster(transport) | Self::Informerd { transport, .. } => *transport,
+        };
+        format!("{}, {}", protocol.as_str(), transport.as_str())
+    }
+
+    pub(crate) fn row(&self, protocol: Protocol) -> String {
+        format!("{}, {}", self.name(), self.way(protocol))
     }
 }
 
@@ -178,8 +208,5 @@ fn pod(i: usize, bytes: usize) -> String {
 
 /// A config map of about 2 kB that carries the moment of its writing.
 pub(crate) fn config_map(sent_nanos: u128) -> String {
-    format!(
-        r#"{{"metadata":{{"name":"load","namespace":"load"}},"data":{{"padding":"{}","sent":"{sent_nanos}"}}}}"#,
-        "x".repeat(1_600)
-    )
+    format!(r#"{{"metadata":{{"name":"load"}},"data":{{"padding":"{}","sent":"{sent_nanos}"}}}}"#, "x".repeat(1_600))
 }

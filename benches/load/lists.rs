@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::Options;
-use super::client::{Protocol, cpu_seconds};
+use super::client::Protocol;
+use super::cpu::Meter;
 use super::server::Running;
 
 /// What one list costs.
@@ -48,7 +49,7 @@ pub(crate) async fn run(
     let bytes = body.len();
     drop(body);
 
-    let (cpu, own, started) = (server.target.cpu_seconds()?, cpu_seconds("self")?, Instant::now());
+    let (meter, own, started) = (Meter::start(server.target.pid)?, Meter::start(std::process::id())?, Instant::now());
     let mut wire_bytes = 0;
     for _ in 0..options.lists {
         let response = if gzip { connection.get_gzip(PODS).await? } else { connection.get(PODS).await? };
@@ -76,8 +77,8 @@ pub(crate) async fn run(
     let lists = options.lists as f64;
     let cost = ListCost {
         wall_seconds: started.elapsed().as_secs_f64() / lists,
-        cpu_seconds: (server.target.cpu_seconds()? - cpu) / lists,
-        client_cpu_seconds: (cpu_seconds("self")? - own) / lists,
+        cpu_seconds: meter.seconds()? / lists,
+        client_cpu_seconds: own.seconds()? / lists,
         bytes,
         wire_bytes,
         held_mib,

@@ -4,17 +4,23 @@
 //! `cargo bench --bench load` (with `-- --pods 10000 --watchers 1000 --updates 200` to change the size). Each server is
 //! a process of its own, informerd a fresh one for each measurement; CPU time is read from /proc. The generator shares
 //! the machine with them.
+//!
+//! `-- --growth DIR` measures how costs grow with watchers and with objects, and draws it. It takes some 10 minutes.
 
 mod baseline;
 mod broadcaster;
 mod client;
+mod cpu;
 mod fanout;
+mod files;
 mod fixture;
+mod growth;
 mod lists;
 mod padding;
 mod reads;
 mod report;
 mod server;
+mod watchers;
 
 use std::path::PathBuf;
 
@@ -54,7 +60,10 @@ struct Options {
     reads: usize,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "http2,http1,grpc")]
     protocols: Vec<Protocol>,
-    /// Another informerd to measure beside the one that was built, for a comparison of two versions.
+    /// An informerd that is built already, in place of the one that cargo builds.
+    #[arg(long)]
+    informerd: Option<PathBuf>,
+    /// Another informerd to measure beside it, for a comparison of two versions.
     #[arg(long)]
     other: Option<PathBuf>,
     /// Leaves the kube-apiserver out: no ratios, but faster.
@@ -70,6 +79,16 @@ struct Options {
     /// is kept.
     #[arg(long, conflicts_with = "only_informerd")]
     compare: Option<PathBuf>,
+    /// Measure how costs grow with watchers and with objects, and nothing else. The numbers and the charts are written to
+    /// this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "compare", "only_informerd", "other"])]
+    growth: Option<PathBuf>,
+    /// With few watchers and objects, to try it.
+    #[arg(long, requires = "growth")]
+    small: bool,
+    /// Draw the numbers that the directory has, and measure nothing.
+    #[arg(long, requires = "growth", conflicts_with = "small")]
+    redraw: bool,
     /// Be the broadcaster: write the events of the kube-apiserver at this address to the clients of that one.
     #[arg(long, hide = true, requires_all = ["broadcast_from", "broadcast_ca"])]
     broadcast: Option<String>,
@@ -82,14 +101,30 @@ struct Options {
     bench: bool,
 }
 
+impl Options {
+    fn informerd(&self) -> PathBuf {
+        self.informerd.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_informerd").into())
+    }
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     if let (Some(listen), Some(from), Some(ca)) = (&options.broadcast, &options.broadcast_from, &options.broadcast_ca) {
         return broadcaster::run(listen, from, ca).await;
     }
+    if let (Some(directory), true) = (&options.growth, options.redraw) {
+        return growth::redraw(directory);
+    }
+    files::allow_many()?;
     let cluster = cluster::Cluster::start().await;
-    let mut fixture = fixture::Fixture::prepare(&cluster, &options).await?;
+    let mut fixture = fixture::Fixture::prepare(&cluster).await?;
+    if let Some(directory) = &options.growth {
+        return growth::measure(&mut fixture, directory, &options).await;
+    }
+    if options.lists > 0 {
+        fixture.create_pods(0..options.pods, options.pod_bytes).await?;
+    }
     let servers = fixture.servers(&options);
     let mut report = report::Report::default();
     for protocol in options.protocols.iter().copied().filter(|protocol| *protocol != Protocol::Grpc) {

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 
 use super::Options;
 use super::client::{Connection, Protocol, Target};
-use super::fixture::config_map;
+use super::fixture::{MAP, config_map};
 use super::server::Running;
 
 /// What so many reads cost.
@@ -32,7 +32,6 @@ pub(crate) enum Resource {
 }
 
 const MAPS: &str = "/api/v1/configmaps";
-const MAP: &str = "/api/v1/namespaces/load/configmaps/load";
 const OTHER: &str = "/api/v1/namespaces/load/secrets/other";
 
 /// A short watch is counted when it ends.

@@ -83,12 +83,12 @@ impl Report {
         if let Some((_, first)) = self.fanouts.first() {
             println!("\n{} watchers, {} events each:\n", options.watchers, options.updates);
             println!(
-                "| server | wall s | CPU s | deliveries per CPU s | this to first | CPU s unwatched | generator's CPU s | p50 ms | p99 ms | KiB a watcher |"
+                "| server | wall s | CPU s | deliveries per CPU s | this to first | CPU s unwatched | generator's CPU s | p50 ms | p99 ms | max ms | KiB a watcher |"
             );
-            println!("|---|---|---|---|---|---|---|---|---|---|");
+            println!("|---|---|---|---|---|---|---|---|---|---|---|");
             for (name, cost) in &self.fanouts {
                 println!(
-                    "| {name} | {:.2} | {:.2} | {:.0} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} |",
+                    "| {name} | {:.2} | {:.2} | {:.0} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.1} |",
                     cost.wall_seconds,
                     cost.cpu_seconds,
                     rate(cost),
@@ -97,6 +97,7 @@ impl Report {
                     cost.client_cpu_seconds,
                     cost.p50_ms,
                     cost.p99_ms,
+                    cost.max_ms,
                     cost.watcher_kib,
                 );
             }
