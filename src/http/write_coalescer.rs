@@ -1,8 +1,7 @@
-//! Fewer and larger writes on HTTP/2 connections. If one event goes to a thousand watches of a connection, their
-//! streams wake one after the other, and a socket write for each would be most of the cost of the event. So the data
-//! that the connection writes waits here until the connection is polled again. By then the other streams have run, and
-//! all data goes out in one write. Large writes do not wait. An HTTP/1.1 connection is one stream, so there is nothing
-//! to combine.
+//! Fewer and larger writes on HTTP/2 connections. If one event goes to a thousand watches of a connection, the library
+//! writes each frame by itself, and a socket write for each would be most of the cost of the event. So the data that the
+//! connection writes waits here until the connection is polled again. By then the other streams have run, and all data
+//! goes out in one write. Large writes do not wait. An HTTP/1.1 connection is one stream, so there is nothing to combine.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The start and the end of the process: tasks, readiness, signals, the drain, and delays between attempts. Imports
+//! The start and the end of the process: tasks and their wakes, readiness, signals, the drain, and delays between attempts. Imports
 //! no other module of the crate.
 
 pub mod backoff;
