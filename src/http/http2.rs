@@ -37,13 +37,13 @@ pub(super) struct Http2<I, S: HttpService<Incoming>> {
 }
 
 /// Runs the streams of one connection. Cloning shares it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Streams(Arc<HandedOver>);
 
-/// Watches that the connection has not taken over yet.
-#[derive(Default)]
 struct HandedOver {
-    watches: Mutex<Vec<BoxFuture>>,
+    /// Watches that the connection has not taken over yet. `None` once the connection is gone: a watch holds its
+    /// executor, so one that stayed here would keep itself alive.
+    watches: Mutex<Option<Vec<BoxFuture>>>,
     connection: Arc<JointWaker>,
 }
 
@@ -114,7 +114,8 @@ where
 
     fn poll_watches(&mut self, cx: &mut Context<'_>) {
         self.streams.0.connection.register(cx.waker());
-        self.watches.extend(self.streams.0.watches.lock().drain(..).map(Watch::new));
+        let handed_over = self.streams.0.watches.lock().as_mut().map(std::mem::take);
+        self.watches.extend(handed_over.into_iter().flatten().map(Watch::new));
         LEFT.set(TURN);
         // Whatever is left wakes the task.
         let mut cx = Context::from_waker(&self.waker);
@@ -155,7 +156,27 @@ where
     }
 }
 
+impl<I, S: HttpService<Incoming>> Drop for Http2<I, S> {
+    fn drop(&mut self) {
+        self.streams.close();
+    }
+}
+
 // === impl Streams ===
+
+impl Streams {
+    /// Drops the watches that were handed over, and those that come later.
+    fn close(&self) {
+        let left = self.0.watches.lock().take();
+        drop(left);
+    }
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self(Arc::new(HandedOver { watches: Mutex::new(Some(Vec::new())), connection: Arc::default() }))
+    }
+}
 
 impl<F> Executor<F> for Streams
 where
@@ -180,10 +201,13 @@ impl Future for Stream {
         if !IS_WATCH.get() {
             return Poll::Pending;
         }
-        let watch = self.future.take();
-        let HandedOver { watches, connection } = &*self.streams.0;
-        watches.lock().extend(watch);
+        let this = &mut *self;
+        let HandedOver { watches, connection } = &*this.streams.0;
+        if let Some(watches) = &mut *watches.lock() {
+            watches.extend(this.future.take());
+        }
         connection.wake_by_ref();
+        // Without its connection, the stream is dropped with its task.
         Poll::Ready(())
     }
 }

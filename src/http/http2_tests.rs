@@ -208,3 +208,28 @@ async fn a_connection_that_has_to_end_waits_for_its_watches() {
     drop(served.client);
     assert_eq!(served.server.await.unwrap().1, Ok(()));
 }
+
+#[tokio::test]
+async fn no_watch_outlives_its_connection() {
+    let open = Arc::new(());
+    for closes_first in [true, false] {
+        let streams = Streams::default();
+        // Like a stream of the library, it holds its executor.
+        let held = (Arc::clone(&open), streams.clone());
+        let future = Box::pin(async move {
+            let _held = held;
+            hand_over();
+            std::future::pending::<()>().await;
+        });
+        let stream = Stream { future: Some(future), streams: streams.clone() };
+        if closes_first {
+            streams.close();
+            stream.await;
+        } else {
+            stream.await;
+            assert_eq!(Arc::strong_count(&open), 2, "the connection takes it over later");
+            streams.close();
+        }
+        assert_eq!(Arc::strong_count(&open), 1);
+    }
+}
