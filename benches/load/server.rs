@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each load generator uses its own part of this")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -179,6 +180,14 @@ impl Running {
         let Some(text) = self.admin("/metrics").await? else { return Ok((0.0, 0.0)) };
         let of = |name| metric(&text, name);
         Ok((of("informerd_http_requests_served_total"), of("informerd_http_requests_forwarded_total")))
+    }
+
+    /// How many reads were forwarded, by reason.
+    pub(crate) async fn forwarded(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let text = self.admin("/metrics").await?.unwrap_or_default();
+        let reads = text.lines().filter_map(|line| line.strip_prefix("informerd_reads_total{")?.split_once("} "));
+        let forwarded = reads.filter(|(labels, count)| labels.contains("plan=\"forward\"") && *count != "0");
+        Ok(forwarded.map(|(labels, count)| (labels.to_owned(), count.to_owned())).collect())
     }
 
     /// That since `before` so many requests were answered from a cache, and none was forwarded.

@@ -24,7 +24,7 @@ pub(super) struct Ring {
     closed: Option<EndReason>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Entry {
     pub(super) event: Arc<WatchCacheEvent>,
     pub(super) kind: EventType,
@@ -32,8 +32,9 @@ pub(super) struct Entry {
 
 /// What a watcher finds at its position.
 #[derive(Debug)]
-pub(super) enum Next {
-    Entry(Entry),
+pub(super) enum Next<'a> {
+    /// The entry, and whether another one follows.
+    Entry(&'a Entry, bool),
     CaughtUp,
     /// The watcher's next entry was dropped.
     Overtaken,
@@ -118,7 +119,7 @@ impl Ring {
 
     /// Returns the entry at the watcher's position, and moves the watcher on. If there is no entry, the waker is
     /// stored.
-    pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next {
+    pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next<'_> {
         if let Some(reason) = self.closed {
             return Next::Closed(reason);
         }
@@ -127,7 +128,7 @@ impl Ring {
         // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
             slot.cursor += 1;
-            return Next::Entry(entry.clone());
+            return Next::Entry(entry, offset as usize + 1 < self.entries.len());
         }
         match &mut slot.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -250,7 +251,7 @@ mod tests {
 
     fn next(ring: &mut Ring, slot: u32) -> Option<u64> {
         match ring.next(slot, &Context::from_waker(Waker::noop())) {
-            Next::Entry(entry) => Some(entry.event.rv.0),
+            Next::Entry(entry, _) => Some(entry.event.rv.0),
             _ => None,
         }
     }

@@ -19,8 +19,8 @@ pub(super) struct Schedule {
     bookmarks: bool,
     /// Created when first needed.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The waker that the timer will wake.
-    wakes: Option<Waker>,
+    /// When the timer will wake which task.
+    armed: Option<(Instant, Waker)>,
 }
 
 /// How long before the deadline the apiserver sends a bookmark, for a client to resume from.
@@ -38,7 +38,7 @@ const POSTPONED: Duration = Duration::from_millis(100);
 
 impl Schedule {
     pub(super) fn new(spec: &WatchSpec, period: Duration) -> Self {
-        Self { deadline: spec.deadline, period, due: None, bookmarks: spec.bookmarks, timer: None, wakes: None }
+        Self { deadline: spec.deadline, period, due: None, bookmarks: spec.bookmarks, timer: None, armed: None }
     }
 
     pub(super) fn takes_bookmarks(&self) -> bool {
@@ -83,18 +83,23 @@ impl Schedule {
         self.deadline <= now
     }
 
-    /// Ready when a bookmark is due or the deadline has come.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when a bookmark is due at `now`, or the deadline has come.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         let next = self.due.map_or(self.deadline, |due| due.min(self.deadline));
+        if next <= now {
+            return Poll::Ready(());
+        }
+        // The schedule is polled for every event, and mostly by the same task that the timer already wakes. The timer
+        // itself is not looked at then: the memory of thousands of timers is seldom in the processor's cache.
+        if self.armed.as_ref().is_some_and(|(at, waker)| *at == next && waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
         if timer.deadline() != next {
             timer.as_mut().reset(next);
-        } else if !timer.is_elapsed() && self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            // The schedule is polled for every event, and mostly by the same task that the timer already wakes.
-            return Poll::Pending;
         }
         let polled = timer.as_mut().poll(cx);
-        self.wakes = polled.is_pending().then(|| cx.waker().clone());
+        self.armed = polled.is_pending().then(|| (next, cx.waker().clone()));
         polled
     }
 }

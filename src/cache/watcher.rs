@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::groups::WatchGroup;
 use super::initial::{Listing, Replay, Step};
 use super::invariants::{Invariant, violated};
-use super::ring::Next;
+use super::ring::{Entry, Next};
 use super::schedule::Schedule;
 use super::shared::Shared;
 use super::store::Snapshot;
@@ -92,7 +92,26 @@ pub struct CacheWatcher {
     schedule: Schedule,
     drain: Option<bool>,
     end: Option<EndReason>,
+    /// Of the item that was polled last.
+    delivered: Delivered,
+}
+
+/// What else is known about an item.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delivered {
+    /// When it came from the apiserver, if it is a live event.
     received: Option<Instant>,
+    /// From then until it was polled, in microseconds.
+    lag: u32,
+    /// Nothing follows yet.
+    is_last: bool,
+}
+
+/// A live event, taken from the ring.
+enum Taken {
+    Event { event: WatcherEvent, kind: EventType, rv: ResourceVersion, received: Instant, is_last: bool },
+    CaughtUp,
+    End(EndReason),
 }
 
 /// A watcher's place in its group, released on drop.
@@ -161,14 +180,14 @@ impl CacheWatcher {
             schedule: Schedule::new(spec, period),
             drain: None,
             end: None,
-            received: None,
+            delivered: Delivered::default(),
         }
     }
 
     /// Polls the next item; `None` is the clean end, after which nothing follows. Cheap to call in a loop: each event
     /// of a burst costs one short lock.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
-        self.received = None;
+        self.delivered = Delivered::default();
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -195,7 +214,7 @@ impl CacheWatcher {
                     return Poll::Ready(Some(WatcherEvent::Event { kind: EventType::Added, object, rv: None }));
                 }
                 Step::Event(kind, event) => {
-                    self.delivering(&event);
+                    self.delivering(event.kind, event.rv);
                     return Poll::Ready(Some(WatcherEvent::of(kind, &event)));
                 }
                 Step::Done if self.initial_end && matches!(self.phase, Phase::Listing(_)) => {
@@ -229,7 +248,18 @@ impl CacheWatcher {
     /// When the last polled item arrived from the apiserver, if it is a live event. `None` for initial events, because
     /// they may be much older than the watch.
     pub fn received(&self) -> Option<Instant> {
-        self.received
+        self.delivered.received
+    }
+
+    /// How long the last polled item has been on its way through the cache. `None` as for [`Self::received`].
+    pub fn lag(&self) -> Option<Duration> {
+        self.delivered.received.map(|_| Duration::from_micros(self.delivered.lag.into()))
+    }
+
+    /// Whether the last polled item was the last for now. The next poll finds another one only if it arrives in the
+    /// meantime.
+    pub fn is_caught_up(&self) -> bool {
+        self.delivered.is_last
     }
 
     /// Why the watcher ended; `None` before it has.
@@ -279,22 +309,25 @@ impl CacheWatcher {
         self.schedule.start(now, marked);
     }
 
-    /// The clock is read once for each event, and for what is due.
+    /// The clock is read once for each event, and once when there is none.
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         loop {
             // Read before the ring: all events that were dispatched up to this revision are then in the ring. So if the
             // ring is empty, a bookmark of this revision overtakes no event.
             let dispatched = ResourceVersion(self.membership.shared.dispatched_rv.load(Ordering::Acquire));
-            match self.next_entry(cx) {
-                Next::Entry(_) if self.schedule.is_over(Instant::now()) => return self.finish(EndReason::Deadline),
-                Next::Entry(entry) => {
-                    self.delivering(&entry.event);
-                    self.received = Some(entry.event.received);
-                    return Poll::Ready(Some(WatcherEvent::of(entry.kind, &entry.event)));
+            match self.take(cx) {
+                Taken::Event { event, kind, rv, received, is_last } => {
+                    let now = Instant::now();
+                    if self.schedule.is_over(now) {
+                        return self.finish(EndReason::Deadline);
+                    }
+                    self.delivering(kind, rv);
+                    let lag = u32::try_from(now.saturating_duration_since(received).as_micros()).unwrap_or(u32::MAX);
+                    self.delivered = Delivered { received: Some(received), lag, is_last };
+                    return Poll::Ready(Some(event));
                 }
-                Next::CaughtUp => {}
-                Next::Overtaken => return self.finish(EndReason::TooSlow),
-                Next::Closed(reason) => return self.finish(reason),
+                Taken::CaughtUp => {}
+                Taken::End(reason) => return self.finish(reason),
             }
             if let Some(last_bookmark) = self.draining() {
                 self.drain = Some(false);
@@ -303,8 +336,9 @@ impl CacheWatcher {
                     _ => self.finish(EndReason::Drained),
                 };
             }
-            ready!(self.schedule.poll(cx));
+            // What becomes due after this moment wakes the task.
             let now = Instant::now();
+            ready!(self.schedule.poll(cx, now));
             if self.schedule.is_over(now) {
                 return self.finish(EndReason::Deadline);
             }
@@ -322,14 +356,26 @@ impl CacheWatcher {
         }
     }
 
-    /// Returns the next live entry that the initial part does not cover. Covered entries were added between joining the
-    /// group and taking the snapshot, or before a future start revision was reached.
-    fn next_entry(&mut self, cx: &Context<'_>) -> Next {
+    /// Takes the next live event that the initial part does not cover. Covered entries were added between joining the
+    /// group and taking the snapshot, or before a future start revision was reached. The ring is locked, so only what is
+    /// sent is counted as shared.
+    fn take(&mut self, cx: &Context<'_>) -> Taken {
         let mut ring = self.membership.group.ring.lock();
         loop {
             match ring.next(self.membership.slot, cx) {
-                Next::Entry(entry) if entry.event.rv <= self.live_after => {}
-                next => return next,
+                Next::Entry(entry, _) if entry.event.rv <= self.live_after => {}
+                Next::Entry(Entry { event, kind }, more) => {
+                    return Taken::Event {
+                        event: WatcherEvent::of(*kind, event),
+                        kind: event.kind,
+                        rv: event.rv,
+                        received: event.received,
+                        is_last: !more,
+                    };
+                }
+                Next::CaughtUp => return Taken::CaughtUp,
+                Next::Overtaken => return Taken::End(EndReason::TooSlow),
+                Next::Closed(reason) => return Taken::End(reason),
             }
         }
     }
@@ -350,10 +396,9 @@ impl CacheWatcher {
         Some(WatcherEvent::Bookmark { rv: dispatched, initial_end: false })
     }
 
-    fn delivering(&mut self, event: &WatchCacheEvent) {
-        let rv = event.rv;
+    fn delivering(&mut self, kind: EventType, rv: ResourceVersion) {
         // Objects that expire together are deleted at the same revision.
-        if rv < self.last || rv == self.last && event.kind != EventType::Deleted {
+        if rv < self.last || rv == self.last && kind != EventType::Deleted {
             let resource = &self.membership.shared.config.resource;
             violated(Invariant::WatcherOrder, resource, format_args!("event {rv} after {}", self.last));
         }

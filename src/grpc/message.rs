@@ -110,6 +110,13 @@ impl EncodedEvent {
         if len < SHARED { 2 * len } else { len }
     }
 
+    /// The same event in memory of its own.
+    pub(super) fn copied(&self) -> Self {
+        let Encoded { head, object, .. } = &*self.0;
+        let [head, object] = [head, object].map(|part| Bytes::copy_from_slice(part));
+        Self(Arc::new(Encoded { head, object, single: OnceLock::new() }))
+    }
+
     /// The message that contains only this event. All watches with the same tokens that have delivered the same
     /// changes share it, unless it is large.
     fn single(&self, tokens: TokenBase, complete: ResourceVersion) -> Option<Bytes> {
@@ -128,6 +135,11 @@ impl EncodedEvent {
     #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_bytes_of(&self, other: &Self) -> bool {
+        (&self.0.head, &self.0.object) == (&other.0.head, &other.0.object)
     }
 }
 

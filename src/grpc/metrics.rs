@@ -5,6 +5,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::telemetry::histogram::Histogram;
+use crate::telemetry::stripes::StripedCounter;
 
 /// Counters since the start of the process, and gauges of the current state.
 #[derive(Debug, Default)]
@@ -18,9 +19,9 @@ pub struct GrpcMetrics {
     pub watches: Counter,
     pub syncs_open: Gauge,
     /// Frames of watches, and their encoded size in bytes.
-    pub frames: Counter,
-    pub bytes: Counter,
-    pub events: Counter,
+    pub frames: StripedCounter,
+    pub bytes: StripedCounter,
+    pub events: StripedCounter,
     /// The time from the receipt of an event to its message on the client's stream. A message counts with its oldest
     /// event.
     pub event_lag: Histogram,
@@ -48,14 +49,18 @@ impl GrpcMetrics {
             registry.register(name, help, gauge.clone());
         }
         for (name, help, counter) in [
+            ("grpc_watch_frames", "Frames sent to gRPC watches", &self.frames),
+            ("grpc_watch_events", "Events sent to gRPC watches", &self.events),
+            ("grpc_watch_bytes", "Bytes sent to gRPC watches", &self.bytes),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        for (name, help, counter) in [
             ("grpc_calls", "gRPC calls", &self.calls),
             ("grpc_calls_failed", "gRPC calls whose answer began with an error", &self.calls_failed),
             ("grpc_list_objects", "Objects sent in gRPC lists", &self.list_objects),
             ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", &self.list_bytes),
             ("grpc_watches_opened", "gRPC watches opened", &self.watches),
-            ("grpc_watch_frames", "Frames sent to gRPC watches", &self.frames),
-            ("grpc_watch_events", "Events sent to gRPC watches", &self.events),
-            ("grpc_watch_bytes", "Bytes sent to gRPC watches", &self.bytes),
             ("grpc_watches_reset", "gRPC watches that had to begin anew", &self.resets),
             ("grpc_conflated_events", "Events that a later one of the same object took the place of", &self.conflated),
         ] {

@@ -1,6 +1,10 @@
 //! The newest events in encoded form, shared between watches that send the same objects in the same form. The first
 //! watch encodes an event; the others reuse the bytes.
+//!
+//! If there are many others, each thread copies an event. So the threads do not change the same reference counts with each
+//! message.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +39,12 @@ pub(super) struct SharedGroup {
     recent: Mutex<VecDeque<Recent>>,
 }
 
+/// The copy of a thread.
+struct Copied {
+    group: Weak<SharedGroup>,
+    recent: Recent,
+}
+
 struct Recent {
     /// While this reference exists, the memory of the object is not reused. So its address identifies the object.
     object: Weak<Object>,
@@ -48,6 +58,14 @@ const KEPT: usize = 16;
 /// The size limit of a kept event, and of the events of all groups. Beyond them, each watch encodes events itself.
 const LARGEST: usize = 64 << 10;
 const MOST: usize = 8 << 20;
+/// The fewest watches for which a thread copies an event, and the most bytes that it copies.
+const MANY: usize = 8;
+const COPIED: usize = 16 << 10;
+
+thread_local! {
+    /// The event that this thread has sent last.
+    static LAST: RefCell<Option<Copied>> = const { RefCell::new(None) };
+}
 
 // === impl SharedEvents ===
 
@@ -78,18 +96,33 @@ impl SharedGroup {
         rv: Option<ResourceVersion>,
     ) -> EncodedEvent {
         // A single watch has no other watch to share with.
-        if Arc::strong_count(self) < 2 {
+        let watches = Arc::strong_count(self);
+        if watches < 2 {
             return self.encode(form, kind, object, rv);
         }
         let at = rv.unwrap_or(object.rv);
         let is_it =
-            |it: &&Recent| it.rv == at && it.kind == kind && std::ptr::eq(it.object.as_ptr(), Arc::as_ptr(object));
-        if let Some(recent) = self.recent.lock().iter().rev().find(is_it) {
-            return recent.event.clone();
-        }
-        let event = self.encode(form, kind, object, rv);
-        self.keep(Recent { object: Arc::downgrade(object), kind, rv: at, event: event.clone() });
-        event
+            |it: &Recent| it.rv == at && it.kind == kind && std::ptr::eq(it.object.as_ptr(), Arc::as_ptr(object));
+        LAST.with_borrow_mut(|last| {
+            if let Some(Copied { group, recent }) = last
+                && is_it(recent)
+                && std::ptr::eq(group.as_ptr(), Arc::as_ptr(self))
+            {
+                return recent.event.clone();
+            }
+            let found = self.recent.lock().iter().rev().find(|it| is_it(it)).map(|it| it.event.clone());
+            let event = found.unwrap_or_else(|| {
+                let event = self.encode(form, kind, object, rv);
+                self.keep(Recent { object: Arc::downgrade(object), kind, rv: at, event: event.clone() });
+                event
+            });
+            if watches < MANY || event.len() > COPIED {
+                return event;
+            }
+            let recent = Recent { object: Arc::downgrade(object), kind, rv: at, event: event.copied() };
+            let copied = last.insert(Copied { group: Arc::downgrade(self), recent });
+            copied.recent.event.clone()
+        })
     }
 
     /// Encodes an event without sharing, for an object that other watches do not send now.
@@ -186,6 +219,32 @@ mod tests {
         drop((one, other));
         assert_eq!(shared.0.bytes.load(Ordering::Relaxed), 0);
         assert!(shared.0.groups.lock().is_empty());
+    }
+
+    #[test]
+    fn each_thread_has_its_copy_for_many() {
+        let shared = SharedEvents::default();
+        let groups: Vec<_> = (0..MANY).map(|_| group(&shared)).collect();
+        let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
+        let (small, large) = (object(1, 100), object(2, COPIED));
+        let events = |object: &Arc<Object>| {
+            let event = |group: &Arc<SharedGroup>| group.event(&form, v1::event::Type::Modified, object, None);
+            [event(&groups[0]), event(&groups[1])]
+        };
+        for (object, is_copied) in [(&small, true), (&large, false)] {
+            let [one, other] = events(object);
+            let [elsewhere, _] = std::thread::scope(|scope| scope.spawn(|| events(object)).join().unwrap());
+            assert!(one.is_shared_with(&other));
+            assert_ne!(one.is_shared_with(&elsewhere), is_copied);
+            assert!(one.has_bytes_of(&elsewhere));
+        }
+        let other = group(&SharedEvents::default());
+        let _many: Vec<_> = (0..MANY).map(|_| Arc::clone(&other)).collect();
+        let event = other.event(&form, v1::event::Type::Modified, &small, None);
+        assert!(!event.is_shared_with(&events(&small)[0]), "another group may render it in another way");
+        let weak = Arc::downgrade(&large);
+        drop(large);
+        assert!(weak.upgrade().is_none(), "no thread keeps an object");
     }
 
     #[test]

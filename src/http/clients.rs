@@ -20,6 +20,7 @@ use super::http2;
 use super::server::Connection;
 use crate::codec::Slices;
 use crate::reads::ForwardReason;
+use crate::telemetry::stripes::StripedCounter;
 
 /// The most clients in the table. Clients that do not fit share one entry.
 pub const MOST: usize = 200;
@@ -53,7 +54,7 @@ pub struct ClientStats {
     watches: AtomicI64,
     /// Responses in progress, including watches.
     open: AtomicI64,
-    bytes: AtomicU64,
+    bytes: StripedCounter,
     /// Reads that were forwarded to the apiserver, in the order of [`ForwardReason::ALL`].
     forwarded: [AtomicU64; ForwardReason::ALL.len()],
     last: Mutex<Option<Instant>>,
@@ -151,7 +152,7 @@ impl Clients {
         };
         if let Some(stats) = clients.remove(&key) {
             stats.gone.store(true, Ordering::Relaxed);
-            self.departed_bytes.fetch_add(stats.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.departed_bytes.fetch_add(stats.bytes.get(), Ordering::Relaxed);
         }
         true
     }
@@ -159,7 +160,7 @@ impl Clients {
     /// Bytes of the bodies of all responses, over all clients.
     pub fn sent_bytes(&self) -> u64 {
         let clients = self.clients.lock();
-        let bytes = |stats: &Arc<ClientStats>| stats.bytes.load(Ordering::Relaxed);
+        let bytes = |stats: &Arc<ClientStats>| stats.bytes.get();
         clients.values().map(bytes).sum::<u64>() + bytes(&self.others) + self.departed_bytes.load(Ordering::Relaxed)
     }
 
@@ -208,7 +209,7 @@ impl ClientStats {
 
     /// Counts bytes of a body.
     pub(super) fn sent(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.inc_by(bytes as u64);
     }
 
     /// Counts the bytes sent for a response.
@@ -229,7 +230,7 @@ impl ClientStats {
             protocol: key.protocol,
             requests: self.requests.load(Ordering::Relaxed),
             watches: u64::try_from(self.watches.load(Ordering::Relaxed)).unwrap_or(0),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes: self.bytes.get(),
             forwarded,
         }
     }

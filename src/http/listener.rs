@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::Mode;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use super::config::{HttpConfig, ListenAddr};
+use super::unix_socket::UnixSocket;
 
 const BACKLOG: u32 = 1024;
 /// A dead peer on an idle connection is detected after the idle time and five unanswered probes.
@@ -27,7 +28,7 @@ pub enum Listener {
 #[derive(Debug)]
 pub enum Accepted {
     Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream),
+    Unix(UnixSocket),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +111,7 @@ impl Listener {
                 tune(&stream);
                 Ok(Accepted::Tcp(stream, peer))
             }
-            Self::Unix { socket, .. } => Ok(Accepted::Unix(socket.accept().await?.0)),
+            Self::Unix { socket, .. } => UnixSocket::new(socket.accept().await?.0).map(Accepted::Unix),
         }
     }
 }

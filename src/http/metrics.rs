@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use super::clients::Clients;
 use crate::telemetry::histogram::{self, Histogram};
 use crate::telemetry::lines::LineCounts;
+use crate::telemetry::stripes::StripedCounter;
 
 /// Counters since the start, and gauges of the current state. Shared.
 #[derive(Debug, Default)]
@@ -41,8 +42,8 @@ pub struct HttpMetrics {
     pub upgrades_open: Gauge,
     pub watches_open: Gauge,
     pub watches_total: Counter,
-    pub watch_events: Counter,
-    pub watch_bytes: Counter,
+    pub watch_events: StripedCounter,
+    pub watch_bytes: StripedCounter,
     /// Watches that ended because of a drain.
     pub watches_drained: Counter,
     /// Watches that ended with an ERROR event.
@@ -99,6 +100,12 @@ impl HttpMetrics {
             registry.register(name, help, gauge.clone());
         }
         for (name, help, counter) in [
+            ("http_watch_events", "Events sent to watches", &self.watch_events),
+            ("http_watch_bytes", "Bytes sent to watches", &self.watch_bytes),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        for (name, help, counter) in [
             ("http_connections_accepted", "Connections accepted", &self.connections_total),
             ("http_connections_refused", "Connections closed because of a bound", &self.connections_refused),
             (
@@ -120,8 +127,6 @@ impl HttpMetrics {
             ("http_requests_forwarded", "Requests handed to the apiserver", &self.requests_forwarded),
             ("http_requests_refused", "Requests answered with an error of informerd's own", &self.requests_refused),
             ("http_watches_opened", "Watches opened from a cache", &self.watches_total),
-            ("http_watch_events", "Events sent to watches", &self.watch_events),
-            ("http_watch_bytes", "Bytes sent to watches", &self.watch_bytes),
             ("http_watches_drained", "Watches ended by the drain", &self.watches_drained),
             ("http_watches_failed", "Watches ended with an error event", &self.watches_failed),
             ("http_list_objects", "Objects sent in lists", &self.list_objects),

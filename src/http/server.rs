@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -32,6 +32,7 @@ use super::metrics::HttpMetrics;
 use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, TooMuch};
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
+use super::socket::Socket;
 use super::tls::Certificates;
 use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
@@ -232,7 +233,7 @@ impl Shared {
         });
     }
 
-    /// Each kind of connection is a task of its own type, so that thousands of tasks use no more memory than necessary.
+    /// A connection over TLS is a task of its own type, so that thousands of other tasks have no room for a handshake.
     fn start(self: Arc<Self>, accepted: Accepted, connection: Connection) {
         let listener = &connection.listener;
         let acceptor = match listener {
@@ -245,7 +246,7 @@ impl Shared {
             (Accepted::Tcp(stream, _), Some(acceptor)) => {
                 spawn("connection", async move {
                     if let Some((stream, connection)) = Box::pin(self.handshake(stream, acceptor, connection)).await {
-                        self.http(*stream, connection).await;
+                        self.http(Socket::Tls(stream), connection).await;
                     }
                 });
             }
@@ -253,10 +254,10 @@ impl Shared {
             // text.
             _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
             (Accepted::Tcp(stream, _), None) => {
-                spawn("connection", async move { self.http(stream, connection).await });
+                spawn("connection", async move { self.http(Socket::Tcp(stream), connection).await });
             }
             (Accepted::Unix(stream), _) => {
-                spawn("connection", async move { self.http(stream, connection).await });
+                spawn("connection", async move { self.http(Socket::Unix(stream), connection).await });
             }
         }
     }
@@ -288,10 +289,7 @@ impl Shared {
         tracing::debug!(peer = ?connection.peer, %error, "tls handshake failed");
     }
 
-    async fn http<S>(&self, stream: S, connection: Connection)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn http(&self, stream: Socket, connection: Connection) {
         let _guard = self.drain.guard();
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);

@@ -11,6 +11,7 @@ use http_body::{Body, Frame};
 
 use super::body::BoxError;
 use super::copies::Copies;
+use super::event_frames::event_frame;
 use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
@@ -94,7 +95,7 @@ impl WatchBody {
         let mut frame = Slices::new();
         let mut count = 0;
         let mut over = false;
-        let mut oldest = None;
+        let mut lag = None;
         while !over && !self.copies.is_full() && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
             match events.poll_next(cx) {
                 Poll::Pending => break,
@@ -107,11 +108,15 @@ impl WatchBody {
                     }
                     frame.append(self.written.write(&item, &events.source));
                     count += 1;
-                    oldest = oldest.or_else(|| events.source.received());
+                    lag = lag.or_else(|| events.source.lag());
                     // Nothing may follow an error event.
                     if matches!(item, WatcherEvent::Error(_)) {
                         self.metrics.watches_failed.inc();
                         over = true;
+                    }
+                    // The next poll, which follows once this frame is taken, looks again.
+                    if events.source.is_caught_up() {
+                        break;
                     }
                 }
             }
@@ -123,8 +128,8 @@ impl WatchBody {
             return Poll::Ready(frame);
         }
         self.metrics.watch_events.inc_by(count as u64);
-        if let Some(received) = oldest {
-            self.metrics.event_lag.observe(received.elapsed());
+        if let Some(lag) = lag {
+            self.metrics.event_lag.observe(lag);
         }
         self.metrics.watch_bytes.inc_by(frame.len() as u64);
         Poll::Ready(self.copies.hold(frame))
@@ -167,7 +172,7 @@ impl Written {
         let shape = self.shape.as_of_now();
         self.shape = self.shape.after_first();
         match item {
-            WatcherEvent::Event { kind, object, rv } => self.form.event_frame(*kind, object, *rv, shape),
+            WatcherEvent::Event { kind, object, rv } => event_frame(&self.form, *kind, object, *rv, shape),
             WatcherEvent::Bookmark { rv, initial_end } => {
                 let template = source.bookmark_template();
                 self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, shape).into()

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
@@ -18,6 +18,8 @@ pub struct Quiet<F: ?Sized> {
 /// Tells whether something has to be polled. It must be polled at first, and again each time its waker was used.
 pub struct Bell {
     wire: Arc<Wire>,
+    /// [`RINGS`] when `wire` was looked at.
+    looked: Option<u64>,
     /// Wakes through `wire`.
     waker: Waker,
     /// The waker of the task that `wire` knows.
@@ -29,6 +31,10 @@ struct Wire {
     /// Stays here when it is used, so that each ring wakes the task.
     task: Mutex<Option<Waker>>,
 }
+
+/// How often any bell was rung. Rings are rare, so this is in the cache of each processor, while the wire of one of
+/// thousands of bells is not.
+static RINGS: AtomicU64 = AtomicU64::new(0);
 
 // === impl Quiet ===
 
@@ -61,7 +67,7 @@ impl Default for Bell {
 impl Bell {
     pub fn new() -> Self {
         let wire = Arc::new(Wire { rung: AtomicBool::new(true), task: Mutex::new(None) });
-        Self { waker: Waker::from(Arc::clone(&wire)), wire, known: None }
+        Self { waker: Waker::from(Arc::clone(&wire)), wire, looked: None, known: None }
     }
 
     /// The waker to poll with, if it is time to poll. Otherwise the task of `cx` is woken at that time.
@@ -71,6 +77,11 @@ impl Bell {
             self.known = Some(cx.waker().clone());
         }
         // After the registration: a ring is either seen here or wakes the task.
+        let rings = Some(RINGS.load(Ordering::SeqCst));
+        if self.looked == rings {
+            return None;
+        }
+        self.looked = rings;
         if !self.wire.rung.load(Ordering::SeqCst) {
             return None;
         }
@@ -88,6 +99,7 @@ impl Wake for Wire {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.rung.store(true, Ordering::SeqCst);
+        RINGS.fetch_add(1, Ordering::SeqCst);
         let task = self.task.lock().clone();
         task.iter().for_each(Waker::wake_by_ref);
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,8 +74,9 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // Box the future: an async block stores a captured future twice, once as captured and once as awaited.
-    let future = Box::pin(future);
+    // Boxed, because an async block stores a captured future twice, once as captured and once as awaited. And without its
+    // type: the runtime's code for tasks is in the program once for each type.
+    let future: Pin<Box<dyn Future<Output = F::Output> + Send>> = Box::pin(future);
     tokio::spawn(async move {
         let output = future.await;
         witness.end();

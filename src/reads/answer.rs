@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
@@ -211,11 +211,19 @@ impl WatchSource {
         }
     }
 
-    /// See [`CacheWatcher::received`].
-    pub fn received(&self) -> Option<Instant> {
+    /// See [`CacheWatcher::lag`].
+    pub fn lag(&self) -> Option<Duration> {
         match self {
-            Self::Cache { watcher, .. } => watcher.received(),
+            Self::Cache { watcher, .. } => watcher.lag(),
             Self::Error(_) => None,
+        }
+    }
+
+    /// See [`CacheWatcher::is_caught_up`].
+    pub fn is_caught_up(&self) -> bool {
+        match self {
+            Self::Cache { watcher, .. } => watcher.is_caught_up(),
+            Self::Error(_) => false,
         }
     }
 

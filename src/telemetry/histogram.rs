@@ -1,8 +1,7 @@
-//! Duration histograms with fixed buckets, made of plain atomics.
+//! Duration histograms with fixed buckets, which threads do not contend for.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -10,17 +9,15 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::stripes::Stripes;
+
 /// A histogram of durations from a tenth of a millisecond to a minute. An observation costs two atomic additions. The
 /// histogram of `prometheus_client` would take a lock. Cloning shares it.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram(Arc<Counts>);
 
-#[derive(Debug)]
-struct Counts {
-    /// The last bucket has no upper bound.
-    buckets: [AtomicU64; BOUNDS.len() + 1],
-    nanos: AtomicU64,
-}
+/// The buckets, of which the last one has no upper bound, and the sum in nanoseconds.
+type Counts = Stripes<{ NANOS + 1 }>;
 
 /// Histograms with the same name and different values of one label.
 #[derive(Debug)]
@@ -36,6 +33,9 @@ const BOUNDS: [u64; 18] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
+
+const BUCKETS: usize = BOUNDS.len() + 1;
+const NANOS: usize = BUCKETS;
 
 /// The values of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,15 +70,14 @@ impl Histogram {
     pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);
-        self.0.buckets[bucket].fetch_add(times, Ordering::Relaxed);
-        self.0.nanos.fetch_add(nanos.saturating_mul(times), Ordering::Relaxed);
+        self.0.add([(bucket, times), (NANOS, nanos.saturating_mul(times))]);
     }
 
     pub fn read(&self) -> Distribution {
         let bounds = BOUNDS.iter().map(|micros| *micros as f64 / 1e6).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.0.buckets.iter().map(|count| count.load(Ordering::Relaxed))).collect();
+        let buckets: Vec<_> = bounds.zip((0..BUCKETS).map(|bucket| self.0.sum(bucket))).collect();
         Distribution {
-            sum: Duration::from_nanos(self.0.nanos.load(Ordering::Relaxed)).as_secs_f64(),
+            sum: Duration::from_nanos(self.0.sum(NANOS)).as_secs_f64(),
             count: buckets.iter().map(|(_, count)| count).sum(),
             buckets,
         }
@@ -123,12 +122,6 @@ impl Distribution {
             from = *bound;
         }
         None
-    }
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], nanos: AtomicU64::new(0) }
     }
 }
 

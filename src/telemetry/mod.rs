@@ -7,6 +7,7 @@ mod log;
 mod metrics;
 pub mod otel;
 mod process;
+pub mod stripes;
 pub mod trace;
 
 pub use log::{LogConfig, LogFormat};

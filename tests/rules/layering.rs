@@ -81,6 +81,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "telemetry::gauge",
             "telemetry::trace",
             "telemetry::histogram",
+            "telemetry::stripes",
             "telemetry::lines",
         ],
     ),
@@ -98,6 +99,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "lifecycle",
             "telemetry::gauge",
             "telemetry::histogram",
+            "telemetry::stripes",
         ],
     ),
     // The command line as a client of a running daemon: the published API, and how kubeconfigs and discovery are read.

@@ -44,13 +44,11 @@ pub(crate) async fn measure(fixture: &mut Fixture, panels: &mut Vec<Panel>, opti
         for server in [&Server::Apiserver, &informerd] {
             let running = fixture.start(server).await?;
             running.wait_until_cached("/api/v1/pods?resourceVersion=0&limit=1").await?;
-            let forwarded = running.served().await?.1;
             let gets = (0..GETS).map(|n| format!("{}?resourceVersion=0", path(n * objects / GETS))).collect();
-            let mut noted = |title, cost| note(panels, title, server.name(), objects, Ok(cost));
-            noted("a list of all objects", cost(&running, 1, [LIST.to_owned()].into()).await?);
-            noted("a page of 500", cost(&running, USERS, [PAGE.to_owned()].into()).await?);
-            noted("a get", cost(&running, USERS, gets).await?);
-            ensure!(running.served().await?.1 == forwarded, "reads were forwarded");
+            let mut noted = |title, cost| note(panels, title, server.name(), objects, cost);
+            noted("a list of all objects", served(&running, 1, [LIST.to_owned()].into()).await);
+            noted("a page of 500", served(&running, USERS, [PAGE.to_owned()].into()).await);
+            noted("a get", served(&running, USERS, gets).await);
             if let Server::Informerd { .. } = server {
                 let (written, taken_in) = changes(fixture, &running, objects).await?;
                 let title = "a change: written, or taken in";
@@ -65,6 +63,15 @@ pub(crate) async fn measure(fixture: &mut Fixture, panels: &mut Vec<Panel>, opti
 /// The path of a pod.
 fn path(number: usize) -> String {
     format!("/api/v1/namespaces/load/pods/pod-{number:06}")
+}
+
+/// The same as [`cost`], if the server has answered everything itself.
+async fn served(server: &Running, users: usize, paths: Arc<[String]>) -> anyhow::Result<f64> {
+    let before = server.forwarded().await?;
+    let cost = cost(server, users, paths).await?;
+    let after = server.forwarded().await?;
+    ensure!(after == before, "reads were forwarded: {after:?}, before {before:?}");
+    Ok(cost)
 }
 
 /// Microseconds of CPU for each request. Users take the paths one after the other, and begin again.
