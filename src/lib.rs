@@ -31,3 +31,8 @@ pub mod snapshots;
 pub mod telemetry;
 pub mod upstream;
 mod workqueue;
+
+/// As in the program, for the tests that count what is allocated.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

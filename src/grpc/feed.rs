@@ -104,6 +104,14 @@ impl Feed {
         }
     }
 
+    /// See [`CacheWatcher::is_caught_up`].
+    pub(super) fn is_caught_up(&self) -> bool {
+        match self {
+            Self::Direct(watcher) => watcher.is_caught_up(),
+            Self::Conflated(_) => false,
+        }
+    }
+
     /// Requests the end of the watch. Pending merged changes are not sent; the resume token does not cover them.
     pub(super) fn end(&mut self) {
         match self {

@@ -19,6 +19,11 @@ use super::message::{Message, Pieces};
 pub(super) trait Messages: Send + 'static {
     /// Returns the next message. `None` or an error ends the stream.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
+
+    /// Whether no message follows the last one yet, so that there is no use in a poll before that one is sent.
+    fn is_caught_up(&self) -> bool {
+        false
+    }
 }
 
 /// The messages of a response whose own body is empty. Stored in the extensions of a response, which must be
@@ -57,7 +62,7 @@ impl MessageBody {
     /// Collects the messages that are available.
     fn gather(&mut self, cx: &mut Context<'_>) {
         let mut pieces = Pieces::default();
-        while pieces.len() < TOGETHER && self.end.is_none() {
+        while pieces.len() < TOGETHER && self.end.is_none() && !(pieces.len() > 0 && self.messages.is_caught_up()) {
             match self.messages.poll_message(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(message))) if self.gzip => {

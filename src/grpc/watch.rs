@@ -216,7 +216,8 @@ impl Watch {
     /// Collects events until there are enough, or until no more are available.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
         loop {
-            if self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most() {
+            let is_full = self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most();
+            if is_full || self.is_all() && !self.batch.events.is_empty() {
                 return Poll::Ready(Ok(self.flush()));
             }
             let Phase::Open { feed, source } = &mut self.phase else { return Poll::Pending };
@@ -281,6 +282,12 @@ impl Watch {
                 },
             }
         }
+    }
+
+    /// Whether no event can be added to the batch now, and none is waited for.
+    fn is_all(&self) -> bool {
+        let is_caught_up = matches!(&self.phase, Phase::Open { feed, .. } if feed.is_caught_up());
+        is_caught_up && self.kept.is_none() && self.terms.max_batch_delay.is_zero()
     }
 
     /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small. A large
@@ -405,6 +412,10 @@ impl Watch {
 impl Messages for Watch {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         self.poll_frame(cx).map(|message| message.map(|message| message.map(Message::Watch).map_err(Status::from)))
+    }
+
+    fn is_caught_up(&self) -> bool {
+        self.is_all() && self.ready.is_empty()
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::task::coop::{Unconstrained, unconstrained};
 
 use super::body::{Body, BoxError};
 use super::protocol::Serving;
+use super::write_coalescer::in_turn;
 use crate::lifecycle::spawn;
 use crate::lifecycle::wakes::JointWaker;
 
@@ -112,7 +113,8 @@ where
         Self { watches: FuturesUnordered::new(), library: builder.serve_connection(io, service), streams, waker }
     }
 
-    fn poll_watches(&mut self, cx: &mut Context<'_>) {
+    /// Returns whether any watch has run.
+    fn poll_watches(&mut self, cx: &mut Context<'_>) -> bool {
         self.streams.0.connection.register(cx.waker());
         let handed_over = self.streams.0.watches.lock().as_mut().map(std::mem::take);
         self.watches.extend(handed_over.into_iter().flatten().map(Watch::new));
@@ -124,6 +126,7 @@ where
         while LEFT.get() > 0 && self.streams.0.connection.take_woken() {
             while let Poll::Ready(Some(())) = Pin::new(&mut self.watches).poll_next(&mut cx) {}
         }
+        LEFT.get() < TURN
     }
 }
 
@@ -137,7 +140,13 @@ where
     type Output = Result<(), hyper::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_watches(cx);
+        if self.poll_watches(cx) {
+            // It takes the data of the watches, and writes it when it is polled again.
+            let (polled, waits) = in_turn(|| Pin::new(&mut self.library).poll(cx));
+            if polled.is_ready() || !waits {
+                return polled;
+            }
+        }
         Pin::new(&mut self.library).poll(cx)
     }
 }

@@ -2,6 +2,8 @@
 
 mod access_log;
 pub mod age;
+#[cfg(test)]
+mod allocations_tests;
 mod arrival;
 mod away;
 pub mod body;

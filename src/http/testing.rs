@@ -111,13 +111,15 @@ impl World {
     }
 
     pub(super) fn watch(&self, start: WatchStart) -> WatchAnswer {
-        let deadline = Instant::now() + Duration::from_secs(1800);
-        let spec =
-            WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
-        let (watcher, cache) = (self.cache.watch(spec).unwrap(), self.cache.clone());
-        let source = WatchSource::Cache { watcher, cache };
-        WatchAnswer { form: self.cache.form().unwrap(), shape: Shape::Full, source, served: Served::default() }
+        watch(&self.cache, start)
     }
+}
+
+pub(super) fn watch(cache: &WatchCache, start: WatchStart) -> WatchAnswer {
+    let deadline = Instant::now() + Duration::from_secs(1800);
+    let spec = WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
+    let source = WatchSource::Cache { watcher: cache.watch(spec).unwrap(), cache: cache.clone() };
+    WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default() }
 }
 
 pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {

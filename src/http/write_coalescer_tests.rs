@@ -162,6 +162,44 @@ async fn a_full_socket_holds_the_writer_up_and_is_not_asked_without_end() {
     assert_eq!(scene.take().concat().len(), taken);
 }
 
+#[test]
+fn after_a_turn_the_caller_writes_and_not_the_task() {
+    let mut scene = Scene::new();
+    let (_, waits) = in_turn(|| assert!(scene.flush().is_ready()));
+    assert!(!waits);
+    let (_, waits) = in_turn(|| assert!(scene.write(b"one").is_ready() && scene.flush().is_ready()));
+    assert!(waits && scene.take().is_empty());
+    assert_eq!(scene.wakes(), 0);
+    assert!(scene.read().is_pending());
+    assert_eq!(scene.take(), [b"one"]);
+    let turn = std::panic::AssertUnwindSafe(|| in_turn(|| panic!("on purpose")));
+    assert!(std::panic::catch_unwind(turn).is_err());
+    assert!(scene.write(b"two").is_ready() && scene.flush().is_ready());
+    assert_eq!(scene.wakes(), 1, "the turn is over");
+}
+
+#[tokio::test]
+async fn the_buffer_is_shared_and_a_slow_client_keeps_none() {
+    let (mut scene, mut slow) = (Scene::new(), Scene::new());
+    let piece = vec![b'x'; LARGE - 1];
+    for _ in 0..4 {
+        assert!(scene.write(&piece).is_ready());
+    }
+    assert!(scene.flush().is_ready() && scene.read().is_pending());
+    assert_eq!(scene.socket.waiting.capacity(), 0);
+    let spare = SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity()));
+    assert!((MAX_WAITING - 4..=2 * MAX_WAITING).contains(&spare.1), "{}", spare.1);
+    *slow.full.lock() = true;
+    assert!(slow.write(b"small").is_ready());
+    assert_eq!(slow.socket.waiting.as_ptr(), spare.0, "the same buffer");
+    assert!(slow.read().is_pending());
+    assert!(slow.socket.waiting.capacity() < 16);
+    assert_eq!(SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity())), spare);
+    *slow.full.lock() = false;
+    assert!(slow.write(b" more").is_ready() && slow.read().is_pending());
+    assert_eq!(slow.take(), [b"small more"]);
+}
+
 #[tokio::test]
 async fn what_waits_goes_out_before_the_end() {
     let mut scene = Scene::new();
