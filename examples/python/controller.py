@@ -6,6 +6,7 @@ share the work.
 
 import argparse
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -21,6 +22,7 @@ def main() -> None:
     arguments.add_argument("--selector", default="", help="label selector")
     asked = arguments.parse_args()
     server = informerd.find()
+    trust = ssl.create_default_context(cafile=server.ca_file) if server.address.startswith("https:") else None
 
     def reconcile(item: informerd.Item) -> None:
         """Brings the cluster from the state that is to the state that should be. Called twice, it does nothing the second
@@ -41,7 +43,7 @@ def main() -> None:
             method="PATCH",
         )
         try:
-            with urllib.request.urlopen(request, timeout=30):
+            with urllib.request.urlopen(request, timeout=30, context=trust):
                 print("counted", item.key, keys, flush=True)
         except urllib.error.HTTPError as error:
             if error.code not in (404, 409):  # Then it changed meanwhile, so it comes again.

@@ -8,6 +8,7 @@ mod delegated;
 mod image;
 mod injected;
 mod isolated;
+mod laptop;
 mod limits;
 mod native;
 mod node;
@@ -29,9 +30,14 @@ async fn all_built() -> Vec<(&'static str, String)> {
 
 /// What is built or fetched, for inside of the namespaces, where there is no network.
 async fn built() -> Vec<(&'static str, String)> {
-    let (judge, image) =
-        (crate::process::judge().await.display().to_string(), image::binary().await.display().to_string());
-    vec![("INFORMERD_JUDGE", judge), (image::VARIABLE, image)]
+    let mut built = judge().await;
+    built.push((image::VARIABLE, image::binary().await.display().to_string()));
+    built
+}
+
+/// The same without the image's program.
+async fn judge() -> Vec<(&'static str, String)> {
+    vec![("INFORMERD_JUDGE", crate::process::judge().await.display().to_string())]
 }
 
 #[test]
@@ -91,6 +97,11 @@ fn the_tier_serves_unmodified_programs() {
 #[test]
 fn the_first_ten_minutes_of_each_task() {
     isolated("the_first_ten_minutes_of_each_task", built(), tasks::is_walked());
+}
+
+#[test]
+fn the_commands_for_a_machine_of_ones_own() {
+    isolated("the_commands_for_a_machine_of_ones_own", judge(), laptop::is_typed());
 }
 
 #[test]

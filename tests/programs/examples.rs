@@ -42,6 +42,10 @@ impl Program {
     }
 
     pub(super) async fn start_at(language: &'static str, program: &str, url: &str, arguments: &[&str]) -> Self {
+        Self::start_with(language, program, &[("INFORMERD_ADDRESS", url)], arguments).await
+    }
+
+    async fn start_with(language: &'static str, program: &str, env: &[(&str, &str)], arguments: &[&str]) -> Self {
         let prepared = prepared(&format!("example-{language}")).await;
         let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
         let mut command = match words.as_slice() {
@@ -55,7 +59,7 @@ impl Program {
             other => panic!("{other:?}"),
         };
         // Go knows single dashes, and takes double ones.
-        command.env("INFORMERD_ADDRESS", url).args(arguments);
+        command.envs(env.iter().copied()).args(arguments);
         Self::run(language, command)
     }
 
@@ -237,18 +241,12 @@ async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
         }
     };
     tokio::join!(churn(&api, 300), vanishing);
-    until(|| async {
-        for object in api.list(&Default::default()).await.unwrap() {
-            let keys = object.data.map_or(0, |data| data.len()).to_string();
-            let counted = object.metadata.annotations.unwrap_or_default().remove("example.com/keys");
-            if counted.as_ref() != Some(&keys) {
-                return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
-            }
-        }
-        Ok(())
-    })
-    .await;
-    // Each does its part: as many objects at once as all of them take.
+    until(|| counted(&api)).await;
+    all_work(&api, &programs).await;
+}
+
+/// Each does its part: as many objects at once as all of them take, until all have done something.
+async fn all_work(api: &Api<ConfigMap>, programs: &[Program]) {
     until(|| async {
         for n in 0..12 {
             let data: BTreeMap<_, _> = [("n".to_owned(), n.to_string())].into();
@@ -262,6 +260,63 @@ async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
         idle.map_or(Ok(()), |name| Err(format!("the {name} controller works")))
     })
     .await;
+}
+
+/// Whether the controllers have written down the number of keys of every object.
+pub(super) async fn counted(api: &Api<ConfigMap>) -> Result<(), String> {
+    for object in api.list(&Default::default()).await.unwrap() {
+        let keys = object.data.map_or(0, |data| data.len()).to_string();
+        let counted = object.metadata.annotations.unwrap_or_default().remove("example.com/keys");
+        if counted.as_ref() != Some(&keys) {
+            return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
+        }
+    }
+    Ok(())
+}
+
+/// As at a tier or a node agent: the listener has a certificate of its own CA, and asks the cluster who comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_and_controllers_show_a_token_over_tls() {
+    let cluster = Cluster::start().await;
+    cluster.namespace("one").await;
+    let direct = super::clients::raw::client(cluster.admin()).await;
+    let api: Api<ConfigMap> = Api::namespaced(direct, "one");
+    churn(&api, 20).await;
+    let source = ConfigSource::kubeconfig(cluster.admin());
+    let through = Through::start(source, "listen: ['delegated+https://127.0.0.1:0']\n").await;
+    let files = tempfile::tempdir().unwrap();
+    let token = files.path().join("token");
+    std::fs::write(&token, "admin-token\n").unwrap();
+    let (token, ca) = (token.display().to_string(), through.daemon.ca_file.clone().unwrap().display().to_string());
+    assert!(through.url.starts_with("https://"), "{}", through.url);
+    let (mut consumers, mut controllers) = (vec![], vec![]);
+    for language in LANGUAGES {
+        let env =
+            [("INFORMERD_ADDRESS", &*through.url), ("INFORMERD_CA_FILE", &*ca), ("INFORMERD_TOKEN_FILE", &*token)];
+        let arguments = ["--namespace", "one", "v1/configmaps"];
+        consumers.push(Program::start_with(language, "consumer", &env, &arguments).await);
+        controllers.push(Program::start_with(language, "controller", &env, &["--namespace", "one"]).await);
+    }
+    churn(&api, 50).await;
+    until(|| counted(&api)).await;
+    all_work(&api, &controllers).await;
+    until(|| async {
+        counted(&api).await?;
+        let there = api.list(&Default::default()).await.unwrap().into_iter().map(|object| {
+            let version = object.metadata.resource_version.unwrap().parse().unwrap();
+            (format!("one/{}", object.metadata.name.unwrap()), version)
+        });
+        let there = there.collect();
+        let behind = consumers.iter().find(|program| program.holds() != there).map(|program| program.name);
+        behind.map_or(Ok(()), |name| Err(format!("the {name} consumer has everything")))
+    })
+    .await;
+    // Nobody is let in without the token.
+    let env = [("INFORMERD_ADDRESS", &*through.url), ("INFORMERD_CA_FILE", &*ca)];
+    for language in LANGUAGES {
+        let mut program = Program::start_with(language, "consumer", &env, &["v1/configmaps"]).await;
+        assert_eq!(program.child.wait().await.unwrap().code(), Some(1), "{language}");
+    }
 }
 
 /// Says twenty times a second what the consumer below it holds.

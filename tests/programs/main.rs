@@ -10,6 +10,7 @@ mod support;
 mod alerts;
 mod chart;
 mod clients;
+mod dashboard;
 mod dist;
 mod examples;
 mod packages;

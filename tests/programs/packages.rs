@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::examples::{LANGUAGES, Program, before, churn, prepared, until};
+use super::examples::{LANGUAGES, Program, before, churn, counted, prepared, until};
 use crate::cluster::Cluster;
 use crate::support::Through;
 
@@ -128,14 +128,8 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     };
     let ((), _through) = tokio::join!(churn(&api, 200), restarted);
     until(|| async {
+        counted(&api).await?;
         let there = api.list(&kube::api::ListParams::default()).await.unwrap();
-        for object in &there {
-            let keys = object.data.as_ref().map_or(0, BTreeMap::len).to_string();
-            let counted = object.metadata.annotations.as_ref().and_then(|all| all.get("example.com/keys"));
-            if counted != Some(&keys) {
-                return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
-            }
-        }
         let held = there.into_iter().map(|object| {
             let version = object.metadata.resource_version.unwrap().parse().unwrap();
             (format!("one/{}", object.metadata.name.unwrap()), version)

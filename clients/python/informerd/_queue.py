@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import grpc
 from typing_extensions import Unpack
 
-from ._retry import Retry, log
+from ._item import Item, RequeueAfter, decoded, failed, handled
+from ._retry import Retry
 from ._selection import Selected, selection
 from ._server import Server, find
 from .v1 import queue_pb2 as api
 from .v1.queue_pb2_grpc import QueueStub
-
-
-@dataclass(frozen=True)
-class Item:
-    """A key with what is known of it."""
-
-    namespace: str
-    name: str
-    #: The latest state; None if there is no such object, or it is no longer selected.
-    object: dict[str, Any] | None
-    #: The last state of the object that had this name before, if its deletion has not been handled yet. Together with
-    #: `object`: it was deleted and made anew.
-    deleted: dict[str, Any] | None
-    #: 1, and one more for each failure since the key last succeeded.
-    attempt: int
-    _ended: threading.Event = field(repr=False, compare=False)
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def lost(self) -> bool:
-        """Whether informerd has given the key to another worker: a handler that takes long looks at it and gives up."""
-        return self._ended.is_set()
-
-
-@dataclass(frozen=True)
-class RequeueAfter:
-    """Returned by a handler that succeeded and wants the key again after some time, at most a year."""
-
-    seconds: float
 
 
 class Queue:
@@ -82,6 +48,8 @@ class Queue:
         self._retry = Retry(self._server.address, f"queue {group} of {resource}", bool(self._server.token_file))
         self._closed = threading.Event()
         self._call: Any = None
+        #: Told that a stream has ended, and what was in hand with it.
+        self._lost: Callable[[], object] = lambda: None
 
     def run(self) -> None:
         """Works until the queue is closed, or an InformerdError. It returns when all handlers have."""
@@ -131,27 +99,13 @@ class Queue:
                         return float(response.goodbye.retry_after.ToMilliseconds()) / 1000
             finally:
                 ended.set()
+                self._lost()
                 requests.put(None)
                 self._call.cancel()
         return 0.0
 
     def _answer(self, item: api.Item, ended: threading.Event) -> api.WorkRequest:
-        ref = item.ref
         try:
-            typed = Item(
-                ref.namespace,
-                ref.name,
-                json.loads(item.object.object) if item.HasField("object") else None,
-                json.loads(item.deleted.object) if item.HasField("deleted") else None,
-                item.attempt,
-                ended,
-            )
-            again = self._handle(typed)
+            return handled(item, self._handle(decoded(item, ended)))
         except Exception:  # Whatever it is, the key comes again.
-            if not ended.is_set():
-                key = f"{ref.namespace}/{ref.name}"
-                log.exception("%s: %s failed at attempt %d, and comes again", self._retry.what, key, item.attempt)
-            return api.WorkRequest(retry=ref)
-        if again:
-            return api.WorkRequest(add_after=api.AddAfter(item=ref, delay=timedelta(seconds=again.seconds)))
-        return api.WorkRequest(done=ref)
+            return failed(item, self._retry.what, ended)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 import unittest
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from informerd import InformerdError, Item, Queue, RequeueAfter
+from informerd import AsyncQueue, InformerdError, Item, Queue, RequeueAfter
 from informerd.v1 import objects_pb2 as objects
 from informerd.v1 import queue_pb2 as api
 
@@ -22,44 +23,58 @@ def items(*names: str) -> api.WorkResponse:
     return api.WorkResponse(items=api.Items(items=made))
 
 
+class Answered:
+    """Two streams in which every key is answered, and a third one that is refused for good."""
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        self.test = test
+        self.answers: list[Any] = []
+        self.synced: list[int] = []
+        refusal = refused(grpc.StatusCode.NOT_FOUND, "UNKNOWN_RESOURCE")
+        self.server = Fake(test, self.first, self.second, refusal).server
+
+    def first(self, requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+        joined(self.test, requests)
+        yield api.WorkResponse(joined=api.Joined())
+        for name in ("good", "bad", "later"):
+            yield items(name)
+            self.answers.append(next(requests))
+        yield api.WorkResponse(goodbye=objects.Goodbye())
+
+    def second(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+        joined(self.test, requests)
+        yield api.WorkResponse(synced=api.Synced())
+        yield api.WorkResponse(synced=api.Synced())
+        context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+    def handle(self, item: Item) -> RequeueAfter | None:
+        assert item.object and item.object["metadata"]["name"] == item.name and item.attempt == 2
+        assert item.key == f"n/{item.name}" and item.deleted is None and not item.lost
+        if item.name == "bad":
+            raise ValueError("it failed")
+        return RequeueAfter(3600) if item.name == "later" else None
+
+    def check(self, logged: list[str]) -> None:
+        self.test.assertEqual([answer.WhichOneof("action") for answer in self.answers], ["done", "retry", "add_after"])
+        self.test.assertEqual(self.answers[2].add_after.delay.seconds, 3600)
+        self.test.assertEqual(len(self.synced), 1)
+        self.test.assertEqual(sum("it failed" in line for line in logged), 1)
+
+
+def joined(test: unittest.TestCase, requests: Iterator[Any]) -> None:
+    join = next(requests).join
+    test.assertEqual((join.group, join.capacity, join.selections[0].resource.resource), ("g", 2, "pods"))
+
+
 class Queues(unittest.TestCase):
-    def joined(self, requests: Iterator[Any]) -> None:
-        join = next(requests).join
-        self.assertEqual((join.group, join.capacity, join.selections[0].resource.resource), ("g", 2, "pods"))
-
     def test_each_key_is_answered_as_its_handler_says(self) -> None:
-        answers = []
-        synced = []
-
-        def first(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
-            self.joined(requests)
-            yield api.WorkResponse(joined=api.Joined())
-            for name in ("good", "bad", "later"):
-                yield items(name)
-                answers.append(next(requests))
-            yield api.WorkResponse(goodbye=objects.Goodbye())
-
-        def second(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
-            self.joined(requests)
-            yield api.WorkResponse(synced=api.Synced())
-            yield api.WorkResponse(synced=api.Synced())
-            context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
-
-        def handle(item: Item) -> RequeueAfter | None:
-            assert item.object and item.object["metadata"]["name"] == item.name and item.attempt == 2
-            assert item.key == f"n/{item.name}" and item.deleted is None and not item.lost
-            if item.name == "bad":
-                raise ValueError("it failed")
-            return RequeueAfter(3600) if item.name == "later" else None
-
-        server = Fake(self, first, second, refused(grpc.StatusCode.NOT_FOUND, "UNKNOWN_RESOURCE"))
-        queue = Queue("g", "v1/pods", handle, workers=2, synced=lambda: synced.append(1), server=server.server)
+        told = Answered(self)
+        queue = Queue(
+            "g", "v1/pods", told.handle, workers=2, synced=lambda: told.synced.append(1), server=told.server
+        )  # fmt: skip
         with self.assertLogs("informerd") as logged, self.assertRaisesRegex(InformerdError, "queue g of v1/pods"):
             queue.run()
-        self.assertEqual([answer.WhichOneof("action") for answer in answers], ["done", "retry", "add_after"])
-        self.assertEqual(answers[2].add_after.delay.seconds, 3600)
-        self.assertEqual(len(synced), 1)
-        self.assertEqual(sum("it failed" in line for line in logged.output), 1)
+        told.check(logged.output)
 
     def test_handlers_are_bounded_and_learn_that_their_stream_has_ended(self) -> None:
         quiet(self)
@@ -67,7 +82,7 @@ class Queues(unittest.TestCase):
         running: list[int] = []
 
         def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
-            self.joined(requests)
+            joined(self, requests)
             yield items("a", "b")
             busy.acquire()
             busy.acquire()
@@ -87,7 +102,7 @@ class Queues(unittest.TestCase):
 
     def test_any_thread_may_close_it(self) -> None:
         def held(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
-            self.joined(requests)
+            joined(self, requests)
             yield api.WorkResponse(joined=api.Joined())
             threading.Timer(0.1, queue.close).start()
             for _answer in requests:
@@ -95,3 +110,88 @@ class Queues(unittest.TestCase):
 
         queue = Queue("g", "v1/pods", lambda _: None, workers=2, server=Fake(self, held).server)
         queue.run()
+
+
+class AsyncQueues(unittest.IsolatedAsyncioTestCase):
+    async def test_each_key_is_answered_as_its_handler_says(self) -> None:
+        told = Answered(self)
+
+        async def handle(item: Item) -> RequeueAfter | None:
+            await asyncio.sleep(0)
+            return told.handle(item)
+
+        queue = AsyncQueue(
+            "g", "v1/pods", handle, workers=2, synced=lambda: told.synced.append(1), server=told.server
+        )  # fmt: skip
+        with self.assertLogs("informerd") as logged, self.assertRaisesRegex(InformerdError, "queue g of v1/pods"):
+            await queue.run()
+        told.check(logged.output)
+
+    async def test_handlers_run_at_once_and_are_cancelled_with_their_stream(self) -> None:
+        quiet(self)
+        busy = threading.Semaphore(0)
+        ended: list[str] = []
+
+        def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+            joined(self, requests)
+            yield items("a", "b")
+            busy.acquire()
+            busy.acquire()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+        async def handle(item: Item) -> None:
+            busy.release()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert item.lost
+                await asyncio.sleep(0)
+                ended.append(item.name)
+
+        server = Fake(self, first, refused(grpc.StatusCode.PERMISSION_DENIED, "FORBIDDEN"))
+        with self.assertRaises(InformerdError):
+            await AsyncQueue("g", "v1/pods", handle, workers=2, server=server.server).run()
+        self.assertEqual(sorted(ended), ["a", "b"])
+
+    async def test_it_ends_with_its_task_and_its_handlers(self) -> None:
+        began = asyncio.Event()
+        ended: list[str] = []
+
+        def held(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+            joined(self, requests)
+            yield items("a")
+            for _answer in requests:
+                pass
+
+        async def handle(item: Item) -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(item.name)
+
+        task = asyncio.create_task(AsyncQueue("g", "v1/pods", handle, workers=2, server=Fake(self, held).server).run())
+        await began.wait()
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        self.assertEqual(ended, ["a"])
+
+    async def test_what_a_handler_has_cancelled_itself_is_a_failure(self) -> None:
+        quiet(self)
+        answers: list[Any] = []
+
+        def first(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+            joined(self, requests)
+            yield items("a")
+            answers.append(next(requests))
+
+        async def handle(_: Item) -> None:
+            own = asyncio.create_task(asyncio.sleep(3600))
+            own.cancel()
+            await own
+
+        server = Fake(self, first, refused(grpc.StatusCode.PERMISSION_DENIED, "FORBIDDEN"))
+        with self.assertRaises(InformerdError):
+            await AsyncQueue("g", "v1/pods", handle, workers=2, server=server.server).run()
+        self.assertEqual([answer.WhichOneof("action") for answer in answers], ["retry"])

@@ -67,6 +67,12 @@ impl Server {
         &self.address
     }
 
+    /// The CA of an `https://` address, in PEM; without it, the system's.
+    #[must_use]
+    pub fn ca_file(&self) -> Option<&Path> {
+        self.ca_file.as_deref()
+    }
+
     pub(crate) fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
     }

@@ -1,19 +1,22 @@
-//! A pod that the apiserver has changed because the injector said so: what came out is run, and programs in three languages read
-//! through it.
+//! A pod that the apiserver has changed because the injector said so, which it has found by its Service: what came out is run, and
+//! programs in three languages read through it.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::pod::{Pod, Process};
+use super::programs::Forwarding;
 use super::sidecar::{stands_alone, until};
 use super::{image, objects, programs};
 use crate::cluster::Cluster;
-use crate::injector_process::{create, lead, mode, pod};
+use crate::injector_process::{create, mode, pod};
 use crate::support::client::Client;
 
 const NAMESPACE: &str = "informerd-example";
 const PROBES: &str = "http://127.0.0.1:8003";
+/// Of the injector. All addresses of the network 10.0.0.0/8 are this machine's own here.
+const POD_IP: &str = "10.0.2.9";
 
 pub(super) async fn serves_unmodified_programs() {
     let cluster = Cluster::start().await;
@@ -42,22 +45,47 @@ pub(super) async fn serves_unmodified_programs() {
     assert!(sidecar.signal("TERM").await.success(), "{}", sidecar.log());
 }
 
-/// By its manifest, but for the ports, which the sidecar has here, and the name by which the apiserver finds it.
-async fn injector(cluster: &Cluster) -> (Pod, Process) {
+/// By its manifest, but for the address on which it listens, and the ports beside it: the sidecar has the same.
+async fn injector(cluster: &Cluster) -> (Pod, Process, Forwarding) {
     let pod = Pod::of(cluster, "deployment", "informerd-injector", "informerd").await;
     let mut container = pod.container("informerd");
-    let names = format!("{},localhost", container.env["INFORMERD_TLS_NAMES"]);
     for (name, value) in [
-        ("INFORMERD_TLS_NAMES", &*names),
-        ("INFORMERD_INJECT_LISTEN", "127.0.0.1:9443"),
-        ("INFORMERD_PROBES", "127.0.0.1:9003"),
-        ("INFORMERD_ADMIN", "127.0.0.1:9002"),
+        ("INFORMERD_INJECT_LISTEN", format!("{POD_IP}:8443")),
+        ("INFORMERD_PROBES", format!("{POD_IP}:9003")),
+        ("INFORMERD_ADMIN", "127.0.0.1:9002".to_owned()),
     ] {
-        container.env.insert(name.to_owned(), value.to_owned());
+        container.env.insert(name.to_owned(), value);
     }
     let mut injector = container.start_in(&image::binary().await).await;
-    until(&mut injector, &Client::new("http://127.0.0.1:9003"), "/readyz", 200).await;
+    until(&mut injector, &Client::new(&format!("http://{POD_IP}:9003")), "/readyz", 200).await;
     stands_alone(&injector);
-    lead(cluster, 9443, &["sidecar"]).await;
-    (pod, injector)
+    (pod, injector, service(cluster).await)
+}
+
+/// What kube-proxy makes of the injector's Service for the apiserver: whoever connects to the address that the cluster has given
+/// it, on the port that the webhook names, reaches the port of the container that the Service names.
+async fn service(cluster: &Cluster) -> Forwarding {
+    let of = |kind, name| async move { objects::get(cluster, &[kind, name, "--namespace=informerd-injector"]).await };
+    let webhook = of("mutatingwebhookconfiguration", "informerd-injector").await;
+    let service = of("service", "informerd").await;
+    let template = of("deployment", "informerd").await["spec"]["template"].clone();
+    for webhook in webhook["webhooks"].as_array().unwrap() {
+        let named = &webhook["clientConfig"]["service"];
+        assert_eq!((&named["name"], &named["namespace"]), (&json!("informerd"), &json!("informerd-injector")));
+    }
+    for (label, value) in service["spec"]["selector"].as_object().unwrap() {
+        assert_eq!(&template["metadata"]["labels"][label], value, "the Service selects other pods");
+    }
+    let wanted = &webhook["webhooks"][0]["clientConfig"]["service"]["port"];
+    let named = |ports: &Value, key: &str, value: &Value| {
+        let found = ports.as_array().unwrap().iter().find(|port| port[key] == *value).cloned();
+        found.unwrap_or_else(|| panic!("no port whose {key} is {value}: {ports}"))
+    };
+    let port = named(&service["spec"]["ports"], "port", wanted);
+    let target = match &port["targetPort"] {
+        number @ Value::Number(_) => number.clone(),
+        name => named(&template["spec"]["containers"][0]["ports"], "name", name)["containerPort"].clone(),
+    };
+    let address = service["spec"]["clusterIP"].as_str().unwrap();
+    programs::forward(&format!("{address}:{wanted}"), &format!("{POD_IP}:{target}")).await
 }

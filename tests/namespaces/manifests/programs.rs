@@ -29,8 +29,11 @@ pub(super) struct Program {
 
 /// The tier's address in the cluster: loopback, with a name in `/etc/hosts`. And the port of a node that its agent has.
 pub(super) struct Service {
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    _ports: [Forwarding; 2],
 }
+
+/// An address that leads to another one, until this is dropped.
+pub(super) struct Forwarding(tokio::task::JoinHandle<()>);
 
 /// Each of them, unmodified, sees a pod come; all of it is answered by the cache behind `probes` if `cached`.
 pub(super) async fn see_pods_come(
@@ -146,26 +149,29 @@ impl Service {
         let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
         assert!(mounted.expect("mount runs").success());
         let node = format!("{}:8643", isolated::HOST_IP);
-        Self { tasks: vec![forward("127.0.0.1:443").await, forward(&node).await] }
+        // The port on which all pods listen.
+        let pod = "127.0.0.1:8443";
+        Self { _ports: [forward("127.0.0.1:443", pod).await, forward(&node, pod).await] }
     }
 }
 
-/// To the port on which all pods listen.
-async fn forward(address: &str) -> tokio::task::JoinHandle<()> {
-    let listener = TcpListener::bind(address).await.expect("a free port");
-    informerd::lifecycle::spawn("service", async move {
+pub(super) async fn forward(address: &str, to: &str) -> Forwarding {
+    let listener = TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+    let to = to.to_owned();
+    Forwarding(informerd::lifecycle::spawn("service", async move {
         while let Ok((mut client, _)) = listener.accept().await {
+            let to = to.clone();
             informerd::lifecycle::spawn("connection of the service", async move {
-                if let Ok(mut pod) = TcpStream::connect("127.0.0.1:8443").await {
+                if let Ok(mut pod) = TcpStream::connect(to).await {
                     tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
                 }
             });
         }
-    })
+    }))
 }
 
-impl Drop for Service {
+impl Drop for Forwarding {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        self.0.abort();
     }
 }

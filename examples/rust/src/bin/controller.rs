@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use informerd_client::{Client, Item, Outcome, Queue, Selected, Server};
+use reqwest::Certificate;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,15 +45,31 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let Arguments { group, workers, namespace, selector } = Arguments::parse();
     let client = Client::find().await?;
-    let server = client.server().clone();
+    let rest = Rest { server: client.server().clone(), client: trusting(client.server())? };
     let selected = Selected { namespace, labels: selector, ..Default::default() };
     let queue = Queue::new(&client, &group, "v1/configmaps", selected).workers(workers);
-    queue.run(|item| reconcile(server.clone(), item)).await?;
+    queue.run(|item| reconcile(rest.clone(), item)).await?;
     Ok(())
 }
 
+/// informerd's REST side, through which writes go to the kube-apiserver.
+#[derive(Clone)]
+struct Rest {
+    server: Server,
+    client: reqwest::Client,
+}
+
+/// Trusts whom the watches trust.
+fn trusting(server: &Server) -> anyhow::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder();
+    Ok(match server.ca_file() {
+        Some(file) => builder.tls_certs_only(Certificate::from_pem_bundle(&std::fs::read(file)?)?).build()?,
+        None => builder.build()?,
+    })
+}
+
 /// Brings the cluster from the state that is to the state that should be. Called twice, it does nothing the second time.
-async fn reconcile(server: Server, item: Item<ConfigMap>) -> anyhow::Result<Outcome> {
+async fn reconcile(rest: Rest, item: Item<ConfigMap>) -> anyhow::Result<Outcome> {
     let key = item.key();
     let Some(ConfigMap { metadata, data }) = item.object else {
         println!("gone {key}");
@@ -62,14 +79,14 @@ async fn reconcile(server: Server, item: Item<ConfigMap>) -> anyhow::Result<Outc
     if metadata.annotations.get("example.com/keys") == Some(&keys) {
         return Ok(Outcome::Done);
     }
-    // Writes go to the kube-apiserver, here through informerd's REST side.
     let patch = json!({"resourceVersion": metadata.resource_version, "annotations": {"example.com/keys": keys}});
-    let (address, namespace, name) = (server.address(), item.namespace, item.name);
-    let mut request = reqwest::Client::new()
+    let (address, namespace, name) = (rest.server.address(), item.namespace, item.name);
+    let mut request = rest
+        .client
         .patch(format!("{address}/api/v1/namespaces/{namespace}/configmaps/{name}"))
         .header("content-type", "application/merge-patch+json")
         .body(json!({"metadata": patch}).to_string());
-    if let Some(token) = server.authorization()? {
+    if let Some(token) = rest.server.authorization()? {
         request = request.header("authorization", token);
     }
     let answer = request.send().await?;
