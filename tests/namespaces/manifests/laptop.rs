@@ -99,7 +99,7 @@ pub(super) async fn is_typed() {
                     let command = shell.shows(line, words).await;
                     // It has the ports that the next one takes.
                     if line.ends_with("demo") {
-                        command.is_ended_by_ctrl_c().await;
+                        command.ctrl_c().await;
                     } else {
                         running.push(command);
                     }
@@ -108,7 +108,7 @@ pub(super) async fn is_typed() {
         }
         // The other way around: a client ends before what it reads from.
         for command in running.into_iter().rev() {
-            command.is_ended_by_ctrl_c().await;
+            command.ctrl_c().await;
         }
     }
     let never: Vec<_> = COMMANDS.iter().map(|(line, _)| *line).filter(|line| !typed.contains(*line)).collect();
@@ -224,7 +224,7 @@ impl Typed {
         self.until(words).await;
     }
 
-    async fn is_ended_by_ctrl_c(mut self) {
+    async fn ctrl_c(mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "{} has ended\n{}", self.line, self.written.lock());
         let id = self.child.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
