@@ -23,7 +23,7 @@ use Shows::{AndEnds, AndRuns};
 
 /// The pages whose blocks are typed, and how many commands that are.
 const PAGES: &[(&str, usize)] = &[
-    ("README.md", 5),
+    ("README.md", 6),
     ("docs/quickstart.md", 6),
     ("docs/tasks/kubectl.md", 6),
     ("docs/tasks/snapshots.md", 1),
@@ -34,7 +34,7 @@ const PAGES: &[(&str, usize)] = &[
 const COMMANDS: &[(&str, Shows)] = &[
     ("cargo run --release -- demo", AndRuns("Try in another terminal")),
     ("make test", AndEnds("tests/run")),
-    ("cargo build --release", AndEnds("")),
+    ("cargo install --locked --path .", AndEnds("")),
     ("informerd", AndRuns("serving address=http://127.0.0.1:8001")),
     ("informerd check", AndEnds("configuration: ok")),
     ("informerd kubeconfig --write /tmp/informerd.kubeconfig", AndEnds("")),
@@ -136,7 +136,7 @@ impl Shell {
         let judge = process::judge().await.display();
         // This build is the one of the pages, and the tests do not run within the tests.
         let cargo = format!(
-            "case \"$*\" in\n'build --release') ;;\n'run --release -- '*) shift 3 && exec {informerd} \"$@\" ;;\n*) exit 1 ;;\nesac"
+            "case \"$*\" in\n'install --locked --path .') ;;\n'run --release -- '*) shift 3 && exec {informerd} \"$@\" ;;\n*) exit 1 ;;\nesac"
         );
         let make = format!("PATH=${{PATH#*:}} exec make --dry-run --directory {} \"$@\"", env!("CARGO_MANIFEST_DIR"));
         for (name, script) in [
