@@ -132,7 +132,7 @@ fn every_flag_of_every_command_is_documented() {
 fn no_page_names_a_flag_or_a_variable_that_does_not_exist() {
     let mut flags: BTreeSet<String> =
         // The flags of other programs: cargo, kubectl, curl, helm, kube-apiserver.
-        "bin etcd-servers-overrides help version release kubeconfig watch server-side raw retry retry-connrefused set create-namespace"
+        "bin locked path etcd-servers-overrides help version release kubeconfig watch server-side raw retry retry-connrefused set create-namespace"
             .split(' ')
             .map(str::to_owned)
             .collect();

@@ -23,7 +23,7 @@ use Shows::{AndEnds, AndRuns};
 
 /// The pages whose blocks are typed, and how many commands that are.
 const PAGES: &[(&str, usize)] = &[
-    ("README.md", 5),
+    ("README.md", 6),
     ("docs/quickstart.md", 6),
     ("docs/tasks/kubectl.md", 6),
     ("docs/tasks/snapshots.md", 1),
@@ -34,7 +34,7 @@ const PAGES: &[(&str, usize)] = &[
 const COMMANDS: &[(&str, Shows)] = &[
     ("cargo run --release -- demo", AndRuns("Try in another terminal")),
     ("make test", AndEnds("tests/run")),
-    ("cargo build --release", AndEnds("")),
+    ("cargo install --locked --path .", AndEnds("")),
     ("informerd", AndRuns("serving address=http://127.0.0.1:8001")),
     ("informerd check", AndEnds("configuration: ok")),
     ("informerd kubeconfig --write /tmp/informerd.kubeconfig", AndEnds("")),
@@ -99,7 +99,7 @@ pub(super) async fn is_typed() {
                     let command = shell.shows(line, words).await;
                     // It has the ports that the next one takes.
                     if line.ends_with("demo") {
-                        command.is_ended_by_ctrl_c().await;
+                        command.ctrl_c().await;
                     } else {
                         running.push(command);
                     }
@@ -108,7 +108,7 @@ pub(super) async fn is_typed() {
         }
         // The other way around: a client ends before what it reads from.
         for command in running.into_iter().rev() {
-            command.is_ended_by_ctrl_c().await;
+            command.ctrl_c().await;
         }
     }
     let never: Vec<_> = COMMANDS.iter().map(|(line, _)| *line).filter(|line| !typed.contains(*line)).collect();
@@ -136,7 +136,7 @@ impl Shell {
         let judge = process::judge().await.display();
         // This build is the one of the pages, and the tests do not run within the tests.
         let cargo = format!(
-            "case \"$*\" in\n'build --release') ;;\n'run --release -- '*) shift 3 && exec {informerd} \"$@\" ;;\n*) exit 1 ;;\nesac"
+            "case \"$*\" in\n'install --locked --path .') ;;\n'run --release -- '*) shift 3 && exec {informerd} \"$@\" ;;\n*) exit 1 ;;\nesac"
         );
         let make = format!("PATH=${{PATH#*:}} exec make --dry-run --directory {} \"$@\"", env!("CARGO_MANIFEST_DIR"));
         for (name, script) in [
@@ -224,7 +224,7 @@ impl Typed {
         self.until(words).await;
     }
 
-    async fn is_ended_by_ctrl_c(mut self) {
+    async fn ctrl_c(mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "{} has ended\n{}", self.line, self.written.lock());
         let id = self.child.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
