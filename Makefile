@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` (or `cargo run --release -- demo`) and `make test`.
 
-.PHONY: test check demo build fmt site pictures advisories clean-cache
+.PHONY: test check demo build dist fmt site pictures advisories clean-cache
 
 # Everything that must hold: formatting, lints, the judge, every test. What it needs and lacks, it fetches.
 test:
@@ -18,6 +18,15 @@ build:
 
 demo:
 	cargo run --release -- demo
+
+# What a release has to download, for the architecture of this machine: the archive, what it is made from if cargo-cyclonedx is installed,
+# the sums, and the manifest for krew, which looks for the archive below URL. PROGRAM=FILE packs a program that is built already.
+DIST ?= target/dist
+URL ?= file://$(abspath $(DIST))
+dist:
+	build/dist.sh archive $(if $(PROGRAM),--program $(PROGRAM)) $(DIST)
+	@if command -v cargo-cyclonedx >/dev/null; then build/dist.sh sbom $(DIST); else echo "cargo-cyclonedx is missing: no SBOM" >&2; fi
+	build/dist.sh index $(DIST) $(URL)
 
 fmt:
 	cargo fmt --all

@@ -26,12 +26,14 @@ fn succeeds(directory: &Path, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A program that writes its manual page.
+const PROGRAM: &str = "#!/bin/sh\nif [ \"$1 $2\" = 'man --directory' ]; then mkdir -p \"$3\" && echo page >\"$3/informerd.1\"; else echo packed; fi\n";
+
 #[test]
 fn archives_are_the_same_whoever_packs_them_and_the_index_tells_what_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let program = "#!/bin/sh\nif [ \"$1 $2\" = 'man --directory' ]; then mkdir -p \"$3\" && echo page >\"$3/informerd.1\"; else echo packed; fi\n";
-    std::fs::write(at.join("program"), program).unwrap();
+    std::fs::write(at.join("program"), PROGRAM).unwrap();
     assert_eq!(succeeds(at, "$DIST version").trim(), VERSION);
     let made = succeeds(at, "umask 022; TZ=UTC LC_ALL=C $DIST archive --program program one");
     succeeds(at, "umask 077; touch program; TZ=Asia/Kathmandu LC_ALL=C.UTF-8 $DIST archive --program program two");
@@ -128,4 +130,16 @@ fn the_workflow_of_a_release_is_clean() {
     }
     let workflow: Value = serde_saphyr::from_str(&workflow).expect("YAML");
     assert_eq!(workflow["permissions"], json!({"contents": "read"}));
+}
+
+#[test]
+fn make_dist_does_it_all_on_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("program"), PROGRAM).unwrap();
+    succeeds(Path::new(ROOT), &format!("make dist PROGRAM={0}/program DIST={0}/dist", at.display()));
+    let checked = succeeds(&at.join("dist"), "sha256sum --check --strict checksums.txt");
+    assert!(checked.contains(&format!("informerd-{VERSION}-linux-")) && checked.contains(".tar.gz: OK"), "{checked}");
+    let plugin = std::fs::read_to_string(at.join("dist/informerd.yaml")).unwrap();
+    assert!(plugin.contains(&format!("uri: file://{}/dist/informerd-{VERSION}-linux-", at.display())), "{plugin}");
 }
