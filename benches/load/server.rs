@@ -183,11 +183,14 @@ impl Running {
     }
 
     /// How many reads were forwarded, by reason.
-    pub(crate) async fn forwarded(&self) -> anyhow::Result<BTreeMap<String, String>> {
+    pub(crate) async fn forwarded(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let text = self.admin("/metrics").await?.unwrap_or_default();
         let reads = text.lines().filter_map(|line| line.strip_prefix("informerd_reads_total{")?.split_once("} "));
-        let forwarded = reads.filter(|(labels, count)| labels.contains("plan=\"forward\"") && *count != "0");
-        Ok(forwarded.map(|(labels, count)| (labels.to_owned(), count.to_owned())).collect())
+        let forwarded = reads.filter_map(|(labels, count)| {
+            let reason = labels.strip_prefix("plan=\"forward\",reason=\"")?.strip_suffix('"')?;
+            Some((reason.to_owned(), count.parse().ok()?))
+        });
+        Ok(forwarded.filter(|(_, count)| *count > 0).collect())
     }
 
     /// That since `before` so many requests were answered from a cache, and none was forwarded.

@@ -61,7 +61,7 @@ fn bytes_per_delivery(clients: impl FnOnce(SocketAddr, Delivered) + Send + 'stat
             let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
             let (_drain, drain) = drain::channel();
             server.serve(Arc::new(Watched(world.cache.clone(), metrics, drain.clone())), &drain, &Fatal::new());
-            let (tell, mut delivered) = mpsc::unbounded_channel();
+            let (tell, mut delivered) = mpsc::channel(1);
             std::thread::spawn(move || clients(address, Delivered(tell)));
             let allocated = tikv_jemalloc_ctl::thread::allocatedp::read().unwrap();
             // The clients have opened their watches.
@@ -83,7 +83,7 @@ fn bytes_per_delivery(clients: impl FnOnce(SocketAddr, Delivered) + Send + 'stat
 }
 
 /// Tells the server that all clients have a response, and then that they have an event.
-struct Delivered(mpsc::UnboundedSender<()>);
+struct Delivered(mpsc::Sender<()>);
 
 /// Reads until the end of an event. Returns false if the server is gone.
 fn read_event(client: &mut TcpStream) -> bool {
@@ -110,7 +110,7 @@ fn http1_allocates_next_to_nothing() {
                 head.extend_from_slice(&byte);
             }
         }
-        while delivered.0.send(()).is_ok() && clients.iter_mut().all(read_event) {}
+        while delivered.0.blocking_send(()).is_ok() && clients.iter_mut().all(read_event) {}
     });
     assert!(bytes <= 250, "{bytes}");
 }
@@ -130,7 +130,7 @@ fn http2_allocates_next_to_nothing() {
                 let request = Request::get("http://localhost/").body(Empty::new()).unwrap();
                 bodies.push(client.send_request(request).await.unwrap().into_body());
             }
-            while delivered.0.send(()).is_ok() {
+            while delivered.0.send(()).await.is_ok() {
                 for body in &mut bodies {
                     loop {
                         let Some(Ok(frame)) = body.frame().await else { return };
