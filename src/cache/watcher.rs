@@ -92,7 +92,7 @@ pub struct CacheWatcher {
     schedule: Schedule,
     drain: Option<bool>,
     end: Option<EndReason>,
-    /// Of the item that was polled last.
+    /// Belongs to the item that was polled last.
     delivered: Delivered,
 }
 
@@ -357,8 +357,8 @@ impl CacheWatcher {
     }
 
     /// Takes the next live event that the initial part does not cover. Covered entries were added between joining the
-    /// group and taking the snapshot, or before a future start revision was reached. The ring is locked, so only what is
-    /// sent is counted as shared.
+    /// group and taking the snapshot, or before a future start revision was reached. The ring is locked meanwhile, so the
+    /// object is cloned and not the whole entry.
     fn take(&mut self, cx: &Context<'_>) -> Taken {
         let mut ring = self.membership.group.ring.lock();
         loop {

@@ -1,7 +1,7 @@
 //! Counts that many threads change all the time.
 //!
-//! An atomic that two processors change in turn moves between their caches, which costs each of them more than the rest of a
-//! delivery to a watch. So each thread has a stripe of its own, and a reader adds the stripes up.
+//! An atomic that two processors change in turn moves between their caches each time, and a delivery to a watch changes
+//! several. So each thread has a stripe of its own, and a reader adds the stripes up.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
