@@ -116,14 +116,16 @@ where
     /// Returns whether any watch has run.
     fn poll_watches(&mut self, cx: &mut Context<'_>) -> bool {
         self.streams.0.connection.register(cx.waker());
-        let handed_over = self.streams.0.watches.lock().as_mut().map(std::mem::take);
-        self.watches.extend(handed_over.into_iter().flatten().map(Watch::new));
         LEFT.set(TURN);
         // Whatever is left wakes the task.
         let mut cx = Context::from_waker(&self.waker);
         // A set of futures that wake themselves returns early, and a stream does so whenever the library gives it room to
         // send. All that is ready runs before anything is written.
         while LEFT.get() > 0 && self.streams.0.connection.take_woken() {
+            // A stream is handed over before its connection is woken, so this finds the stream of each wake that was taken.
+            // A look before that would leave a stream that is handed over in between without a wake.
+            let handed_over = self.streams.0.watches.lock().as_mut().map(std::mem::take);
+            self.watches.extend(handed_over.into_iter().flatten().map(Watch::new));
             while let Poll::Ready(Some(())) = Pin::new(&mut self.watches).poll_next(&mut cx) {}
         }
         LEFT.get() < TURN

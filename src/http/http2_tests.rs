@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -111,9 +112,7 @@ async fn serve() -> Served {
 
 impl Served {
     async fn get(&mut self, path: &str) -> Incoming {
-        self.client.ready().await.unwrap();
-        let request = Request::get(format!("http://a{path}")).body(Empty::new()).unwrap();
-        self.client.send_request(request).await.unwrap().into_body()
+        get(&mut self.client, path).await
     }
 
     async fn watches(&mut self, count: usize) -> Vec<Incoming> {
@@ -129,6 +128,12 @@ impl Served {
             tokio::task::yield_now().await;
         }
     }
+}
+
+async fn get(client: &mut SendRequest<Empty<Bytes>>, path: &str) -> Incoming {
+    client.ready().await.unwrap();
+    let request = Request::get(format!("http://a{path}")).body(Empty::new()).unwrap();
+    client.send_request(request).await.unwrap().into_body()
 }
 
 async fn line(body: &mut Incoming) -> String {
@@ -163,6 +168,27 @@ async fn watches_run_in_the_task_of_their_connection_and_other_streams_do_not() 
     assert_eq!(result, Ok(()));
     assert!(seen.watch.lock().iter().all(|task| *task == connection));
     assert!(seen.other.lock().iter().all(|task| *task != connection));
+}
+
+/// Lists keep the connection busy, so it runs while its only watch is handed over to it. Lists do not wake watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_watch_is_forgotten_that_is_handed_over_while_its_connection_runs() {
+    let mut served = serve().await;
+    let mut client = served.client.clone();
+    let lists = crate::lifecycle::spawn("lists", async move {
+        loop {
+            get(&mut client, "/list").await.collect().await.unwrap();
+        }
+    });
+    for value in 2..2000 {
+        let mut body = served.get("/watch").await;
+        served.values.send(value).unwrap();
+        let line = tokio::time::timeout(Duration::from_secs(10), line(&mut body)).await;
+        assert_eq!(line.as_deref(), Ok(&*format!("{value}\n")), "watch {value}");
+        drop(body);
+        served.until_open(0).await;
+    }
+    lists.abort();
 }
 
 #[tokio::test]
