@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::auth::Access;
 use crate::auth::audit::Audit;
 use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Known, Retiring};
-use crate::http::body::{self, Body};
+use crate::http::body::Body;
 use crate::http::patient::Patient;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
 use crate::upstream::RequestVerb;
@@ -101,7 +101,7 @@ impl Handler for Calls {
             });
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(retiring);
-            let mut response = grpc.call(request).await.map(body::relayed);
+            let mut response = grpc.call(request).await;
             response.headers_mut().insert(AUDIT_ID, audit_id);
             response
         })

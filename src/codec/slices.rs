@@ -79,6 +79,10 @@ impl Slices {
 
     /// Appends all parts of `other`.
     pub fn append(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
         for part in other {
             self.push(part);
         }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use tonic::Status;
-use tonic::body::Body;
 
+use super::body::{self, Body, BoxError};
 use super::status::Error;
 use crate::memory::{Reservation, StallGuard, StallGuards};
 
@@ -31,7 +31,7 @@ struct Leashed {
 }
 
 struct Rest {
-    body: Body,
+    body: tonic::body::Body,
     /// A message that is not yet completely passed to the transport.
     made: Bytes,
     _held: Option<Arc<Reservation>>,
@@ -43,9 +43,9 @@ type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 const PART: usize = 16 << 10;
 
 /// Drops the body when its client stops reading it.
-pub(super) fn leashed(body: Body, taken: Taken, stall_guards: &StallGuards) -> Body {
+pub(super) fn leashed(body: tonic::body::Body, taken: Taken, stall_guards: &StallGuards) -> Body {
     let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held });
-    Body::new(Leashed { stall_guard, within: false, over: false })
+    body::of_bytes(Leashed { stall_guard, within: false, over: false })
 }
 
 // === impl Rest ===
@@ -72,7 +72,7 @@ impl Rest {
 
 impl http_body::Body for Leashed {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Self { stall_guard, within, over } = &mut *self;
@@ -134,7 +134,7 @@ mod tests {
         let ledger = Ledger::new(1 << 20, Pressure::default());
         let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
         let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
-        (leashed(Body::new(StreamBody::new(messages)), Taken { held }, stall_guards), ledger)
+        (leashed(tonic::body::Body::new(StreamBody::new(messages)), Taken { held }, stall_guards), ledger)
     }
 
     #[tokio::test]
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(trailers["grpc-status"], "8");
         assert!(between.frame().await.is_none());
         let error = within.frame().await.unwrap().unwrap_err();
-        let reset = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let reset = error.downcast_ref::<h2::Error>();
         assert_eq!(reset.and_then(h2::Error::reason), Some(h2::Reason::ENHANCE_YOUR_CALM));
         assert!(within.frame().await.is_none());
     }

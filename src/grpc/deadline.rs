@@ -5,13 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tonic::{Status, body::Body};
+use tonic::Status;
 
+use super::body::{Body, BoxError};
 use super::status::Error;
+use crate::codec::Slices;
 
 /// A body that ends with DEADLINE_EXCEEDED at its deadline.
 struct Limited {
@@ -46,27 +48,27 @@ pub(super) fn exceeded() -> Status {
 
 /// Ends a body at the deadline.
 pub(super) fn limit(body: Body, deadline: Instant) -> Body {
-    Body::new(Limited { body, deadline: Box::pin(sleep_until(deadline)), over: false })
+    Limited { body, deadline: Box::pin(sleep_until(deadline)), over: false }.boxed_unsync()
 }
 
 // === impl Limited ===
 
 impl http_body::Body for Limited {
-    type Data = Bytes;
-    type Error = Status;
+    type Data = Slices;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
         if this.over {
             return Poll::Ready(None);
         }
         if this.deadline.as_mut().poll(cx).is_ready() {
             this.over = true;
-            this.body = Body::empty();
+            this.body = Body::default();
             let mut trailers = HeaderMap::new();
             return Poll::Ready(match exceeded().add_header(&mut trailers) {
                 Ok(()) => Some(Ok(Frame::trailers(trailers))),
-                Err(status) => Some(Err(status)),
+                Err(status) => Some(Err(status.into())),
             });
         }
         Pin::new(&mut this.body).poll_frame(cx)

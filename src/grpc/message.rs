@@ -1,7 +1,6 @@
 //! Encodes the messages of watches. An event is encoded once for all watches that send it, and its length is stored
 //! with it. Small parts are copied into one buffer; large parts are passed to the transport as shared bytes.
 
-use std::collections::VecDeque;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
@@ -10,10 +9,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use smallvec::{SmallVec, smallvec};
 
 use super::pb::v1;
 use super::pb::v1::watch_response::Frame;
 use super::token::TokenBase;
+use crate::codec::Slices;
 use crate::meta::ResourceVersion;
 
 /// The minimum size in bytes of a part that is shared. Below it, a copy costs less than another HTTP/2 frame.
@@ -61,9 +62,12 @@ pub(super) struct WatchMessage {
     len: usize,
 }
 
+/// Most messages of a live watch have one event.
+pub(super) type Events = SmallVec<[EncodedEvent; 2]>;
+
 #[derive(Debug)]
 pub(super) enum Content {
-    Events(Vec<EncodedEvent>),
+    Events(Events),
     Frame(Frame),
     /// The whole message, with its prefix.
     Encoded(Bytes),
@@ -80,7 +84,7 @@ pub(super) enum Message {
 /// Messages that are ready for the transport.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    ready: VecDeque<Bytes>,
+    ready: Slices,
     small: BytesMut,
     len: usize,
 }
@@ -124,7 +128,7 @@ impl EncodedEvent {
             return None;
         }
         let single = self.0.single.get_or_init(|| {
-            let content = Content::Events(vec![self.clone()]);
+            let content = Content::Events(smallvec![self.clone()]);
             let mut pieces = Pieces::default();
             pieces.push(Message::Watch(WatchMessage::encode(tokens, complete, content)));
             Single { tokens, complete, bytes: pieces.small.freeze() }
@@ -265,7 +269,7 @@ impl Pieces {
         if self.len == PREFIX + len
             && let Message::Watch(WatchMessage { content: Content::Encoded(bytes), .. }) = message
         {
-            self.ready.push_back(bytes);
+            self.ready.push(bytes);
             return;
         }
         self.small.reserve(PREFIX + len.min(SHARED));
@@ -299,16 +303,16 @@ impl Pieces {
             return self.small.put_slice(&bytes);
         }
         self.cut();
-        self.ready.push_back(bytes);
+        self.ready.push(bytes);
     }
 
     fn cut(&mut self) {
         if !self.small.is_empty() {
-            self.ready.push_back(self.small.split().freeze());
+            self.ready.push(self.small.split().freeze());
         }
     }
 
-    pub(super) fn finish(mut self) -> VecDeque<Bytes> {
+    pub(super) fn finish(mut self) -> Slices {
         self.cut();
         self.ready
     }

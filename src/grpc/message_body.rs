@@ -1,19 +1,19 @@
 //! The body of a stream of messages. It replaces the body of the library, which copies each message and computes its
 //! length twice.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tonic::Status;
-use tonic::body::Body;
 
+use super::body::{Body, BoxError};
 use super::message::{Message, Pieces};
+use crate::codec::Slices;
 
 /// The source of the messages of a stream.
 pub(super) trait Messages: Send + 'static {
@@ -34,7 +34,6 @@ pub(super) struct Elsewhere(Arc<Mutex<Option<Box<dyn Messages>>>>);
 struct MessageBody {
     messages: Box<dyn Messages>,
     gzip: bool,
-    ready: VecDeque<Bytes>,
     end: Option<Status>,
     over: bool,
 }
@@ -52,7 +51,7 @@ impl Elsewhere {
     /// Returns the body. `gzip` must match the headers of the response.
     pub(super) fn into_body(self, gzip: bool) -> Option<Body> {
         let messages = self.0.lock().take()?;
-        Some(Body::new(MessageBody { messages, gzip, ready: VecDeque::new(), end: None, over: false }))
+        Some(MessageBody { messages, gzip, end: None, over: false }.boxed_unsync())
     }
 }
 
@@ -60,7 +59,7 @@ impl Elsewhere {
 
 impl MessageBody {
     /// Collects the messages that are available.
-    fn gather(&mut self, cx: &mut Context<'_>) {
+    fn gather(&mut self, cx: &mut Context<'_>) -> Slices {
         let mut pieces = Pieces::default();
         while pieces.len() < TOGETHER && self.end.is_none() && !(pieces.len() > 0 && self.messages.is_caught_up()) {
             match self.messages.poll_message(cx) {
@@ -73,28 +72,28 @@ impl MessageBody {
                 Poll::Ready(None) => self.end = Some(Status::ok("")),
             }
         }
-        self.ready = pieces.finish();
+        pieces.finish()
     }
 }
 
 impl http_body::Body for MessageBody {
-    type Data = Bytes;
-    type Error = Status;
+    type Data = Slices;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         if self.over {
             return Poll::Ready(None);
         }
-        if self.ready.is_empty() && self.end.is_none() {
-            self.gather(cx);
-        }
-        if let Some(piece) = self.ready.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        if self.end.is_none() {
+            let messages = self.gather(cx);
+            if !messages.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(messages))));
+            }
         }
         let Some(status) = self.end.take() else { return Poll::Pending };
         self.over = true;
         let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)).map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

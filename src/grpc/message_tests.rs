@@ -1,5 +1,6 @@
 //! Compares the output with prost's encoding of the published messages.
 
+use bytes::Buf as _;
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -102,8 +103,8 @@ fn a_large_object_is_not_copied() {
     let object = Bytes::from(vec![b'x'; SHARED]);
     let event = EncodedEvent::new(v1::event::Type::Added, v1::Key::default(), false, object.clone());
     let mut pieces = Pieces::default();
-    pieces.push(Message::Watch(WatchMessage::new(Bytes::new(), String::new(), Content::Events(vec![event]))));
-    assert_eq!(pieces.finish()[1].as_ptr(), object.as_ptr());
+    pieces.push(Message::Watch(WatchMessage::new(Bytes::new(), String::new(), Content::Events(smallvec![event]))));
+    assert_eq!(pieces.finish().iter().nth(1).unwrap().as_ptr(), object.as_ptr());
 }
 
 fn tokens(selection: &str) -> TokenBase {
@@ -122,9 +123,9 @@ proptest! {
         for (event, complete, other) in events {
             let encoded = EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object);
             // The first watch decides which message is kept.
-            WatchMessage::at(tokens("a"), ResourceVersion(1), Content::Events(vec![encoded.clone()]));
+            WatchMessage::at(tokens("a"), ResourceVersion(1), Content::Events(smallvec![encoded.clone()]));
             let (tokens, complete) = (tokens(if other { "b" } else { "a" }), ResourceVersion(complete));
-            let content = || Content::Events(vec![encoded.clone()]);
+            let content = || Content::Events(smallvec![encoded.clone()]);
             let kinds: [fn(WatchMessage) -> Message; 2] = [Message::Watch, |message| Message::Sync(7, message)];
             for (at, kind) in kinds.into_iter().enumerate() {
                 for (pieces, message) in [
@@ -147,9 +148,9 @@ fn watches_with_the_same_tokens_share_one_message() {
     let event = EncodedEvent::new(v1::event::Type::Added, v1::Key::default(), false, Bytes::from_static(b"x"));
     let piece = |tokens| {
         let mut pieces = Pieces::default();
-        let content = Content::Events(vec![event.clone()]);
+        let content = Content::Events(smallvec![event.clone()]);
         pieces.push(Message::Watch(WatchMessage::at(tokens, ResourceVersion(1), content)));
-        pieces.finish()[0].as_ptr()
+        pieces.finish().chunk().as_ptr()
     };
     let (one, same, other) = (piece(tokens("a")), piece(tokens("a")), piece(tokens("b")));
     assert!(one == same && one != other);

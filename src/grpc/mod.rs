@@ -5,6 +5,7 @@
 
 mod access;
 mod answer;
+mod body;
 mod cache;
 mod codec;
 mod conflate;

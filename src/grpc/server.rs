@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::server::NamedService;
 use tonic_health::pb::health_server::HealthServer;
@@ -14,6 +13,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::access;
 use super::answer::{self, Taken};
+use super::body::{self, Body};
 use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
@@ -34,7 +34,7 @@ use crate::memory::{Ledger, StallGuards};
 use crate::reads::Reads;
 
 /// A type-erased service. A future that names all service types would not be `Send` for every lifetime.
-type Routed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+type Routed = BoxCloneSyncService<Request<tonic::body::Body>, Response<tonic::body::Body>, Infallible>;
 
 /// The dependencies of the gRPC server.
 pub struct GrpcParts {
@@ -110,7 +110,7 @@ impl Grpc {
     }
 
     /// Serves one call. A failure is returned as a response, too.
-    pub async fn call(&self, mut request: Request<Body>) -> Response<Body> {
+    pub async fn call(&self, mut request: Request<tonic::body::Body>) -> Response<Body> {
         self.metrics.calls.inc();
         let headers = request.headers_mut();
         // A client that accepts gzip does not always want it. As with other servers, it asks for gzip by sending
@@ -133,7 +133,7 @@ impl Grpc {
         response
     }
 
-    async fn route(&self, request: Request<Body>) -> Response<Body> {
+    async fn route(&self, request: Request<tonic::body::Body>) -> Response<Body> {
         let path = request.uri().path();
         let service = path.strip_prefix('/').and_then(|path| path.split_once('/')).map(|(service, _)| service);
         let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
@@ -154,11 +154,11 @@ impl Grpc {
             }
             return self.accounted(routed.clone(), request).await;
         }
-        answered(routed.clone(), request).await
+        answered(routed.clone(), request).await.map(body::of_bytes)
     }
 
     /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
-    async fn accounted(&self, routed: Routed, request: Request<Body>) -> Response<Body> {
+    async fn accounted(&self, routed: Routed, request: Request<tonic::body::Body>) -> Response<Body> {
         let is_packed = request.headers().contains_key("grpc-encoding");
         let intake = match Intake::new(&self.ledger, request.uri().path(), is_packed) {
             Ok(intake) => intake,
@@ -172,12 +172,12 @@ impl Grpc {
         }
         match response.extensions_mut().remove::<Taken>() {
             Some(taken) => response.map(|body| answer::leashed(body, taken, &self.stall_guards)),
-            None => response,
+            None => response.map(body::of_bytes),
         }
     }
 }
 
-async fn answered(routed: Routed, request: Request<Body>) -> Response<Body> {
+async fn answered(routed: Routed, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
     match routed.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},

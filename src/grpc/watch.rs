@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::access::{Caller, Grants, Right};
 use super::feed::{Feed, Item};
-use super::message::{Content, EncodedEvent, Message, WatchMessage};
+use super::message::{Content, Events, Message, WatchMessage};
 use super::message_body::Messages;
 use super::metrics::GrpcMetrics;
 use super::objects::{Objects, refused};
@@ -77,7 +77,7 @@ enum Phase {
 /// Events that wait for their frame.
 #[derive(Default)]
 struct Batch {
-    events: Vec<EncodedEvent>,
+    events: Events,
     bytes: usize,
     /// Once the batch is delivered, all changes up to this revision are.
     complete: ResourceVersion,
