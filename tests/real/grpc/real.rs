@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use http::Method;
 use informerd::grpc::pb::v1;
@@ -46,7 +47,9 @@ impl World {
 async fn program(language: &str, through: &Through, arguments: &[String]) -> Vec<String> {
     let mut command = command(language).await;
     command.args(["--address", through.url.strip_prefix("http://").unwrap()]).args(arguments).arg("configmaps");
-    let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output().await.unwrap();
+    let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(Duration::from_secs(180), output).await;
+    let output = output.unwrap_or_else(|_| panic!("{language}: no end in three minutes: {arguments:?}")).unwrap();
     assert!(output.status.success(), "{language}: {}", output.status);
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -227,7 +230,7 @@ async fn encodings_and_shapes_are_the_apiservers() {
     cluster.apply(&definition("{x: {type: integer}}")).await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
     while direct.get(crontabs).await.status != 200 {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     cluster.apply(&crontab("a", "one", "{x: 1}")).await;
     let headers = [("content-type", "application/json")];
