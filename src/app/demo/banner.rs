@@ -32,7 +32,8 @@ impl Banner<'_> {
         let DemoArgs { nodes, pods, namespaces, churn, watchers, .. } = args;
         let mut text = format!(
             "informerd demo: {nodes} nodes, {pods} pods, {namespaces} namespaces, {churn} changes a second.\n\
-             The cluster is simulated. Clients read it through informerd:\n  {}\n\n",
+             The cluster is simulated. Clients read it through informerd:\n  {}\n\
+             An equal cluster without informerd has the same clients.\n\n",
             Clients::describe(*watchers)
         );
         // Writing to a String cannot fail.

@@ -1,4 +1,4 @@
-//! The clients of the demo. They speak to the daemon's listener as any other program would.
+//! The clients of one side of the demo. They speak to the daemon, or to an apiserver directly, as any other program would.
 
 use std::io;
 use std::sync::Arc;
@@ -9,11 +9,9 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::frames::Frames;
 use super::tally::{Tally, Wants};
 use crate::client::{Connection, Target};
 use crate::grpc::pb::v1;
-use crate::grpc::pb::v1::watch_response::Frame;
 use crate::lifecycle;
 use crate::lifecycle::drain::DrainWatch;
 
@@ -65,6 +63,8 @@ const LISTS: [ListLoop; 5] = [
 /// The clients, ready to start.
 pub(super) struct Clients {
     pub(super) target: Target,
+    /// An apiserver has no gRPC. The consumer then watches the same over HTTP.
+    pub(super) grpc: bool,
     pub(super) watchers: u32,
     pub(super) tally: Arc<Tally>,
 }
@@ -86,9 +86,9 @@ impl Clients {
         format!("{watchers} watchers, {loops} list loops, 1 reader of tables (as kubectl), 1 gRPC consumer")
     }
 
-    /// Watches that are open once all clients run.
-    pub(super) fn watches(&self) -> u64 {
-        u64::from(self.watchers) + 1
+    /// Whether the watches of all clients are open.
+    pub(super) fn all_watch(&self) -> bool {
+        self.tally.reads().open > u64::from(self.watchers)
     }
 
     /// Starts all clients. They end with the drain.
@@ -113,10 +113,14 @@ impl Clients {
             );
             until_drain(drain, async move { list.run(&target, &tally).await });
         }
-        let (target, tally) = (self.target.clone().named("demo-consumer"), self.tally.clone());
+        let (target, tally, grpc) = (self.target.clone().named("demo-consumer"), self.tally.clone(), self.grpc);
         until_drain(drain, async move {
             loop {
-                consume(&target, &tally).await.ok();
+                if grpc {
+                    consume(&target, &tally).await.ok();
+                } else {
+                    watch(&target, &format!("/api/v1/pods?{WATCH}"), &tally).await.ok();
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         });
@@ -142,17 +146,13 @@ async fn watch(target: &Target, path: &str, tally: &Arc<Tally>) -> io::Result<()
         return Ok(());
     }
     let _open = tally.opened();
-    let mut frames = Frames::default();
     while let Some(frame) = answer.body_mut().frame().await {
-        if let Some(data) = frame.map_err(io::Error::other)?.data_ref() {
-            tally.received(frames.push(data), data.len());
-        }
+        frame.map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-/// One watch of pods over gRPC, until it ends. It counts as the watch over HTTP that it stands for: one request, and the
-/// bytes of the objects without any framing.
+/// One watch of pods over gRPC, until it ends.
 async fn consume(target: &Target, tally: &Arc<Tally>) -> Result<(), tonic::Status> {
     let connection = Connection::open(target).await?;
     let resource = v1::Resource { version: "v1".to_owned(), resource: "pods".to_owned(), ..Default::default() };
@@ -162,17 +162,7 @@ async fn consume(target: &Target, tally: &Arc<Tally>) -> Result<(), tonic::Statu
     let late = |_elapsed| tonic::Status::deadline_exceeded("no answer");
     let mut frames = timeout(PATIENCE, client.watch(request)).await.map_err(late)??.into_inner();
     let _open = tally.opened();
-    let mut live = false;
-    while let Some(message) = frames.message().await? {
-        match message.frame {
-            Some(Frame::SnapshotEnd(_)) => live = true,
-            Some(Frame::Events(events)) => {
-                let changes = if live { events.events.len() as u64 } else { 0 };
-                tally.received(changes, events.events.iter().map(|event| event.object.len()).sum());
-            }
-            _ => {}
-        }
-    }
+    while frames.message().await?.is_some() {}
     Ok(())
 }
 
@@ -190,8 +180,8 @@ impl ListLoop {
         loop {
             ticks.tick().await;
             match timeout(PATIENCE, self.list(target, &mut connection)).await {
-                Ok(Ok(Some(bytes))) => tally.answered(self.wants, bytes),
-                Ok(Ok(None)) => tally.refused(self.wants),
+                Ok(Ok(true)) => tally.answered(self.wants),
+                Ok(Ok(false)) => tally.refused(self.wants),
                 Ok(Err(_)) | Err(_) => {
                     tally.refused(self.wants);
                     connection = None;
@@ -200,8 +190,8 @@ impl ListLoop {
         }
     }
 
-    /// The length of the list, or `None` if it was refused. The body is not kept.
-    async fn list(&self, target: &Target, connection: &mut Option<Connection>) -> io::Result<Option<u64>> {
+    /// Whether the list was answered. Its body is not kept.
+    async fn list(&self, target: &Target, connection: &mut Option<Connection>) -> io::Result<bool> {
         let connection = match connection {
             Some(connection) => connection,
             None => connection.insert(Connection::open(target).await?),
@@ -210,11 +200,10 @@ impl ListLoop {
         let gzip = HeaderValue::from_static("gzip");
         let headers = HeaderMap::from_iter([(ACCEPT, if self.tables { TABLE } else { JSON }), (ACCEPT_ENCODING, gzip)]);
         let mut answer = connection.get(self.path, &headers).await?;
-        let mut bytes = 0;
         while let Some(frame) = answer.body_mut().frame().await {
-            bytes += frame.map_err(io::Error::other)?.data_ref().map_or(0, |data| data.len() as u64);
+            frame.map_err(io::Error::other)?;
         }
-        Ok(answer.status().is_success().then_some(bytes))
+        Ok(answer.status().is_success())
     }
 }
 

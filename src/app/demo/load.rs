@@ -1,5 +1,7 @@
 //! The load of the apiserver without informerd and with it, and what the difference is in words.
 
+use std::time::Duration;
+
 use informerd_sim::Counts;
 
 use crate::admin::{Grouped, InUnits};
@@ -14,14 +16,16 @@ pub(super) struct Load {
     pub(super) events: u64,
     /// Bytes of bodies.
     pub(super) bytes: u64,
+    /// The time for which its thread ran. `None` if the system does not tell.
+    pub(super) cpu: Option<Duration>,
 }
 
 /// The two sides of the demo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loads {
-    /// What the clients asked for and received.
+    /// Of the apiserver that the clients read directly.
     pub(super) without: Load,
-    /// What the simulated apiserver counted.
+    /// Of the apiserver behind informerd.
     pub(super) with: Load,
 }
 
@@ -43,6 +47,7 @@ impl From<&Counts> for Load {
             watches: counts.all_open_watches(),
             events: counts.sent_events,
             bytes: counts.sent_bytes,
+            cpu: None,
         }
     }
 }
@@ -50,14 +55,19 @@ impl From<&Counts> for Load {
 // === impl Loads ===
 
 impl Loads {
-    pub(super) fn rows(&self) -> [Row; 4] {
+    pub(super) fn rows(&self) -> Vec<Row> {
         let Self { without, with } = *self;
-        [
+        let mut rows = vec![
             Row::new("requests", grouped, without.requests, with.requests),
             Row::new("open watches", grouped, without.watches, with.watches),
             Row::new("events", grouped, without.events, with.events),
             Row::new("bytes", in_units, without.bytes, with.bytes),
-        ]
+        ];
+        if let (Some(without), Some(with)) = (without.cpu, with.cpu) {
+            let [without, with] = [without, with].map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
+            rows.push(Row::new("CPU time", in_seconds, without, with));
+        }
+        rows
     }
 }
 
@@ -91,6 +101,11 @@ pub(super) fn in_units(bytes: u64) -> String {
     InUnits(i64::try_from(bytes).unwrap_or(i64::MAX)).to_string()
 }
 
+/// `millis` with one digit, so that both sides can be compared from the beginning.
+fn in_seconds(millis: u64) -> String {
+    format!("{}.{} s", grouped(millis / 1000), millis % 1000 / 100)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,19 +128,21 @@ mod tests {
 
     #[test]
     fn rows() {
-        let without = Load { requests: 1_234, watches: 51, events: 26_237, bytes: 97 << 20 };
-        let with = Load { requests: 2_000, watches: 8, events: 612, bytes: 2_000_000 };
-        let rows = Loads { without, with }.rows();
-        let text: Vec<_> =
-            rows.iter().map(|row| format!("{}|{}|{}|{}", row.name, row.without, row.with, row.saved)).collect();
-        assert_eq!(
-            text,
-            [
-                "requests|1,234|2,000|nothing yet",
-                "open watches|51|8|84 %",
-                "events|26,237|612|97 %",
-                "bytes|97.0 MiB|1.9 MiB|98 %",
-            ]
-        );
+        let cpu = |millis| Some(Duration::from_millis(millis));
+        let without = Load { requests: 1_234, watches: 51, events: 26_237, bytes: 97 << 20, cpu: cpu(1_234_560) };
+        let with = Load { requests: 2_000, watches: 8, events: 612, bytes: 2_000_000, cpu: cpu(250) };
+        let text = |loads: Loads| -> Vec<_> {
+            let rows = loads.rows();
+            rows.iter().map(|row| format!("{}|{}|{}|{}", row.name, row.without, row.with, row.saved)).collect()
+        };
+        let known = [
+            "requests|1,234|2,000|nothing yet",
+            "open watches|51|8|84 %",
+            "events|26,237|612|97 %",
+            "bytes|97.0 MiB|1.9 MiB|98 %",
+            "CPU time|1,234.5 s|0.2 s|99 %",
+        ];
+        assert_eq!(text(Loads { without, with }), known);
+        assert_eq!(text(Loads { without, with: Load { cpu: None, ..with } }), known[..4]);
     }
 }

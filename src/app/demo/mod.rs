@@ -1,12 +1,12 @@
-//! `informerd demo`: a simulated cluster with a daemon in front of it, clients that read through the daemon, and a live
-//! comparison of what they cost the apiserver with what they would have cost it without informerd.
+//! `informerd demo`: two equal simulated clusters, one of them with a daemon in front of it, equal clients of both, and a
+//! live comparison of what the two apiservers have to do.
 
 mod banner;
 mod clients;
-mod frames;
 mod load;
 mod outage;
 mod screen;
+mod simulated;
 mod tally;
 
 use std::io;
@@ -14,15 +14,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use informerd_sim::{Cluster, DemoConfig};
+use informerd_sim::DemoConfig;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::banner::Banner;
 use self::clients::Clients;
-use self::load::{Load, Loads};
+use self::load::Loads;
 use self::outage::{Apiserver, Plan, Telling, WAITING};
 use self::screen::{EVERY, Screen, View};
+use self::simulated::{Running, Simulated};
 use self::tally::Tally;
 use super::daemon::Daemon;
 use super::in_use;
@@ -44,17 +45,25 @@ const LONGEST_START: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The simulated cluster, the daemon in front of it, and a kubeconfig that is deleted at the end.
+/// The simulated clusters, the daemon in front of one of them, and a kubeconfig that is deleted at the end.
 struct Demo {
     daemon: Daemon,
-    cluster: Cluster,
+    without: Simulated,
+    with: Simulated,
     kubeconfig: PathBuf,
+}
+
+/// An apiserver, and what its clients have noticed.
+#[derive(Clone)]
+struct Side {
+    apiserver: Running,
+    tally: Arc<Tally>,
 }
 
 /// What the live view reads.
 struct Shown {
-    simulated: informerd_sim::Server,
-    tally: Arc<Tally>,
+    without: Side,
+    with: Side,
     lines: mpsc::Receiver<String>,
     apiserver: watch::Receiver<Apiserver>,
     begin: Instant,
@@ -90,8 +99,10 @@ async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Dem
         seed: demo.seed,
         ..DemoConfig::default()
     };
-    let cluster = Cluster::start(shape).await.map_err(|error| format!("the simulated cluster: {error}"))?;
-    let url = cluster.server().url().parse().map_err(|error| format!("the simulated cluster: {error}"))?;
+    let clusters = tokio::try_join!(Simulated::start("without", shape.clone()), Simulated::start("with", shape));
+    let (without, with) = clusters.map_err(|error| format!("the simulated cluster: {error}"))?;
+    let url = with.running().server().url();
+    let url = url.parse().map_err(|error| format!("the simulated cluster: {error}"))?;
     let source = ConfigSource::Fixed(Box::new(kube::Config::new(url)));
     let mut config = config.clone();
     // The simulated apiserver has no users, so everything is allowed.
@@ -104,7 +115,7 @@ async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Dem
         Err(error) => return Err(in_use::told(&error, &config).await),
     };
     let path = write_kubeconfig(&daemon)?;
-    let running = Demo { daemon, cluster, kubeconfig: path };
+    let running = Demo { daemon, without, with, kubeconfig: path };
     begin(&running, demo, &context).await?;
     Ok(running)
 }
@@ -139,13 +150,20 @@ async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(),
     let painted = terminal::is_painted();
     let mut screen = Screen::new(io::stdout(), painted, painted && terminal::is_colored());
     screen.write(&banner.render()).ok();
-    let tally = Arc::<Tally>::default();
-    let clients = Clients { target: server.target().await?, watchers: demo.watchers, tally: tally.clone() };
+    let [without, with] = [&running.without, &running.with]
+        .map(|cluster| Side { apiserver: cluster.running().clone(), tally: Arc::default() });
+    let apiserver = Address::Http(without.apiserver.server().address().to_string());
+    let apiserver = Server { address: Some(apiserver), ..Server::default() };
+    let watchers = demo.watchers;
+    let clients = [
+        Clients { target: apiserver.target().await?, grpc: false, watchers, tally: without.tally.clone() },
+        Clients { target: server.target().await?, grpc: true, watchers, tally: with.tally.clone() },
+    ];
     let (lines, told) = mpsc::channel(WAITING);
     let telling = Telling { lines, apiserver: watch::Sender::default() };
     let shown = Shown {
-        simulated: running.cluster.server().clone(),
-        tally: tally.clone(),
+        without: without.clone(),
+        with: with.clone(),
         lines: told,
         apiserver: telling.apiserver.subscribe(),
         begin: Instant::now(),
@@ -158,7 +176,6 @@ async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(),
         shown.run(screen, ending).await.ok();
         drop(guard);
     });
-    let simulated = running.cluster.server().clone();
     let drain = context.drain.clone();
     lifecycle::spawn("demo ending", async move {
         drain.draining().await;
@@ -173,13 +190,13 @@ async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(),
             while !readiness.is_ready() {
                 tokio::time::sleep(LOOK).await;
             }
-            clients.start(&drain);
+            clients.iter().for_each(|clients| clients.start(&drain));
             let late = Instant::now() + LONGEST_START;
-            while tally.reads().open < clients.watches() && Instant::now() < late {
+            while clients.iter().any(|clients| !clients.all_watch()) && Instant::now() < late {
                 tokio::time::sleep(LOOK).await;
             }
             if let Some(plan) = plan {
-                plan.run(&simulated, &tally, &telling).await;
+                plan.run(&without, &with, &telling).await;
             }
             std::future::pending::<()>().await;
         };
@@ -230,8 +247,8 @@ impl Shown {
     fn view(&self) -> View {
         View {
             time: self.begin.elapsed(),
-            loads: Loads { without: self.tally.load(), with: Load::from(&self.simulated.counts()) },
-            reads: self.tally.reads(),
+            loads: Loads { without: self.without.apiserver.load(), with: self.with.apiserver.load() },
+            reads: self.with.tally.reads(),
             apiserver: *self.apiserver.borrow(),
         }
     }

@@ -1,13 +1,13 @@
-//! The outage: the simulated apiserver is cut off for a while, and what clients notice is told.
+//! The outage: both simulated apiservers are cut off for a while, and what clients notice is told.
 
 use std::time::Duration;
 
-use informerd_sim::Server;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::Side;
 use super::load::grouped;
-use super::tally::{Reads, Tally};
+use super::tally::{Lists, Reads};
 
 /// The most announcements that wait to be shown. The outage waits for a place.
 pub(super) const WAITING: usize = 8;
@@ -32,6 +32,14 @@ pub(super) enum Apiserver {
     CutOffUntil(Instant),
 }
 
+/// What the clients of one side have noticed of the outage.
+#[derive(Clone, Copy, Debug)]
+struct Noticed {
+    /// The watches that were open before.
+    open: u64,
+    since: Reads,
+}
+
 /// Where the outage is told.
 #[derive(Debug)]
 pub(super) struct Telling {
@@ -40,18 +48,26 @@ pub(super) struct Telling {
 }
 
 impl Plan {
-    /// Cuts the apiserver off once, and connects it again. A closed output is no reason not to.
-    pub(super) async fn run(self, server: &Server, tally: &Tally, telling: &Telling) {
+    /// Cuts both apiservers off once, and connects them again. A closed output is no reason not to.
+    pub(super) async fn run(self, without: &Side, with: &Side, telling: &Telling) {
         tokio::time::sleep(self.after).await;
-        let (before, upstream) = (tally.reads(), server.counts().all_open_watches());
+        let server = with.apiserver.server();
+        let upstream = server.counts().all_open_watches();
+        let before = [without, with].map(|side| side.tally.reads());
+        let noticed = || {
+            let since =
+                |side: &Side, before: Reads| Noticed { open: before.open, since: side.tally.reads().since(before) };
+            [since(without, before[0]), since(with, before[1])]
+        };
         telling.apiserver.send_replace(Apiserver::CutOffUntil(Instant::now() + self.length));
         telling.say(cut(self.length)).await;
-        if let Err(error) = server.restart(self.length, false).await {
+        let (one, other) = tokio::join!(without.apiserver.cut_off(self.length), with.apiserver.cut_off(self.length));
+        if let Err(error) = one.and(other) {
             telling.say(format!("The simulated apiserver could not listen again: {error}.")).await;
             return;
         }
         telling.apiserver.send_replace(Apiserver::Answers);
-        telling.say(back(before.open, tally.reads().since(before))).await;
+        telling.say(back(noticed())).await;
         let begin = Instant::now();
         while server.counts().all_open_watches() < upstream {
             if begin.elapsed() > LONGEST {
@@ -76,17 +92,28 @@ fn cut(length: Duration) -> String {
     format!("The apiserver is cut off for {length:?}: every connection to it is closed or refused.")
 }
 
-/// `open`: the watches that were open before.
-fn back(open: u64, during: Reads) -> String {
-    let Reads { ended, any, newest, .. } = during;
+fn back([without, with]: [Noticed; 2]) -> String {
     let of = |answered: u64, refused: u64| format!("{} of {}", grouped(answered), grouped(answered + refused));
+    let watches = |side: Noticed| {
+        let ended = side.since.ended.min(side.open);
+        of(side.open - ended, ended)
+    };
+    let lists = |lists: Lists| of(lists.answered, lists.refused);
     let mut lines = vec![
         "The apiserver is back. While it was cut off,".to_owned(),
-        format!("  {} watches stayed open,", of(open.saturating_sub(ended), ended.min(open))),
-        format!("  {} lists of any state (resourceVersion=0) were answered,", of(any.answered, any.refused)),
-        format!("  {} lists of the newest state were answered.", of(newest.answered, newest.refused)),
+        format!("  {} watches stayed open (without informerd {}),", watches(with), watches(without)),
+        format!(
+            "  {} lists of any state (resourceVersion=0) were answered ({}),",
+            lists(with.since.any),
+            lists(without.since.any)
+        ),
+        format!(
+            "  {} lists of the newest state were answered ({}).",
+            lists(with.since.newest),
+            lists(without.since.newest)
+        ),
     ];
-    if newest.refused > 0 {
+    if with.since.newest.refused > 0 {
         lines.push("  The newest state is unknown then; --while-away serve gives the last known one.".to_owned());
     }
     lines.join("\n")
@@ -98,7 +125,6 @@ fn following(watches: u64, after: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::Lists;
     use super::*;
 
     #[test]
@@ -109,14 +135,16 @@ mod tests {
             any: Lists { answered: 20, refused: 0 },
             newest: Lists { answered: 3, refused: 12 },
         };
-        let text = back(51, during);
+        let lost = Reads { open: 50, ended: 60, any: Lists { answered: 0, refused: 20 }, ..Reads::default() };
+        let [during, lost] = [during, lost].map(|since| Noticed { open: 51, since });
+        let text = back([lost, during]);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines[1..4],
             [
-                "  51 of 51 watches stayed open,",
-                "  20 of 20 lists of any state (resourceVersion=0) were answered,",
-                "  3 of 15 lists of the newest state were answered.",
+                "  51 of 51 watches stayed open (without informerd 0 of 51),",
+                "  20 of 20 lists of any state (resourceVersion=0) were answered (0 of 20),",
+                "  3 of 15 lists of the newest state were answered (0 of 0).",
             ]
         );
         assert!(lines[4].contains("--while-away serve"));
@@ -124,8 +152,6 @@ mod tests {
         for line in lines.into_iter().chain(others.iter().map(String::as_str)) {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        let lost = Reads { open: 50, ended: 60, ..Reads::default() };
-        assert!(back(51, lost).contains("\n  0 of 51 watches stayed open,\n"));
-        assert!(!back(51, lost).contains("--while-away"));
+        assert!(!back([during, lost]).contains("--while-away"));
     }
 }

@@ -185,7 +185,13 @@ mod tests {
     use super::super::tally::Lists;
     use super::*;
 
-    const HUGE: Load = Load { requests: 9_999_999_999, watches: 12_345, events: 9_999_999_999, bytes: 999 << 40 };
+    const HUGE: Load = Load {
+        requests: 9_999_999_999,
+        watches: 12_345,
+        events: 9_999_999_999,
+        bytes: 999 << 40,
+        cpu: Some(Duration::from_secs(9_999_999)),
+    };
 
     fn view(without: Load, with: Load, apiserver: Apiserver) -> View {
         let lists = Lists { answered: 123_456, refused: 1_234 };
@@ -242,8 +248,8 @@ mod tests {
             "In 100000 s, the apiserver was spared nothing yet: its caches had to be filled first\n"
         );
         assert!(fresh.line().contains("requests 0 -> 9,999,999,999, "), "{}", fresh.line());
-        let without = Load { requests: 400, watches: 51, events: 1_000, bytes: 1 << 30 };
-        let with = Load { requests: 500, watches: 8, events: 100, bytes: 1 << 20 };
+        let without = Load { requests: 400, watches: 51, events: 1_000, bytes: 1 << 30, cpu: None };
+        let with = Load { requests: 500, watches: 8, events: 100, bytes: 1 << 20, cpu: None };
         let summary = view(without, with, Apiserver::Answers).summary();
         assert_eq!(
             summary,

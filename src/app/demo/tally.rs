@@ -1,18 +1,11 @@
-//! What the clients of the demo asked for and received.
+//! What the clients of one side of the demo have noticed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::load::Load;
-
 /// Counters that all clients of the demo share.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) requests: AtomicU64,
-    /// Changes, without the initial state and without bookmarks.
-    pub(super) events: AtomicU64,
-    /// Bytes of bodies as received: a compressed body counts compressed.
-    pub(super) bytes: AtomicU64,
     open: AtomicU64,
     /// Watches that have ended.
     ended: AtomicU64,
@@ -57,42 +50,23 @@ pub(super) struct OpenWatch(Arc<Tally>);
 // === impl Tally ===
 
 impl Tally {
-    /// What the clients would have cost the apiserver, had they spoken to it directly.
-    pub(super) fn load(&self) -> Load {
-        Load {
-            requests: get(&self.requests),
-            watches: get(&self.open),
-            events: get(&self.events),
-            bytes: get(&self.bytes),
-        }
-    }
-
     pub(super) fn reads(&self) -> Reads {
         let lists = |of: &Outcomes| Lists { answered: get(&of.answered), refused: get(&of.refused) };
         Reads { open: get(&self.open), ended: get(&self.ended), any: lists(&self.any), newest: lists(&self.newest) }
     }
 
     pub(super) fn opened(self: &Arc<Self>) -> OpenWatch {
-        add(&self.requests, 1);
         add(&self.open, 1);
         OpenWatch(self.clone())
     }
 
-    /// A list was answered. `bytes`: the length of its body.
-    pub(super) fn answered(&self, wants: Wants, bytes: u64) {
-        add(&self.requests, 1);
-        add(&self.bytes, bytes);
+    pub(super) fn answered(&self, wants: Wants) {
         add(&self.outcomes(wants).answered, 1);
     }
 
-    /// A list was refused, or not answered. It is not added to the load.
+    /// A list was refused, or not answered.
     pub(super) fn refused(&self, wants: Wants) {
         add(&self.outcomes(wants).refused, 1);
-    }
-
-    pub(super) fn received(&self, events: u64, bytes: usize) {
-        add(&self.events, events);
-        add(&self.bytes, bytes as u64);
     }
 
     fn outcomes(&self, wants: Wants) -> &Outcomes {
@@ -148,17 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_lists_and_ended_watches_are_no_load() {
+    fn since_a_moment() {
         let tally = Arc::<Tally>::default();
         let first = tally.opened();
         let _second = tally.opened();
-        tally.received(3, 300);
-        tally.answered(Wants::Newest, 50);
+        tally.answered(Wants::Newest);
         let before = tally.reads();
         drop(first);
         tally.refused(Wants::Newest);
-        tally.answered(Wants::Any, 7);
-        assert_eq!(tally.load(), Load { requests: 4, watches: 1, events: 3, bytes: 357 });
+        tally.answered(Wants::Any);
         let since = tally.reads().since(before);
         assert_eq!((since.open, since.ended), (1, 1));
         assert_eq!(since.any, Lists { answered: 1, refused: 0 });
