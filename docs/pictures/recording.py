@@ -11,7 +11,7 @@ import time
 
 import pyte
 
-COLUMNS, ROWS = 80, 33
+COLUMNS, ROWS = 80, 36
 COMMAND = "informerd demo --outage-after 8s --outage 6s --for 22s"
 EVERY = 0.8  # seconds between two frames
 HOLD = 8  # seconds for which the last frame stays
