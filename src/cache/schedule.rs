@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rand::Rng;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::watcher::WatchSpec;
@@ -98,7 +99,8 @@ impl Schedule {
         if timer.deadline() != next {
             timer.as_mut().reset(next);
         }
-        let polled = timer.as_mut().poll(cx);
+        // A task that has used up its tokio budget would not set the timer, and return the same.
+        let polled = Pin::new(&mut unconstrained(timer.as_mut())).poll(cx);
         self.armed = polled.is_pending().then(|| (next, cx.waker().clone()));
         polled
     }
@@ -139,6 +141,27 @@ mod tests {
         assert_eq!(dues(Duration::from_secs(3), true, false), [1000]);
         assert!(dues(Duration::from_secs(2), true, false).is_empty());
         assert!(dues(Duration::from_secs(300), false, true).is_empty(), "not asked for");
+    }
+
+    /// A task that has written a large list has no budget left when its watch becomes live.
+    #[tokio::test(start_paused = true)]
+    async fn the_timer_is_set_by_a_task_without_budget() {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let predicate = Predicate::everything();
+        let spec = WatchSpec { predicate, start: WatchStart::Now, bookmarks: false, initial_end: false, deadline };
+        let mut schedule = Schedule::new(&spec, Duration::from_secs(60));
+        let mut is_first = true;
+        let over = std::future::poll_fn(|cx| {
+            while std::mem::take(&mut is_first)
+                && let Poll::Ready(budget) = tokio::task::coop::poll_proceed(cx)
+            {
+                budget.made_progress();
+                is_first = true;
+            }
+            schedule.poll(cx, Instant::now())
+        });
+        tokio::time::timeout(Duration::from_secs(20), over).await.unwrap();
+        assert_eq!(Instant::now(), deadline);
     }
 
     #[test]

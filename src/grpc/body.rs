@@ -1,4 +1,4 @@
-//! The body type of all responses. It is the one of the listeners, so no layer converts the frames of a watch.
+//! The body type of all responses. The listeners have the same, so no layer converts the frames of a watch.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -10,7 +10,7 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) type Body = UnsyncBoxBody<Slices, BoxError>;
 
-/// The body of a response that the library has encoded, or a part of it.
+/// A body that consists of plain bytes, such as those of the library.
 pub(super) fn of_bytes<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -15,6 +15,7 @@ use super::pb::v1;
 use super::pb::v1::watch_response::Frame;
 use super::token::TokenBase;
 use crate::codec::Slices;
+use crate::memory::Reservation;
 use crate::meta::ResourceVersion;
 
 /// The minimum size in bytes of a part that is shared. Below it, a copy costs less than another HTTP/2 frame.
@@ -60,6 +61,8 @@ pub(super) struct WatchMessage {
     content: Content,
     /// The length of the whole message in bytes.
     len: usize,
+    /// The memory of a large message, until the transport has sent it.
+    room: Option<Box<Reservation>>,
 }
 
 /// Most messages of a live watch have one event.
@@ -87,6 +90,8 @@ pub(super) struct Pieces {
     ready: Slices,
     small: BytesMut,
     len: usize,
+    /// The memory of the large messages among them.
+    rooms: Vec<Reservation>,
 }
 
 // === impl EncodedEvent ===
@@ -158,7 +163,7 @@ impl WatchMessage {
         {
             let len = bytes.len() - PREFIX;
             let content = Content::Encoded(bytes);
-            return Self { resume_token: Bytes::new(), resource_version: String::new(), content, len };
+            return Self { resume_token: Bytes::new(), resource_version: String::new(), content, len, room: None };
         }
         Self::encode(tokens, complete, content)
     }
@@ -177,7 +182,12 @@ impl WatchMessage {
                 Content::Frame(frame) => frame.encoded_len(),
                 Content::Encoded(bytes) => bytes.len() - PREFIX,
             };
-        Self { resume_token, resource_version, content, len }
+        Self { resume_token, resource_version, content, len, room: None }
+    }
+
+    /// The same message. It holds its memory.
+    pub(super) fn within(self, room: Option<Box<Reservation>>) -> Self {
+        Self { room, ..self }
     }
 
     /// The length of the message in bytes.
@@ -186,6 +196,7 @@ impl WatchMessage {
     }
 
     fn write(self, pieces: &mut Pieces) {
+        pieces.rooms.extend(self.room.map(|room| *room));
         for (field, value) in
             [(RESUME_TOKEN, &self.resume_token[..]), (RESOURCE_VERSION, self.resource_version.as_bytes())]
         {
@@ -281,6 +292,7 @@ impl Pieces {
     pub(super) fn push_gzip(&mut self, message: Message) -> std::io::Result<()> {
         let mut whole = Self::default();
         message.write(&mut whole);
+        self.rooms.append(&mut whole.rooms);
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         for piece in whole.finish() {
             encoder.write_all(&piece)?;
@@ -314,6 +326,9 @@ impl Pieces {
 
     pub(super) fn finish(mut self) -> Slices {
         self.cut();
+        if !self.rooms.is_empty() {
+            self.ready.hold(self.rooms);
+        }
         self.ready
     }
 }

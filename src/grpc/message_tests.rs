@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::memory::{Ledger, Pressure};
 
 fn event() -> impl Strategy<Value = v1::Event> {
     let key = ("[a-z]{0,9}", "[a-z]{1,9}", "[a-z]{0,9}", "[0-9]{0,9}")
@@ -105,6 +106,25 @@ fn a_large_object_is_not_copied() {
     let mut pieces = Pieces::default();
     pieces.push(Message::Watch(WatchMessage::new(Bytes::new(), String::new(), Content::Events(smallvec![event]))));
     assert_eq!(pieces.finish().iter().nth(1).unwrap().as_ptr(), object.as_ptr());
+}
+
+#[test]
+fn a_large_message_holds_its_memory_until_it_is_sent() {
+    for gzip in [false, true] {
+        let ledger = Ledger::new(1 << 20, Pressure::default());
+        let mut pieces = Pieces::default();
+        for bytes in [1000, 2000] {
+            let event = EncodedEvent::new(v1::event::Type::Added, v1::Key::default(), false, vec![b'x'; SHARED].into());
+            let message = WatchMessage::new(Bytes::new(), String::new(), Content::Events(smallvec![event]));
+            let message = Message::Sync(1, message.within(Some(Box::new(ledger.reserve(bytes).unwrap()))));
+            if gzip { pieces.push_gzip(message).unwrap() } else { pieces.push(message) }
+        }
+        let mut sent = pieces.finish();
+        sent.advance(sent.len() - 1);
+        assert_eq!(ledger.used(), 3000, "gzip: {gzip}");
+        sent.advance(1);
+        assert_eq!(ledger.used(), 0, "gzip: {gzip}");
+    }
 }
 
 fn tokens(selection: &str) -> TokenBase {

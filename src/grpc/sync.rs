@@ -214,7 +214,7 @@ impl SyncStream {
             let Some(id) = self.signals.woken.lock().pop_front() else { return };
             let Some(entry) = self.watches.get_mut(&id) else { continue };
             // From here on it may be woken again.
-            entry.signal.queued.store(false, Ordering::Release);
+            entry.signal.queued.swap(false, Ordering::AcqRel);
             if self.ready.contains(&(entry.sent, id)) {
                 continue;
             }

@@ -57,8 +57,8 @@ pub(super) struct Watch {
     kept: Option<Item>,
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
-    /// The memory of a large frame. It is held until the next frame is requested.
-    room: Option<Reservation>,
+    /// The memory of the frame that is being collected, if it is large. The message takes it along.
+    room: Option<Box<Reservation>>,
     ledger: Ledger,
     /// The signal that the process will end. `None` after the watch was asked to end.
     ending: Option<Ending>,
@@ -290,11 +290,10 @@ impl Watch {
         is_caught_up && self.kept.is_none() && self.terms.max_batch_delay.is_zero()
     }
 
-    /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small. A large
-    /// frame before it is already dropped, because the next frame is requested only after that.
+    /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small.
     fn most(&mut self) -> usize {
         if self.batch.bytes >= SMALL && self.room.is_none() {
-            self.room = self.ledger.spare(FRAME_BYTES).ok();
+            self.room = self.ledger.spare(FRAME_BYTES).ok().map(Box::new);
         }
         if self.room.is_some() { FRAME_BYTES } else { SMALL }
     }
@@ -304,9 +303,9 @@ impl Watch {
     fn fit(&mut self, content: Content) -> Result<Content, Error> {
         let Content::Events(events) = &content else { return Ok(content) };
         let bytes = events.iter().map(|event| event.len() + EVENT_OVERHEAD).sum();
-        if bytes > self.room.as_ref().map_or(SMALL, Reservation::bytes) + SMALL {
+        if bytes > self.room.as_ref().map_or(SMALL, |room| room.bytes()) + SMALL {
             self.room = None;
-            self.room = Some(room::reserve(&self.ledger, bytes)?);
+            self.room = Some(Box::new(room::reserve(&self.ledger, bytes)?));
         }
         Ok(content)
     }
@@ -361,8 +360,8 @@ impl Watch {
         self.message(Content::Frame(goodbye))
     }
 
-    fn message(&self, content: Content) -> WatchMessage {
-        let message = WatchMessage::at(self.terms.tokens, self.complete, content);
+    fn message(&mut self, content: Content) -> WatchMessage {
+        let message = WatchMessage::at(self.terms.tokens, self.complete, content).within(self.room.take());
         self.metrics.frames.inc();
         self.metrics.bytes.inc_by(message.len() as u64);
         message

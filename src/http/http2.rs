@@ -85,6 +85,9 @@ thread_local! {
     static CLOSED: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Opens the gate that is closed on this thread, also after a panic.
+struct Opens;
+
 /// Polls the body of a stream. A body may wake itself.
 pub(super) fn in_body<T>(poll: impl FnOnce() -> T) -> T {
     let closed = CLOSED.replace(0);
@@ -244,9 +247,14 @@ impl Future for Watch {
         LEFT.set(left);
         gate.task.get_or_init(|| cx.waker().clone());
         CLOSED.set(gate.address());
-        let polled = Pin::new(future).poll(&mut Context::from_waker(waker));
+        let _opens = Opens;
+        Pin::new(future).poll(&mut Context::from_waker(waker))
+    }
+}
+
+impl Drop for Opens {
+    fn drop(&mut self) {
         CLOSED.set(0);
-        polled
     }
 }
 

@@ -82,11 +82,7 @@ impl Bell {
             return None;
         }
         self.looked = rings;
-        if !self.wire.rung.load(Ordering::SeqCst) {
-            return None;
-        }
-        self.wire.rung.store(false, Ordering::SeqCst);
-        Some(&self.waker)
+        self.wire.rung.swap(false, Ordering::SeqCst).then_some(&self.waker)
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Load {
     pub(super) events: u64,
     /// Bytes of bodies.
     pub(super) bytes: u64,
-    /// The time for which its thread ran. `None` if the system does not tell.
+    /// The time for which its thread ran. `None` if the system does not report it.
     pub(super) cpu: Option<Duration>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn in_units(bytes: u64) -> String {
     InUnits(i64::try_from(bytes).unwrap_or(i64::MAX)).to_string()
 }
 
-/// `millis` with one digit, so that both sides can be compared from the beginning.
+/// In seconds, with one decimal.
 fn in_seconds(millis: u64) -> String {
     format!("{}.{} s", grouped(millis / 1000), millis % 1000 / 100)
 }

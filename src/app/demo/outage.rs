@@ -32,7 +32,7 @@ pub(super) enum Apiserver {
     CutOffUntil(Instant),
 }
 
-/// What the clients of one side have noticed of the outage.
+/// What the clients of one side have noticed since the outage began.
 #[derive(Clone, Copy, Debug)]
 struct Noticed {
     /// The watches that were open before.

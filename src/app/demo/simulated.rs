@@ -1,4 +1,4 @@
-//! A simulated cluster on a thread of its own, so that its CPU time can be told from that of everything else.
+//! A simulated cluster on a thread of its own, so that its CPU time can be distinguished from that of everything else.
 
 use std::io;
 use std::path::PathBuf;
@@ -104,11 +104,12 @@ impl Running {
 // === impl ThreadClock ===
 
 impl ThreadClock {
-    /// `None` if the kernel does not tell. Only Linux does.
+    /// `None` if the kernel does not report it. Only Linux does, and not every one.
     fn of_this_thread() -> Option<Self> {
         let thread = std::fs::read_link("/proc/thread-self").ok()?;
         let file = PathBuf::from("/proc").join(thread).join("schedstat");
-        let start = time_in(&std::fs::read_to_string(&file).ok()?)?;
+        // The thread has already run.
+        let start = time_in(&std::fs::read_to_string(&file).ok()?).filter(|start| !start.is_zero())?;
         Some(Self { file, start })
     }
 

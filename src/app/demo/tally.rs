@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters that all clients of the demo share.
+/// Counters that all clients of one side share.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     open: AtomicU64,

@@ -74,6 +74,9 @@ async fn a_key_comes_once_however_often_it_changes_and_again_when_it_fails() {
     assert!(item.object.is_none() && item.deleted.is_some(), "{item:?}");
 }
 
+/// How many keys a worker takes at once.
+const HANDS: u32 = 2;
+
 /// What the workers of one group did.
 #[derive(Default)]
 struct Work {
@@ -92,13 +95,14 @@ async fn vanishing(work: Arc<Work>, through: String, me: usize) {
     let mut life = 0;
     while !work.over.load(Ordering::Acquire) {
         let channel = tonic::transport::Endpoint::from_shared(through.clone()).unwrap().connect().await.unwrap();
-        let mut worker = Worker::join(&channel, "g", filtered("configmaps", vec![]), 2).await.unwrap();
+        let mut worker = Worker::join(&channel, "g", filtered("configmaps", vec![]), HANDS).await.unwrap();
         life += 1;
         let (mut mine, keys): (Vec<String>, usize) = (Vec::new(), rand::rng().random_range(1..20));
         // A key that is handed out to those who die in a row comes back later each time.
         let calm = || work.calm.load(Ordering::Acquire);
         for n in 0.. {
-            if n >= keys && !calm() {
+            // With full hands it gets nothing more.
+            if n >= keys && !calm() || mine.len() == HANDS as usize {
                 break;
             }
             let item = tokio::select! {
