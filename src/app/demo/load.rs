@@ -23,9 +23,9 @@ pub(super) struct Load {
 /// The two sides of the demo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loads {
-    /// Of the apiserver that the clients read directly.
+    /// The apiserver that the clients read directly.
     pub(super) without: Load,
-    /// Of the apiserver behind informerd.
+    /// The apiserver behind informerd.
     pub(super) with: Load,
 }
 
