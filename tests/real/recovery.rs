@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod relay;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +13,10 @@ use crate::cluster::Cluster;
 use crate::support::Through;
 use crate::support::client::Client;
 use crate::support::informer::Informer;
+use crate::support::relay::{Loss, Relay};
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Effect, Fault, Server, Verb};
-pub(crate) use relay::{Loss, Relay};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

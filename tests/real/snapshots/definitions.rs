@@ -4,8 +4,9 @@
 use super::life::{Kept, Life, direct, sent};
 use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
-use crate::recovery::{Loss, Real};
+use crate::recovery::Real;
 use crate::support::client::{Answer, key, rv};
+use crate::support::relay::Loss;
 use crate::support::until;
 use informerd::upstream::client::ConfigSource;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A TCP relay in front of an apiserver: the network that loses what it is given, in one direction or in both.
+//! A TCP relay in front of a server: the network that loses what it is given, in one direction or in both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::sync::watch;
 pub(crate) enum Loss {
     #[default]
     None,
-    /// What the daemon sends.
+    /// What the client sends.
     Up,
-    /// What the daemon sends, but for the first bytes of new connections: TLS looks established to it.
+    /// What the client sends, but for the first bytes of new connections: TLS looks established to it.
     Late,
-    /// What the apiserver sends.
+    /// What the server sends.
     Down,
     /// Everything, as in a black hole.
     Both,
@@ -47,6 +47,7 @@ impl Relay {
                     let up = pump(client.0, server.1, losses.clone(), Loss::Up);
                     let down = pump(server.0, client.1, losses.clone(), Loss::Down);
                     tokio::select! {
+                        biased;
                         _ = losses.wait_for(|loss| *loss == Loss::Closed) => {}
                         ((), ()) = async { tokio::join!(up, down) } => {}
                     }
@@ -58,6 +59,12 @@ impl Relay {
 
     pub(crate) fn lose(&self, loss: Loss) {
         self.loss.send_replace(loss);
+    }
+
+    /// Closes all connections for good. Nothing that the server sends after this reaches a client.
+    pub(crate) async fn close(&self) {
+        self.lose(Loss::Closed);
+        self.loss.closed().await;
     }
 }
 
