@@ -23,7 +23,7 @@ use super::LARGEST_MESSAGE;
 use super::server::Target;
 use crate::grpc::pb::v1::cache_client::CacheClient;
 use crate::grpc::pb::v1::objects_client::ObjectsClient;
-use crate::lifecycle;
+use crate::lifecycle::{self, tied::Tied};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// A daemon that answers no ping for this long counts as gone.
@@ -44,7 +44,7 @@ pub enum Address {
 /// An open connection. It is closed when it is dropped.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    sender: SendRequest<Body>,
+    sender: Tied<SendRequest<Body>>,
     origin: Uri,
     /// Headers with the client's name and credentials.
     headers: HeaderMap,
@@ -125,9 +125,11 @@ impl Connection {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (sender, knot) = Tied::new(sender);
         lifecycle::spawn("connection", async move {
             // The calls on the connection report the error.
             connection.await.ok();
+            drop(knot);
         });
         let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build();
         Ok(Self { sender, origin: origin.map_err(io::Error::other)?, headers })
@@ -157,23 +159,28 @@ impl Connection {
         let mut request = Request::get(uri).body(Body::empty()).map_err(io::Error::other)?;
         request.headers_mut().extend(self.headers.clone());
         request.headers_mut().extend(headers.clone());
-        self.sender.ready().await.map_err(io::Error::other)?;
-        self.sender.send_request(request).await.map_err(io::Error::other)
+        self.send(request).await
+    }
+
+    fn send(&self, request: Request<Body>) -> impl Future<Output = io::Result<Response<Incoming>>> + Send + 'static {
+        let sent = self.sender.with(|sender| sender.send_request(request));
+        async move { sent.ok_or(io::ErrorKind::NotConnected)?.await.map_err(io::Error::other) }
     }
 }
 
 impl Service<Request<Body>> for Connection {
     type Response = Response<Incoming>;
-    type Error = hyper::Error;
+    type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.sender.poll_ready(cx)
+    /// A connection that has ended refuses its calls.
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().extend(self.headers.clone());
-        Box::pin(self.sender.send_request(request))
+        Box::pin(self.send(request))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod quiet;
 pub mod readiness;
 pub mod signals;
 mod task;
+pub mod tied;
 pub mod wakes;
 
 pub use task::{Failure, Fatal, panics, spawn, spawn_critical, spawn_supervised};

@@ -1,27 +1,44 @@
 //! A plain HTTP client that hides nothing.
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client as HyperClient, Error as LegacyError};
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
+use tokio::time::timeout;
 
 #[derive(Clone)]
 pub(crate) struct Client {
     base: String,
     token: Option<String>,
     resends: bool,
+    tasks: Tasks,
     inner: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
+
+/// Runs the tasks of a client's connections, and counts them.
+#[derive(Clone, Default)]
+struct Tasks(Arc<AtomicUsize>);
+
+/// Counts one task for as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+/// How often a client looks whether a request that is not answered has disappeared.
+const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -42,15 +59,13 @@ impl Client {
     /// HTTP/1.1, a connection for each request that is under way.
     pub(crate) fn new(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http1().build();
-        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: None, resends: false, inner }
+        Self::over(base, connector, false)
     }
 
     /// HTTP/2 with prior knowledge, one connection.
     pub(crate) fn http2(base: &str) -> Self {
         let connector = connector(None).https_or_http().enable_http2().build();
-        let inner = HyperClient::builder(TokioExecutor::new()).http2_only(true).build(connector);
-        Self { base: base.to_owned(), token: None, resends: false, inner }
+        Self::over(base, connector, true)
     }
 
     /// HTTP/2 over TLS, with a bearer token.
@@ -64,15 +79,13 @@ impl Client {
         plain.enforce_http(false);
         plain.set_nodelay(true);
         let connector = connector(Some(ca)).https_only().enable_http2().wrap_connector(plain);
-        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: Some(token.to_owned()), resends: false, inner }
+        Self::over(base, connector, false).with_token(token)
     }
 
     /// HTTP/2 over TLS, by ALPN.
     pub(crate) fn tls_anonymous(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http2().build();
-        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: None, resends: false, inner }
+        Self::over(base, connector, false)
     }
 
     /// HTTP/2 over TLS, with a client certificate, and a bearer token beside it.
@@ -81,8 +94,13 @@ impl Client {
         let key = PrivateKeyDer::from_pem_file(key).unwrap();
         let config = trust(Some(ca)).with_client_auth_cert(chain, key).unwrap();
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
-        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: token.map(str::to_owned), resends: false, inner }
+        Self { token: token.map(str::to_owned), ..Self::over(base, connector, false) }
+    }
+
+    fn over(base: &str, connector: HttpsConnector<HttpConnector>, http2_only: bool) -> Self {
+        let tasks = Tasks::default();
+        let inner = HyperClient::builder(tasks.clone()).http2_only(http2_only).build(connector);
+        Self { base: base.to_owned(), token: None, resends: false, tasks, inner }
     }
 
     /// The same connection for somebody else.
@@ -93,8 +111,7 @@ impl Client {
     /// HTTP/1.1 over TLS.
     pub(crate) fn tls_http1(base: &str, ca: &Path) -> Self {
         let connector = connector(Some(ca)).https_only().enable_http1().build();
-        let inner = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Self { base: base.to_owned(), token: None, resends: false, inner }
+        Self::over(base, connector, false)
     }
 
     /// The same connections. A request whose connection is reset before the answer is sent again, as client-go does.
@@ -118,13 +135,29 @@ impl Client {
         }
         let request = request.body(Full::new(body.into())).unwrap();
         loop {
-            match self.inner.request(request.clone()).await {
+            match self.answer(&request).await {
                 Ok(answer) => return answer,
                 // The apiserver closes a connection that carried an unauthenticated request, and so does informerd. What
                 // meets that was not looked at, and any client sends it again.
                 Err(error) if format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
                 Err(error) if self.resends && format!("{error:?}").contains("ConnectionReset") => {}
                 Err(error) => panic!("{path}: {error:?}"),
+            }
+        }
+    }
+
+    /// Sends a request, and sends it again if it has disappeared: a request that meets the end of its connection may stay
+    /// in the queue between the client and the task of the connection, where nobody reads it. Such a request was never
+    /// sent, because no task is left that could have done so.
+    async fn answer(&self, request: &Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LegacyError> {
+        loop {
+            let mut answer = pin!(self.inner.request(request.clone()));
+            loop {
+                match timeout(LOOK, &mut answer).await {
+                    Ok(answer) => return answer,
+                    Err(_) if self.tasks.are_gone() => break,
+                    Err(_) => {}
+                }
             }
         }
     }
@@ -152,7 +185,7 @@ impl Client {
     /// A GET of a server that may not be there; the error says how.
     pub(crate) async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
-        let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
+        let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
@@ -160,7 +193,7 @@ impl Client {
     /// A watch of a server that may not be there; the error says how.
     pub(crate) async fn try_watch(&self, path: &str) -> Result<Watch, String> {
         let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
-        let (parts, body) = self.inner.request(request).await.map_err(|error| error.to_string())?.into_parts();
+        let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
         Ok(Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() })
     }
 
@@ -213,6 +246,32 @@ fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustl
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
+}
+
+impl Tasks {
+    fn are_gone(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        let counted = Counted(Arc::clone(&self.0));
+        TokioExecutor::new().execute(async move {
+            let _counted = counted;
+            future.await;
+        });
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Answer {

@@ -15,7 +15,8 @@ use tokio_util::io::InspectReader;
 
 use super::connect::{Io, Protocol, Wanted};
 use super::pool::{ConnectionId, Http2, Idle, Pool};
-use crate::lifecycle;
+use super::sender::Sender;
+use crate::lifecycle::{self, tied::Knot};
 use crate::upstream::error::{Cause, UpstreamError};
 
 /// Runs hyper's own tasks with the daemon's task spawner.
@@ -119,7 +120,8 @@ impl Pool {
             .map_err(|error| UpstreamError::Request(Cause::new(error)))?;
         let max_streams = Arc::new(AtomicUsize::new(DEFAULT_STREAMS));
         let allowed = Arc::clone(&max_streams);
-        self.run("upstream-connection", async move {
+        let (sender, knot) = Sender::new(sender);
+        let connection = async move {
             let mut connection = Box::pin(connection);
             poll_fn(|cx| {
                 let done = connection.as_mut().poll(cx);
@@ -127,7 +129,8 @@ impl Pool {
                 done
             })
             .await
-        });
+        };
+        self.run("upstream-connection", connection, knot);
         let after = self.config.connect_timeout;
         let late = |_elapsed| UpstreamError::Timeout { what: "waiting for the apiserver to speak HTTP/2", after };
         let ended =
@@ -138,22 +141,30 @@ impl Pool {
 
     async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (mut sender, connection) =
+        let (sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
-        self.run("upstream-connection", connection);
+        let (sender, knot) = Sender::new(sender);
+        self.run("upstream-connection", connection, knot);
         // An HTTP/1.1 connection is ready only after its task has run, and an idle one must be ready.
-        sender.ready().await.map_err(request_error)?;
+        sender.ready().await.map_err(UpstreamError::Request)?;
         Ok(Idle { id: ConnectionId::next(), sender, since: Instant::now() })
     }
 
-    /// Runs a connection until it ends, and counts it while it is open.
-    pub(super) fn run(&self, name: &'static str, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
+    /// Runs a connection until it ends, and counts it while it is open. `knot` is that of its sender.
+    pub(super) fn run<S: Send + 'static>(
+        &self,
+        name: &'static str,
+        connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+        knot: Knot<S>,
+    ) {
         let metrics = Arc::clone(&self.metrics);
         let authority = Arc::clone(&self.connector.authority);
         let keeper = Arc::clone(&self.keeper);
         metrics.connections.inc();
         lifecycle::spawn(name, async move {
-            if let Err(error) = connection.await {
+            let result = connection.await;
+            drop(knot);
+            if let Err(error) = result {
                 tracing::debug!(%authority, error = %Cause::new(error), "connection to the apiserver broke");
                 keeper.doubt();
             }

@@ -10,6 +10,7 @@ mod health;
 mod mend;
 mod pool;
 mod replay;
+mod sender;
 mod settings;
 mod source;
 mod spans;

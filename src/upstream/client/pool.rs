@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connector, Wanted};
 use super::handshake::Connected;
 use super::health::Keeper;
-use super::replay::{Replay, was_refused};
+use super::replay::Replay;
+use super::sender::{Sender, Unanswered};
 use super::{CallOptions, ReqBody, UpstreamBody, UpstreamConfig};
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::{RequestVerb, UpstreamMetrics};
@@ -48,7 +49,7 @@ struct State {
 
 pub(super) struct Http2 {
     pub(super) id: ConnectionId,
-    pub(super) sender: http2::SendRequest<ReqBody>,
+    pub(super) sender: Sender<http2::SendRequest<ReqBody>>,
     pub(super) in_flight: AtomicUsize,
     /// The limit from the server's SETTINGS.
     pub(super) max_streams: Arc<AtomicUsize>,
@@ -56,7 +57,7 @@ pub(super) struct Http2 {
 
 pub(super) struct Idle {
     pub(super) id: ConnectionId,
-    pub(super) sender: http1::SendRequest<ReqBody>,
+    pub(super) sender: Sender<http1::SendRequest<ReqBody>>,
     pub(super) since: Instant,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Lease {
 enum Held {
     Http2(Arc<Http2>),
     /// Taken out when the body has ended and the connection can be reused.
-    Http1(Option<Box<(ConnectionId, http1::SendRequest<ReqBody>)>>),
+    Http1(Option<Box<(ConnectionId, Sender<http1::SendRequest<ReqBody>>)>>),
     Own,
 }
 
@@ -139,19 +140,13 @@ impl Pool {
         for _ in 0..MAX_MOVES {
             let (error, lease) = match self.reserve(options.connection).await? {
                 Some(connection) => {
-                    let mut sender = connection.sender.clone();
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
                     let (first, replay) = Replay::of(request, &self.metrics, &self.config.ledger);
-                    let mut error = match sender.try_send_request(first).await {
+                    let Unanswered { error, unsent, was_refused } = match connection.sender.send(first).await {
                         Ok(response) => return Ok(respond(response, connection.id, lease)),
-                        Err(error) => error,
+                        Err(unanswered) => unanswered,
                     };
-                    let unsent = match error.take_message() {
-                        Some(unsent) => Some(unsent),
-                        None if was_refused(error.error()) => replay.again(),
-                        None => None,
-                    };
-                    let error = Cause::new(error.into_error());
+                    let unsent = unsent.or_else(|| was_refused.then(|| replay.again()).flatten());
                     // Refused, or closed: no more requests are put on this connection. It may still deliver answers to
                     // earlier ones.
                     let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
@@ -161,16 +156,14 @@ impl Pool {
                     (error, lease)
                 }
                 None => {
-                    let (id, mut sender) = self.http1().await?;
+                    let (id, sender) = self.http1().await?;
                     self.to_origin_form(&mut request);
-                    let result = sender.try_send_request(request).await;
+                    let result = sender.send(request).await;
                     let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), permit.take());
                     match result {
                         Ok(response) => return Ok(respond(response, id, lease)),
-                        Err(mut error) => {
-                            let unsent = error.take_message();
-                            let error = Cause::new(error.into_error());
-                            let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
+                        Err(Unanswered { error, unsent: None, .. }) => return Err(UpstreamError::Request(error)),
+                        Err(Unanswered { error, unsent: Some(unsent), .. }) => {
                             request = unsent;
                             (error, lease)
                         }
@@ -190,11 +183,12 @@ impl Pool {
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let (io, _protocol) = self.connector.connect(Wanted::Session).await?;
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (mut sender, connection) =
+        let (sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
-        self.run("upstream-upgrade", async move { connection.with_upgrades().await });
+        let (sender, knot) = Sender::new(sender);
+        self.run("upstream-upgrade", async move { connection.with_upgrades().await }, knot);
         self.to_origin_form(&mut request);
-        let response = sender.send_request(request).await.map_err(request_error)?;
+        let response = sender.send(request).await.map_err(|unanswered| UpstreamError::Request(unanswered.error))?;
         let id = ConnectionId::next();
         Ok(respond(response, id, self.lease(Held::Own, None)))
     }
@@ -312,7 +306,7 @@ impl Pool {
         Ok(())
     }
 
-    async fn http1(&self) -> Result<(ConnectionId, http1::SendRequest<ReqBody>), UpstreamError> {
+    async fn http1(&self) -> Result<(ConnectionId, Sender<http1::SendRequest<ReqBody>>), UpstreamError> {
         loop {
             if let Some(idle) = self.take_idle() {
                 return Ok((idle.id, idle.sender));
