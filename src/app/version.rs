@@ -1,7 +1,7 @@
 //! What this program is: its version, and what its builder says of the sources.
 
-/// The commit of the sources and the day of that commit, if the builder sets these variables. Both belong to the sources,
-/// so that the same sources still make the same program.
+/// The commit of the sources and the day of that commit: from the builder, or from the checkout by `build/version.rs`. Both
+/// belong to the sources, so that the same sources still make the same program.
 const COMMIT: Option<&str> = option_env!("INFORMERD_BUILD_COMMIT");
 const DATE: Option<&str> = option_env!("INFORMERD_BUILD_DATE");
 
