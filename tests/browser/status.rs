@@ -71,7 +71,7 @@ async fn a_browser_shows_it_live() {
         Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     }
     page.until(
-        "[...document.querySelectorAll('#forwards tr')].map(r => [0, 1, 4].map(c => r.cells[c].textContent).join()).join() === '3,encoding,a-program/1'",
+        "[...document.querySelectorAll('#forwards tr')].map(r => [1, 0, 4].map(c => r.cells[c].textContent).join()).join() === '3,encoding,a-program/1'",
     )
     .await;
     // It goes on without being loaded again.
@@ -243,11 +243,14 @@ async fn it_is_readable_wide_and_narrow_light_and_dark() {
         open.push(client.watch_as("/api/v1/pods?watch=1&resourceVersion=0", &agent).await);
         client.request(http::Method::GET, "/api/v1/configmaps?resourceVersion=0", &agent, "").await;
     }
+    let yaml = [("accept", "application/yaml"), ("user-agent", "a-program-with-a-long-name/1")];
+    Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     read_much(&through, 200).await;
     let directory = std::env::var_os("STATUS_PAGE_PNGS").map(std::path::PathBuf::from);
     let mut page = Browser::open(&format!("http://{}/status", through.daemon.admin)).await;
     page.until("document.querySelectorAll('#clients tr').length >= 4").await;
     page.until(MEASURED).await;
+    page.until("document.querySelectorAll('#forwards td').length > 1").await;
     page.evaluate("document.querySelectorAll('#caches td button').forEach((button) => button.click())").await;
     for (width, dark) in [(1600, false), (1600, true), (1280, false), (1280, true), (400, false), (400, true)] {
         page.window(width, dark).await;
@@ -257,7 +260,9 @@ async fn it_is_readable_wide_and_narrow_light_and_dark() {
              && [...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.u-wrap').offsetWidth === plot.clientWidth)",
         )
         .await;
-        // Tables may scroll, each by itself; the page may not.
+        // Nothing is off the edge: neither of the page, nor of a table, which could be scrolled.
+        let scrolls = "[...document.querySelectorAll('.wide')].filter((w) => w.scrollWidth > w.clientWidth).map((w) => w.textContent)";
+        assert_eq!(page.evaluate(scrolls).await, json!([]), "{width}");
         assert_eq!(page.evaluate("[innerWidth, document.documentElement.scrollWidth]").await, json!([width, width]));
         assert_eq!(page.evaluate(CONTRAST).await, json!([]), "{width}, dark: {dark}");
         if let Some(directory) = &directory {

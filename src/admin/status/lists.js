@@ -104,16 +104,23 @@ function merged(clients, forwards) {
 
 const FORWARDS = {
 	none: 'No read was forwarded.',
+	by: 1,
 	down: true,
 	key: (forward) => [forward.reason, forward.address, forward.user, forward.program, forward.protocol].join('\n'),
 	columns: [
-		count('reads', 'count'),
 		{ title: 'reason', text: (forward) => forward.reason },
+		count('reads', 'count'),
 		{ title: 'address', text: (forward) => or(forward.address), spare: true },
 		{ title: 'user', text: (forward) => or(forward.user), spare: true, long: true },
 		{ title: 'program', text: (forward) => forward.program, long: true },
 		{ title: 'cause', text: (forward) => forward.cause, wraps: true, spare: true },
-		{ title: 'what to change', text: (forward) => forward.change, wraps: true },
+		{ title: 'what to change', text: (forward) => forward.change, wraps: true, spare: true },
+	],
+	details: (forward) => [
+		whole('cause', forward.cause),
+		whole('what to change', forward.change),
+		['address', or(forward.address)],
+		['user', or(forward.user)],
 	],
 };
 
