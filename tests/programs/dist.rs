@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -18,6 +18,14 @@ fn shell(directory: &Path, line: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-c", line]).current_dir(directory).env("DIST", Path::new(ROOT).join("build/dist.sh"));
     command.output().expect("bash runs")
+}
+
+/// A tool of `tests/clients/prepare`.
+fn tool(name: &str) -> PathBuf {
+    let prepare = Path::new(ROOT).join("tests/clients/prepare");
+    let prepare = Command::new(prepare).arg(name).output().expect("bash");
+    assert!(prepare.status.success(), "no {name}: {}", String::from_utf8_lossy(&prepare.stderr));
+    PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim())
 }
 
 fn succeeds(directory: &Path, line: &str) -> String {
@@ -113,11 +121,8 @@ async fn kubectl_runs_the_program_as_its_plugin() {
 
 #[test]
 fn the_workflow_of_a_release_is_clean() {
-    let prepare = Path::new(ROOT).join("tests/clients/prepare");
-    let prepare = Command::new(prepare).arg("actionlint").output().expect("bash");
-    assert!(prepare.status.success(), "no actionlint: {}", String::from_utf8_lossy(&prepare.stderr));
     let workflow = Path::new(ROOT).join(".github/workflows/release.yaml");
-    let output = Command::new(String::from_utf8(prepare.stdout).unwrap().trim()).arg(&workflow).output().expect("runs");
+    let output = Command::new(tool("actionlint")).arg(&workflow).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     // Actions are pinned to commits, and what a job may do is said.
     let workflow = std::fs::read_to_string(workflow).unwrap();
@@ -137,9 +142,33 @@ fn make_dist_does_it_all_on_this_machine() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("program"), PROGRAM).unwrap();
-    succeeds(Path::new(ROOT), &format!("make dist PROGRAM={0}/program DIST={0}/dist", at.display()));
+    let tools = tool("cyclonedx");
+    let tools = tools.parent().unwrap().display();
+    succeeds(Path::new(ROOT), &format!("PATH={tools}:$PATH make dist PROGRAM={0}/program DIST={0}/dist", at.display()));
     let checked = succeeds(&at.join("dist"), "sha256sum --check --strict checksums.txt");
-    assert!(checked.contains(&format!("informerd-{VERSION}-linux-")) && checked.contains(".tar.gz: OK"), "{checked}");
+    let (archive, parts) = checked.split_once('\n').unwrap();
+    let made = format!("informerd-{VERSION}-linux-");
+    assert!(archive.starts_with(&made) && archive.ends_with(".tar.gz: OK"), "{checked}");
     let plugin = std::fs::read_to_string(at.join("dist/informerd.yaml")).unwrap();
-    assert!(plugin.contains(&format!("uri: file://{}/dist/informerd-{VERSION}-linux-", at.display())), "{plugin}");
+    assert!(plugin.contains(&format!("uri: file://{}/dist/{made}", at.display())), "{plugin}");
+
+    // What the program is made from: the crates of Cargo.lock that it links, and no more.
+    let parts = parts.trim().strip_suffix(": OK").unwrap();
+    assert!(parts.starts_with(&made) && parts.ends_with(".cdx.json"), "{checked}");
+    let parts = std::fs::read_to_string(at.join("dist").join(parts)).unwrap();
+    assert!(!parts.contains(ROOT) && !parts.contains(&*std::env::temp_dir().to_string_lossy()), "{parts}");
+    let parts: Value = serde_json::from_str(&parts).unwrap();
+    assert_eq!((&parts["bomFormat"], &parts["specVersion"]), (&json!("CycloneDX"), &json!("1.5")));
+    let program = &parts["metadata"]["component"];
+    assert_eq!((&program["name"], &program["version"]), (&json!("informerd"), &json!(env!("CARGO_PKG_VERSION"))));
+    let parts: Vec<_> =
+        parts["components"].as_array().unwrap().iter().map(|part| part["purl"].as_str().unwrap()).collect();
+    let lock = std::fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
+    for part in &parts {
+        let (name, version) = part.strip_prefix("pkg:cargo/").and_then(|part| part.split_once('@')).expect(part);
+        assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{part}");
+    }
+    let has = |name: &str| parts.iter().any(|part| part.starts_with(&format!("pkg:cargo/{name}@")));
+    assert!(["tokio", "hyper", "rustls", "aws-lc-sys", "zstd-sys", "tonic"].into_iter().all(has), "{parts:?}");
+    assert!(!["informerd-sim", "proptest", "criterion", "windows-sys"].into_iter().any(has), "{parts:?}");
 }
