@@ -36,7 +36,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// anything else.
 #[must_use = "a stream without its lease lives on when the right to it is gone"]
 pub struct Lease {
-    rights: Vec<Right>,
+    rights: Box<[Right]>,
 }
 
 /// One right, and the task that checks it again.
@@ -79,14 +79,14 @@ impl Lease {
             // A stream that has ended in the meantime does not need the result.
             tell.send(held.until_gone().await).ok();
         });
-        Self { rights: vec![Right { gone, task: task.abort_handle() }] }
+        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]) }
     }
 
     /// A lease that the test ends.
     #[cfg(test)]
     pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
         let task = spawn("lease", std::future::ready(()));
-        Self { rights: vec![Right { gone, task: task.abort_handle() }] }
+        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]) }
     }
 
     /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
@@ -142,7 +142,8 @@ impl Held {
                 sleep(pause).await;
             }
             changes.mark_unchanged();
-            match self.ask().await {
+            // Boxed: it takes some kilobytes, and each open stream waits here without it.
+            match Box::pin(self.ask()).await {
                 Ok(Asked::Still { known, user, answers, share }) => {
                     known_until = earliest(&answers, |decision| decision.until);
                     (self.known, self.user, self.answers) = (known, user, answers);

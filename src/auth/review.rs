@@ -250,7 +250,8 @@ impl Reviews {
         request: Request<ReqBody>,
     ) -> Result<(StatusCode, Bytes), Unavailable> {
         let span = tracing::info_span!(target: SPANS, "review", otel.name = resource, otel.status_code = Empty);
-        let asked = timeout(self.limit, self.in_turn(resource, request)).instrument(span.clone()).await;
+        // Boxed: every request of a client waits for its decision with it, and seldom needs it.
+        let asked = timeout(self.limit, Box::pin(self.in_turn(resource, request))).instrument(span.clone()).await;
         let answer = asked.unwrap_or(Err(Unavailable::Timeout));
         if answer.is_err() {
             span.record("otel.status_code", "ERROR");

@@ -66,7 +66,7 @@ pub(super) struct Grants {
 pub(super) struct Right {
     lease: Lease,
     /// When dropped, they record the end of the stream.
-    _audit_entries: Vec<Entry>,
+    _audit_entries: Box<[Entry]>,
 }
 
 /// The only place that determines the identity of a caller.
@@ -220,7 +220,7 @@ impl Grants {
     /// A list is being sent. The audit log records it as one complete response.
     pub(super) fn send(self) -> Right {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
-        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: Vec::new() }
+        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: Box::default() }
     }
 
     /// Joins the permissions for several selections that are read together.

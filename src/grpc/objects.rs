@@ -1,6 +1,7 @@
 //! `informerd.v1.Objects`.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,9 @@ pub trait Cluster: Send + Sync + 'static {
 
 /// The service. Cloning shares it.
 #[derive(Clone)]
-pub(super) struct Objects {
+pub(super) struct Objects(Arc<Parts>);
+
+pub(super) struct Parts {
     pub(super) reads: Reads,
     pub(super) cluster: Arc<dyn Cluster>,
     pub(super) drain: DrainWatch,
@@ -48,6 +51,22 @@ pub(super) struct Objects {
     pub(super) ledger: Ledger,
     pub(super) shared: SharedEvents,
     pub(super) metrics: Arc<GrpcMetrics>,
+}
+
+// === impl Objects ===
+
+impl Objects {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl Deref for Objects {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 #[tonic::async_trait]

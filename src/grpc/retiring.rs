@@ -1,12 +1,9 @@
 //! Notifies the calls of a connection that it must end. When a connection reaches its maximum age, its streams say
 //! goodbye.
 
-use std::future::Future;
-
 use tonic::Request;
 
-use crate::lifecycle::drain::DrainWatch;
-use crate::lifecycle::quiet::Quiet;
+use crate::lifecycle::drain::{DrainSignal, DrainWatch};
 
 /// Tells the streams of one connection to end. The wiring code inserts it into the extensions of a request.
 #[derive(Clone, Debug)]
@@ -21,8 +18,7 @@ impl Retiring {
     }
 
     /// Waits until the streams must end.
-    pub(super) fn wait(&self) -> Quiet<dyn Future<Output = ()> + Send> {
-        let drain = self.0.clone();
-        Quiet::new(Box::pin(async move { drain.draining().await }))
+    pub(super) fn wait(&self) -> DrainSignal {
+        self.0.signal()
     }
 }

@@ -20,7 +20,7 @@ use super::health::Health;
 use super::intake::{self, Intake};
 use super::message_body::Elsewhere;
 use super::metrics::GrpcMetrics;
-use super::objects::{Cluster, Objects};
+use super::objects::{Cluster, Objects, Parts};
 use super::pb;
 use super::pb::v1::cache_server::CacheServer;
 use super::pb::v1::objects_server::ObjectsServer;
@@ -78,7 +78,7 @@ impl Grpc {
             stall_guards,
             metrics,
         } = parts;
-        let objects = ObjectsServer::new(Objects {
+        let objects = Objects::new(Parts {
             reads: reads.clone(),
             cluster,
             drain: drain.clone(),
@@ -86,9 +86,10 @@ impl Grpc {
             ledger: ledger.clone(),
             shared: SharedEvents::default(),
             metrics: Arc::clone(&metrics),
-        })
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
+        });
+        let objects = ObjectsServer::new(objects)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
         let queue = QueueServer::new(Queue { groups, ledger: ledger.clone() })
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);

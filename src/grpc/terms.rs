@@ -19,14 +19,21 @@ use crate::meta::ResourceVersion;
 use crate::reads::plan::Freshness;
 use crate::reads::{At, Selection, WatchFrom};
 
+/// What a client asks for.
+pub(super) struct Asked {
+    pub(super) terms: Terms,
+    pub(super) rendering: Rendering,
+    pub(super) known: Known,
+    pub(super) grants: Grants,
+}
+
+/// What a watch needs for as long as it is open.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) selection: Selection,
-    pub(super) rendering: Rendering,
     pub(super) tokens: TokenBase,
     pub(super) from: WatchFrom,
     pub(super) max_staleness: Option<Duration>,
-    pub(super) known: Known,
     /// The memory reserved for the selection.
     _held: Reservation,
     pub(super) bookmark_interval: Duration,
@@ -70,16 +77,16 @@ fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
     ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))
 }
 
-// === impl Terms ===
+// === impl Asked ===
 
-impl Terms {
+impl Asked {
     /// # Errors
     /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or the error of the authorizer.
     pub(super) async fn new(
         objects: &Objects,
         caller: &Caller,
         mut request: v1::WatchRequest,
-    ) -> Result<(Self, Grants), tonic::Status> {
+    ) -> Result<Self, tonic::Status> {
         convert::complete(&objects.reads, resource_of(request.selection.as_mut())).await?;
         let (selection, rendering) = convert::selection(request.selection.as_ref())?;
         let held = convert::held(request.selection.as_ref(), &selection);
@@ -102,13 +109,11 @@ impl Terms {
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread the ages, so that clients that started together do not all reconnect together.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
-        let terms = Self {
+        let terms = Terms {
             selection,
-            rendering,
             tokens,
             from,
             max_staleness,
-            known,
             _held: held,
             bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
             max_batch: batch as usize,
@@ -116,7 +121,7 @@ impl Terms {
             conflate: request.conflate,
             deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
         };
-        Ok((terms, grants))
+        Ok(Self { terms, rendering, known, grants })
     }
 }
 

@@ -9,11 +9,10 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
-use super::access::{Caller, Grants, Right};
+use super::access::{Caller, Right};
 use super::feed::{Feed, Item};
 use super::message::{Content, Events, Message, WatchMessage};
 use super::message_body::Messages;
-use super::metrics::GrpcMetrics;
 use super::objects::{Objects, refused};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, goodbye, reset};
@@ -22,10 +21,10 @@ use super::retiring::Retiring;
 use super::room::{self, SMALL};
 use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
-use super::terms::{Known, Terms};
+use super::terms::{Asked, Known, Terms};
+use crate::lifecycle::drain::DrainSignal;
 use crate::lifecycle::ending::Ending;
-use crate::lifecycle::quiet::Quiet;
-use crate::memory::{Ledger, Reservation};
+use crate::memory::Reservation;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
 use crate::reads::{
@@ -42,29 +41,27 @@ pub(super) struct Watch {
     shared: Arc<SharedGroup>,
     /// The permission for the whole selection.
     right: Right,
-    reads: Reads,
+    objects: Objects,
     phase: Phase,
     /// Frames to send before any other.
     ready: Vec<Frame>,
     /// All changes up to this revision were delivered. Zero before the snapshot is complete.
     complete: ResourceVersion,
-    /// The objects that the client already has, for the snapshot that is being sent.
-    known: Known,
+    /// The objects that the client already has, for the snapshot that is being sent. `None` if there are none.
+    known: Option<Box<Known>>,
     /// The number of objects of the snapshot so far.
     count: u64,
     in_snapshot: bool,
     /// An item that did not belong in the frame before.
-    kept: Option<Item>,
+    kept: Option<Box<Item>>,
     delay: Option<Pin<Box<Sleep>>>,
     batch: Batch,
     /// The memory of the frame that is being collected, if it is large. The message takes it along.
     room: Option<Box<Reservation>>,
-    ledger: Ledger,
     /// The signal that the process will end. `None` after the watch was asked to end.
     ending: Option<Ending>,
     /// The signal that the connection must end, for a watch that is its own call.
-    retiring: Option<Quiet<dyn Future<Output = ()> + Send>>,
-    metrics: Arc<GrpcMetrics>,
+    retiring: Option<DrainSignal>,
     _open: Raised,
 }
 
@@ -99,26 +96,25 @@ impl Watch {
     ///
     /// # Errors
     /// An error that occurs before the stream starts.
-    pub(super) async fn open(objects: &Objects, mut terms: Terms, grants: Grants) -> Result<Self, Status> {
-        let reads = objects.reads.clone();
-        let begun = match first(&reads, &terms).await {
+    pub(super) async fn open(objects: &Objects, asked: Asked) -> Result<Self, Status> {
+        let Asked { mut terms, rendering, known, grants } = asked;
+        let begun = match first(&objects.reads, &terms).await {
             Ok(begun) => begun,
             Err(error) => return Err(refused(grants, error)),
         };
         let Begun { opened, resumed, reset } = begun;
         // The announced encoding stays the same until the end of the watch, even after resets.
         terms.selection.encoding = Wanted::Only(opened.source.encoding());
-        let known = std::mem::take(&mut terms.known);
-        let known = if resumed { Known::default() } else { known };
+        let known = (!resumed && !known.objects.is_empty()).then(|| Box::new(known));
         let terms = Arc::new(terms);
-        let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &terms.rendering);
+        let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &rendering);
         let encoding = render::encoding(opened.source.encoding()).into();
         // Frames are taken from the end.
         let mut ready = vec![Frame::Started(v1::Started { resumed, encoding })];
         if let Some(reason) = reset {
             objects.metrics.resets.inc();
             // A client that sent what it has gets only the difference.
-            if known.objects.is_empty() {
+            if known.is_none() {
                 ready.insert(0, Frame::Reset(v1::Reset { reason: reason.into() }));
             }
         }
@@ -128,7 +124,7 @@ impl Watch {
         };
         objects.metrics.watches.inc();
         let mut watch = Self {
-            reads,
+            objects: objects.clone(),
             phase: Phase::Over,
             ready,
             complete,
@@ -139,10 +135,8 @@ impl Watch {
             delay: None,
             batch: Batch::default(),
             room: None,
-            ledger: objects.ledger.clone(),
             ending: Some(Ending::new(&objects.drain, objects.drain_spread, Duration::ZERO)),
             retiring: None,
-            metrics: Arc::clone(&objects.metrics),
             _open: Raised::new(&objects.metrics.watches_open),
             right: grants.open(),
             shared,
@@ -163,7 +157,12 @@ impl Watch {
         }
         self.poll_drain(cx);
         let content = match self.ready.pop() {
-            Some(frame) => Content::Frame(frame),
+            Some(frame) => {
+                if self.ready.is_empty() {
+                    self.ready = Vec::new();
+                }
+                Content::Frame(frame)
+            }
             None => match ready!(self.poll_next(cx)) {
                 Some(Ok(content)) => content,
                 Some(Err(error)) => {
@@ -222,7 +221,7 @@ impl Watch {
             }
             let Phase::Open { feed, source } = &mut self.phase else { return Poll::Pending };
             let next = match self.kept.take() {
-                Some(item) => Poll::Ready(Ok(item)),
+                Some(item) => Poll::Ready(Ok(*item)),
                 None => feed.poll_next(cx),
             };
             match next {
@@ -244,14 +243,14 @@ impl Watch {
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(self.flush())),
                 Poll::Ready(Ok(item)) => match item.event {
                     WatcherEvent::Bookmark { .. } if !self.batch.events.is_empty() => {
-                        self.kept = Some(item);
+                        self.kept = Some(Box::new(item));
                         return Poll::Ready(Ok(self.flush()));
                     }
                     WatcherEvent::Bookmark { initial_end: true, .. } => {
                         self.complete = item.complete;
                         self.in_snapshot = false;
-                        let gone_uids = std::mem::take(&mut self.known).objects.into_keys().collect();
-                        let end = v1::SnapshotEnd { count: self.count, gone_uids };
+                        let gone = self.known.take().map(|known| known.objects.into_keys().collect());
+                        let end = v1::SnapshotEnd { count: self.count, gone_uids: gone.unwrap_or_default() };
                         return Poll::Ready(Ok(Content::Frame(Frame::SnapshotEnd(end))));
                     }
                     WatcherEvent::Bookmark { .. } => {
@@ -268,8 +267,8 @@ impl Watch {
                             self.batch.complete = self.batch.complete.max(item.complete);
                         }
                         self.batch.oldest = self.batch.oldest.or(item.received);
-                        let known =
-                            if self.in_snapshot { self.known.objects.remove(object.attributes.uid()) } else { None };
+                        let known = self.known.as_mut().filter(|_| self.in_snapshot);
+                        let known = known.and_then(|known| known.objects.remove(object.attributes.uid()));
                         let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
                         let event = if self.in_snapshot {
                             self.shared.encode(&source.form, kind, &object, rv)
@@ -293,7 +292,7 @@ impl Watch {
     /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small.
     fn most(&mut self) -> usize {
         if self.batch.bytes >= SMALL && self.room.is_none() {
-            self.room = self.ledger.spare(FRAME_BYTES).ok().map(Box::new);
+            self.room = self.objects.ledger.spare(FRAME_BYTES).ok().map(Box::new);
         }
         if self.room.is_some() { FRAME_BYTES } else { SMALL }
     }
@@ -305,7 +304,7 @@ impl Watch {
         let bytes = events.iter().map(|event| event.len() + EVENT_OVERHEAD).sum();
         if bytes > self.room.as_ref().map_or(SMALL, |room| room.bytes()) + SMALL {
             self.room = None;
-            self.room = Some(Box::new(room::reserve(&self.ledger, bytes)?));
+            self.room = Some(Box::new(room::reserve(&self.objects.ledger, bytes)?));
         }
         Ok(content)
     }
@@ -314,9 +313,9 @@ impl Watch {
         self.delay = None;
         let batch = std::mem::take(&mut self.batch);
         self.complete = self.complete.max(batch.complete);
-        self.metrics.events.inc_by(batch.events.len() as u64);
+        self.objects.metrics.events.inc_by(batch.events.len() as u64);
         if let Some(received) = batch.oldest {
-            self.metrics.event_lag.observe(received.elapsed());
+            self.objects.metrics.event_lag.observe(received.elapsed());
         }
         Content::Events(batch.events)
     }
@@ -328,8 +327,8 @@ impl Watch {
 
     fn begin(&mut self, opened: OpenWatch) {
         let OpenWatch { source, watcher } = opened;
-        let pressure = self.ledger.pressure();
-        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, pressure, &self.metrics);
+        let pressure = self.objects.ledger.pressure();
+        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, pressure, &self.objects.metrics);
         self.phase = Phase::Open { feed, source };
     }
 
@@ -342,9 +341,9 @@ impl Watch {
             EndReason::Relisted => reset::Reason::Relisted,
             EndReason::NotReady | EndReason::Stopped => reset::Reason::Restarted,
         };
-        self.metrics.resets.inc();
+        self.objects.metrics.resets.inc();
         self.complete = ResourceVersion::ZERO;
-        self.known = Known::default();
+        self.known = None;
         (self.count, self.in_snapshot, self.kept, self.batch) = (0, true, None, Batch::default());
         self.phase = Phase::Opening(self.again(Duration::ZERO, WatchFrom::State(Freshness::Any)));
         Frame::Reset(v1::Reset { reason: reason.into() })
@@ -362,8 +361,8 @@ impl Watch {
 
     fn message(&mut self, content: Content) -> WatchMessage {
         let message = WatchMessage::at(self.terms.tokens, self.complete, content).within(self.room.take());
-        self.metrics.frames.inc();
-        self.metrics.bytes.inc_by(message.len() as u64);
+        self.objects.metrics.frames.inc();
+        self.objects.metrics.bytes.inc_by(message.len() as u64);
         message
     }
 
@@ -374,12 +373,12 @@ impl Watch {
     }
 
     fn again(&self, after: Duration, from: WatchFrom) -> Boxed<Opened> {
-        let (reads, terms) = (self.reads.clone(), Arc::clone(&self.terms));
+        let (objects, terms) = (self.objects.clone(), Arc::clone(&self.terms));
         Box::pin(async move {
             if !after.is_zero() {
                 sleep(after).await;
             }
-            open(&reads, &terms, from).await
+            open(&objects.reads, &terms, from).await
         })
     }
 
@@ -481,7 +480,6 @@ fn is_passing(refusal: &Refusal) -> bool {
 impl Objects {
     /// Opens a watch for a caller.
     pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
-        let (terms, grants) = Terms::new(self, caller, request).await?;
-        Watch::open(self, terms, grants).await
+        Watch::open(self, Asked::new(self, caller, request).await?).await
     }
 }

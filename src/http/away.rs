@@ -22,7 +22,7 @@ impl Inner {
 
     /// Answers a read from the cache after forwarding it failed, if the cache has an answer. The response carries the
     /// age of the cached state. Only clients that are trusted, or that are known to be allowed to read it, get this
-    /// answer.
+    /// answer. Callers box the future, because each request has room for what it waits for without.
     pub(super) async fn while_away(
         &self,
         error: &ForwardError,

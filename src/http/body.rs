@@ -32,8 +32,9 @@ pub fn without_length(body: Body) -> Body {
     StreamBody::new(BodyStream::new(body)).boxed_unsync()
 }
 
-/// The same body. It keeps `kept` alive until it ends.
-pub fn with<T: Send + 'static>(body: Body, kept: T) -> Body {
+/// The same body. It keeps what there is to keep alive until it ends.
+pub fn with<T: Send + 'static>(body: Body, kept: Option<T>) -> Body {
+    let Some(kept) = kept else { return body };
     body.map_frame(move |frame| {
         let _kept = &kept;
         frame

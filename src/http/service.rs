@@ -245,7 +245,7 @@ impl Inner {
                 let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id).await {
                     Ok(response) => response,
-                    Err(error) => match self.while_away(&error, again, &info, connection, &audit_id).await {
+                    Err(error) => match Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await {
                         Some((response, otherwise)) => {
                             plan = otherwise;
                             response

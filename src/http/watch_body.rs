@@ -55,7 +55,7 @@ struct Leased {
     source: WatchSource,
     lease: Lease,
     /// Records the end of the watch when it is dropped.
-    _audit_entry: Option<Entry>,
+    _audit_entry: Option<Box<Entry>>,
 }
 
 // === impl WatchBody ===
@@ -73,7 +73,7 @@ impl WatchBody {
         metrics.watches_total.inc();
         Self {
             written: Written { form: answer.form, shape: answer.shape, messages: false },
-            events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry }),
+            events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry.map(Box::new) }),
             ending,
             ends: false,
             metrics: Arc::clone(metrics),

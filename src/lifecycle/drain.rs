@@ -1,10 +1,15 @@
 //! The drain. It is announced once to all tasks, is complete when the last guard is dropped, and is forced at its
 //! deadline.
 
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -21,6 +26,15 @@ pub struct Drain {
 #[derive(Clone, Debug)]
 pub struct DrainWatch {
     shared: Arc<Shared>,
+}
+
+/// Waits until the drain has started, like [`DrainWatch::draining`], for streams of which there are thousands: it takes a
+/// fifth of the memory, and a poll takes no lock unless the task has changed.
+#[derive(Debug)]
+pub struct DrainSignal {
+    shared: Arc<Shared>,
+    /// Its key in [`Shared::waiting`], and the waker that is there.
+    registered: Option<(u64, Waker)>,
 }
 
 /// While a guard is held, the drain is not complete.
@@ -43,7 +57,16 @@ struct Shared {
     phase: watch::Sender<Phase>,
     /// Whether the phase is not `Running`. It is read too often for a lock. Set before the phase.
     draining: AtomicBool,
+    /// Whom to wake when the drain starts. A waker may own the last reference to a task, whose end comes back here, so no
+    /// waker is dropped under this lock.
+    waiting: Mutex<Waiting>,
     guards: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: HashMap<u64, Waker>,
+    last: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +81,7 @@ pub fn channel() -> (Drain, DrainWatch) {
     let shared = Arc::new(Shared {
         phase: watch::Sender::new(Phase::Running),
         draining: AtomicBool::new(false),
+        waiting: Mutex::default(),
         guards: watch::Sender::new(0),
     });
     (Drain { shared: Arc::clone(&shared) }, DrainWatch { shared })
@@ -77,12 +101,14 @@ impl Drain {
             }
             first
         });
+        self.shared.wake();
     }
 
     /// Tells all tasks to drop their work now.
     pub fn force(&self) {
         self.shared.draining.store(true, Ordering::Release);
         self.shared.phase.send_replace(Phase::Forced);
+        self.shared.wake();
     }
 
     /// Waits until the drain is started and all guards are dropped. After the soft deadline it forces the drain and
@@ -128,6 +154,11 @@ impl DrainWatch {
         self.shared.phase.subscribe().wait_for(|phase| *phase != Phase::Running).await.ok();
     }
 
+    /// The same for one of thousands of streams.
+    pub fn signal(&self) -> DrainSignal {
+        DrainSignal { shared: Arc::clone(&self.shared), registered: None }
+    }
+
     /// Waits until the soft deadline has passed and work must be dropped.
     pub async fn forced(&self) {
         self.shared.phase.subscribe().wait_for(|phase| *phase == Phase::Forced).await.ok();
@@ -135,7 +166,7 @@ impl DrainWatch {
 
     /// Whether the drain has started. Takes no lock.
     pub fn is_draining(&self) -> bool {
-        self.shared.draining.load(Ordering::Acquire)
+        self.shared.is_draining()
     }
 
     /// When the running drain will be forced; `None` if no drain has started.
@@ -151,6 +182,58 @@ impl DrainWatch {
     pub fn guard(&self) -> DrainGuard {
         self.shared.guards.send_modify(|guards| *guards += 1);
         DrainGuard { shared: Arc::clone(&self.shared) }
+    }
+}
+
+// === impl DrainSignal ===
+
+impl Future for DrainSignal {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let is_known = self.registered.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker()));
+        if !is_known && !self.shared.is_draining() {
+            let key = self.registered.as_ref().map(|(key, _)| *key);
+            let (key, replaced) = self.shared.waiting.lock().insert(key, cx.waker());
+            drop(replaced);
+            self.registered = Some((key, cx.waker().clone()));
+        }
+        // After the registration: a start is either seen here or wakes the task.
+        if self.shared.is_draining() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for DrainSignal {
+    fn drop(&mut self) {
+        let Some((key, waker)) = self.registered.take() else { return };
+        let registered = self.shared.waiting.lock().wakers.remove(&key);
+        drop((registered, waker));
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut self.waiting.lock().wakers);
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// Returns the key, and the waker that this one replaces.
+    fn insert(&mut self, key: Option<u64>, waker: &Waker) -> (u64, Option<Waker>) {
+        let key = key.unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
+        (key, self.wakers.insert(key, waker.clone()))
     }
 }
 
@@ -209,6 +292,54 @@ mod tests {
         let deadline = watch.deadline();
         drain.start(Duration::from_secs(50));
         assert!(watch.is_draining() && watch.deadline() == deadline);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_wakes_the_task_that_polled_it_last_and_leaves_nothing_behind() {
+        let (drain, watch) = channel();
+        let mut signals: Vec<_> = (0..100).map(|_| watch.signal()).collect();
+        for signal in &mut signals {
+            assert!(futures_util::poll!(&mut *signal).is_pending());
+            assert!(futures_util::poll!(signal).is_pending());
+        }
+        assert_eq!(watch.shared.waiting.lock().wakers.len(), 100);
+        signals.truncate(60);
+        assert_eq!(watch.shared.waiting.lock().wakers.len(), 60);
+        let waiting: Vec<_> = signals.into_iter().map(|signal| spawn("waiting", signal)).collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+        drain.start(Duration::from_secs(5));
+        for waiting in waiting {
+            timeout(Duration::from_secs(1), waiting).await.expect("woken").unwrap();
+        }
+        assert!(futures_util::poll!(watch.signal()).is_ready());
+        assert_eq!(watch.shared.waiting.lock().wakers.len(), 0);
+    }
+
+    /// The last references to a task may be those that its signal holds.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ends_with_its_waker_takes_another_signal_along() {
+        struct Task {
+            _other: Mutex<DrainSignal>,
+        }
+        impl std::task::Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let (_drain, watch) = channel();
+        for is_dropped in [true, false] {
+            let (mut signal, mut other) = (watch.signal(), watch.signal());
+            assert!(futures_util::poll!(&mut other).is_pending());
+            let waker = Waker::from(Arc::new(Task { _other: Mutex::new(other) }));
+            assert!(Pin::new(&mut signal).poll(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            assert_eq!(watch.shared.waiting.lock().wakers.len(), 2);
+            if is_dropped {
+                drop(signal);
+            } else {
+                assert!(futures_util::poll!(signal).is_pending());
+            }
+            assert_eq!(watch.shared.waiting.lock().wakers.len(), 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]

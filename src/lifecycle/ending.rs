@@ -9,8 +9,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::drain::DrainWatch;
-use super::quiet::Quiet;
+use super::drain::{DrainSignal, DrainWatch};
 
 /// The end of one stream after a drain has started. Each stream ends at a different time, so that the clients do not
 /// all reconnect at once.
@@ -21,7 +20,7 @@ pub struct Ending {
 }
 
 enum State {
-    Waiting(Quiet<dyn Future<Output = ()> + Send>),
+    Waiting(DrainSignal),
     Until(Pin<Box<Sleep>>),
     Come,
 }
@@ -31,9 +30,7 @@ enum State {
 impl Ending {
     /// The stream ends within `spread` after the start of a drain, but not before it is `shortest` old.
     pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
-        let drain = drain.clone();
-        let state = State::Waiting(Quiet::new(Box::pin(async move { drain.draining().await })));
-        Self { state, not_before: Instant::now() + shortest, spread }
+        Self { state: State::Waiting(drain.signal()), not_before: Instant::now() + shortest, spread }
     }
 
     /// Whether the stream must end now. If not, the task is woken at that time.

@@ -193,7 +193,8 @@ impl Upstream {
         options: &CallOptions,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let span = spans::begin(self, &mut request, options);
-        let result = self.counted(identity, request, options).instrument(span.clone()).await;
+        // Boxed: whatever may need the apiserver would otherwise have room for it all the time.
+        let result = Box::pin(self.counted(identity, request, options)).instrument(span.clone()).await;
         spans::end(&span, &result);
         result
     }
