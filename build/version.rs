@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the program is built from, for the comparison with the commit.
-const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "benches", "build", "proto", "sim", "src"];
+const SOURCES: [&str; 9] =
+    ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "benches", "build", "manifests", "proto", "sim", "src"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build/version.rs");
@@ -27,15 +28,17 @@ fn main() {
     let changed = if changes.is_none_or(|changes| changes.is_empty()) { "" } else { ", changed since" };
     println!("cargo:rustc-env=INFORMERD_BUILD_COMMIT={commit}");
     println!("cargo:rustc-env=INFORMERD_BUILD_DATE={date}{changed}");
+    // Where git keeps no log, the script runs at each build.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
-    for path in log.iter().map(String::as_str).chain(SOURCES).filter(|path| Path::new(path).exists()) {
+    for path in log.iter().map(String::as_str).chain(SOURCES.into_iter().filter(|path| Path::new(path).exists())) {
         println!("cargo:rerun-if-changed={path}");
     }
 }
 
 /// What git prints; `None` without git, without a repository, or if git refuses.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
+    // It must not lock the checkout, where somebody may commit meanwhile.
+    let output = Command::new("git").arg("--no-optional-locks").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }

@@ -1,5 +1,6 @@
 //! One HTTP/2 connection to the daemon, for gRPC and for the discovery documents.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -24,6 +25,8 @@ use super::server::Target;
 use crate::grpc::pb::v1::cache_client::CacheClient;
 use crate::grpc::pb::v1::objects_client::ObjectsClient;
 use crate::lifecycle::{self, tied::Tied};
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// A daemon that answers no ping for this long counts as gone.
@@ -159,18 +162,25 @@ impl Connection {
         let mut request = Request::get(uri).body(Body::empty()).map_err(io::Error::other)?;
         request.headers_mut().extend(self.headers.clone());
         request.headers_mut().extend(headers.clone());
-        self.send(request).await
+        self.send(request).await.map_err(io::Error::other)
     }
 
-    fn send(&self, request: Request<Body>) -> impl Future<Output = io::Result<Response<Incoming>>> + Send + 'static {
+    fn send(
+        &self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Incoming>, BoxError>> + Send + 'static {
         let sent = self.sender.with(|sender| sender.send_request(request));
-        async move { sent.ok_or(io::ErrorKind::NotConnected)?.await.map_err(io::Error::other) }
+        async move {
+            let sent = sent.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+            Ok(sent.await?)
+        }
     }
 }
 
 impl Service<Request<Body>> for Connection {
     type Response = Response<Incoming>;
-    type Error = io::Error;
+    /// The library's own error, by which tonic chooses the code of a call.
+    type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     /// A connection that has ended refuses its calls.

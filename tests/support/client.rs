@@ -32,10 +32,16 @@ pub(crate) struct Client {
 
 /// Runs the tasks of a client's connections, and counts them.
 #[derive(Clone, Default)]
-struct Tasks(Arc<AtomicUsize>);
+struct Tasks(Arc<Counts>);
 
-/// Counts one task for as long as it lives.
-struct Counted(Arc<AtomicUsize>);
+#[derive(Default)]
+struct Counts {
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+/// One task, for as long as it lives.
+struct Counted(Arc<Counts>);
 
 /// How often a client looks whether a request that is not answered has disappeared.
 const LOOK: Duration = Duration::from_secs(5);
@@ -148,15 +154,20 @@ impl Client {
 
     /// Sends a request, and sends it again if it has disappeared: a request that meets the end of its connection may stay
     /// in the queue between the client and the task of the connection, where nobody reads it. Such a request was never
-    /// sent, because no task is left that could have done so.
+    /// sent: a task has ended meanwhile, none is left that could send it, and what ended has not answered.
     async fn answer(&self, request: &Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LegacyError> {
         loop {
+            let ended = self.tasks.ended();
             let mut answer = pin!(self.inner.request(request.clone()));
             loop {
-                match timeout(LOOK, &mut answer).await {
-                    Ok(answer) => return answer,
-                    Err(_) if self.tasks.are_gone() => break,
-                    Err(_) => {}
+                if let Ok(answer) = timeout(LOOK, &mut answer).await {
+                    return answer;
+                }
+                if self.tasks.are_gone() && self.tasks.ended() != ended {
+                    match timeout(Duration::ZERO, &mut answer).await {
+                        Ok(answer) => return answer,
+                        Err(_) => break,
+                    }
                 }
             }
         }
@@ -250,7 +261,11 @@ fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustl
 
 impl Tasks {
     fn are_gone(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+        self.ended() == self.0.begun.load(Ordering::SeqCst)
+    }
+
+    fn ended(&self) -> usize {
+        self.0.ended.load(Ordering::SeqCst)
     }
 }
 
@@ -259,7 +274,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
         let counted = Counted(Arc::clone(&self.0));
         TokioExecutor::new().execute(async move {
             let _counted = counted;
@@ -270,7 +285,7 @@ where
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -102,3 +102,57 @@ impl Sender<http2::SendRequest<ReqBody>> {
         self.send_by(http2::SendRequest::try_send_request, request).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A queue that nobody reads. It gives its requests back when it is dropped, as that of the library does.
+    #[derive(Default)]
+    struct Queue(Vec<(Request<ReqBody>, oneshot::Sender<Request<ReqBody>>)>);
+
+    impl Drop for Queue {
+        fn drop(&mut self) {
+            for (request, back) in self.0.drain(..) {
+                back.send(request).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_reads_comes_back_when_the_connection_ends() {
+        // Only the library can make its error.
+        let (near, _far) = tokio::io::duplex(1024);
+        let (ended, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(near)).await.unwrap();
+        drop(connection);
+        let (sender, knot) = Sender::new(Queue::default());
+        let sent = sender.send_by(
+            |queue, request| {
+                let (back, returned) = oneshot::channel();
+                queue.0.push((request, back));
+                let mut ended = ended.clone();
+                async move { ended.try_send_request(returned.await.unwrap()).await }
+            },
+            Request::post("/a").body(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync()).unwrap(),
+        );
+        let ends = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(knot);
+        };
+        let (answer, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(5), sent), ends);
+        let Err(Unanswered { unsent: Some(unsent), .. }) = answer.expect("comes back") else { panic!("not answered") };
+        assert_eq!(unsent.uri(), "/a");
+        let Err(Unanswered { unsent: Some(_), .. }) =
+            sender.send_by(|_, _| async { unreachable!("the connection has ended") }, unsent).await
+        else {
+            panic!("not sent")
+        };
+    }
+}
