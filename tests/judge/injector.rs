@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::support::ports::Port;
 
 const NAMESPACE: &str = "informerd-injector";
 
@@ -19,6 +20,7 @@ pub(crate) struct Injector {
     pub port: u16,
     /// `http://ADDRESS:PORT` of its admin side.
     pub admin: String,
+    _ports: [Port; 2],
 }
 
 /// Applies the overlay, and returns a kubeconfig with the identity of its ServiceAccount.
@@ -102,9 +104,8 @@ pub(crate) fn mode(pod: &Value) -> Option<&str> {
 
 impl Injector {
     pub(crate) fn start(kubeconfig: &std::path::Path, flags: &[&str]) -> Self {
-        let free =
-            || std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-        let (listen, admin) = (free(), free());
+        let ports = [Port::free(), Port::free()];
+        let [listen, admin] = ports.each_ref().map(|port| port.address);
         let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("INFORMERD_") || name == "KUBECONFIG" {
@@ -121,7 +122,7 @@ impl Injector {
             .stdin(Stdio::null())
             .spawn()
             .expect("the binary runs");
-        Self { child, port: listen.port(), admin: format!("http://{admin}") }
+        Self { child, port: listen.port(), admin: format!("http://{admin}"), _ports: ports }
     }
 
     /// Ends it in order, as the kubelet does.

@@ -18,6 +18,7 @@ use tokio::process::Command;
 use super::examples::{LANGUAGES, Program, before, churn, counted, prepared, until};
 use crate::cluster::Cluster;
 use crate::support::Through;
+use crate::support::ports::Port;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -249,8 +250,10 @@ async fn something_else(listener: TcpListener, callers: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_port_is_told_once_and_tried_again() {
     let server = sim::Server::builder().start().await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    // The programs connect again and again while nobody listens.
+    let port = Port::free();
+    let listener = TcpListener::bind(port.address).await.unwrap();
+    let url = format!("http://{}", port.address);
     let mut programs = vec![];
     for language in LANGUAGES {
         programs.push(Program::start_at(language, "consumer", &url, &["v1/configmaps"]).await);

@@ -5,6 +5,7 @@
 use std::process::{Command, Output};
 
 use crate::cluster::Cluster;
+use crate::support::ports::Port;
 
 /// Runs the binary with nothing of this process's environment that could be a setting.
 fn informerd(line: &str) -> Output {
@@ -30,18 +31,19 @@ fn text(bytes: &[u8]) -> String {
 struct Daemon {
     child: std::process::Child,
     admin: String,
+    _port: Port,
 }
 
 impl Daemon {
     fn start(kubeconfig: &std::path::Path, config: &std::path::Path) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-        let admin = free.to_string();
+        let port = Port::free();
+        let admin = port.address.to_string();
         let (kubeconfig, config) = (kubeconfig.display(), config.display());
         let line = format!(
             "run --kubeconfig {kubeconfig} --config {config} --listen http://127.0.0.1:0 --admin {admin} --log-level error"
         );
         let child = command(&line).spawn().expect("the binary runs");
-        Self { child, admin }
+        Self { child, admin, _port: port }
     }
 
     /// What `informerd status` says once it says this; the bound only keeps a failing test from hanging.

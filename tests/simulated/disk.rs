@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use crate::support::client::Client;
 use crate::support::eventually;
+use crate::support::ports::Port;
 use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -22,10 +22,7 @@ struct Daemon {
     child: Child,
     client: Client,
     said: Arc<Mutex<Vec<String>>>,
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap()
+    _ports: [Port; 3],
 }
 
 impl Daemon {
@@ -46,7 +43,8 @@ impl Daemon {
         std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
         let disk = directory.join("disk");
         std::fs::create_dir(&disk).unwrap();
-        let [http, https, admin] = [free_port(), free_port(), free_port()];
+        let ports = [Port::free(), Port::free(), Port::free()];
+        let [http, https, admin] = ports.each_ref().map(|port| port.address);
         let script = format!(
             "cd / && {mount} && exec {binary} run \
              --kubeconfig {kubeconfig} --listen http://{http} --listen https://{https} --admin {admin} \
@@ -64,7 +62,7 @@ impl Daemon {
         let said = Arc::new(Mutex::new(Vec::new()));
         let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()).lines(), said.clone());
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| heard.lock().push(line)));
-        Self { child, client: Client::new(&format!("http://{http}")), said }
+        Self { child, client: Client::new(&format!("http://{http}")), said, _ports: ports }
     }
 
     async fn serves(&mut self) {

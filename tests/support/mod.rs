@@ -6,6 +6,7 @@
 pub(crate) mod client;
 pub(crate) mod informer;
 pub(crate) mod limited;
+pub(crate) mod ports;
 pub(crate) mod relay;
 pub(crate) mod threads;
 

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
+
+use crate::support::ports::Port;
 
 /// A running informerd with an http and an https listener.
 pub(crate) struct Daemon {
@@ -21,6 +23,7 @@ pub(crate) struct Daemon {
     pub admin: String,
     child: Child,
     dir: TempDir,
+    _ports: [Port; 3],
 }
 
 const BINARY: &str = env!("CARGO_BIN_EXE_informerd");
@@ -32,7 +35,8 @@ impl Daemon {
     pub(crate) async fn start(upstream: &Path, flags: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("informerd-").tempdir().expect("a temporary directory");
         let state = dir.path().join("state");
-        let (http, https, admin) = (free_address().await, free_address().await, free_address().await);
+        let ports = [Port::free(), Port::free(), Port::free()];
+        let [http, https, admin] = ports.each_ref().map(|port| port.address.to_string());
         let (http, https) = (format!("http://{http}"), format!("https://{https}"));
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
         let child = Command::new(BINARY)
@@ -50,7 +54,7 @@ impl Daemon {
             .expect("informerd starts");
         let path = |name: &str| dir.path().join(name);
         let (http_file, https_file) = (path("http"), path("https"));
-        let mut daemon = Self { http: http_file, https: https_file, admin, child, dir };
+        let mut daemon = Self { http: http_file, https: https_file, admin, child, dir, _ports: ports };
         daemon.ready().await;
         for (listen, file) in [(&http, &daemon.http), (&https, &daemon.https)] {
             let output = Command::new(BINARY)
@@ -112,12 +116,6 @@ impl Drop for Daemon {
             eprintln!("--- informerd's last words\n{}", self.log());
         }
     }
-}
-
-/// An address that was free a moment ago.
-async fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("a bound address").to_string()
 }
 
 /// A GET as simple as can be, answered with status line, headers and body.
