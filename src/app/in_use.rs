@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
 
 use super::status;
 use crate::admin::AdminError;
@@ -36,7 +38,9 @@ pub(super) async fn told(error: &anyhow::Error, config: &Config) -> String {
         (Some(BindError::Socket { address, error }), _) if taken(error) => ("--listen", listener(address).await),
         (Some(BindError::InUse(address)), _) => ("--listen", listener(address).await),
         (_, Some(AdminError::Listen { address, error })) if taken(error) => {
-            let is_informerd = timeout(PATIENCE, status::ask(*address)).await.is_ok_and(|status| status.is_ok());
+            // Its client would log that "the apiserver" answers.
+            let asked = status::ask(*address).with_subscriber(NoSubscriber::default());
+            let is_informerd = timeout(PATIENCE, asked).await.is_ok_and(|status| status.is_ok());
             let flag = if config.admin.probes == Some(*address) { "--probes" } else { "--admin" };
             (flag, if is_informerd { Holder::Informerd } else { Holder::Unknown })
         }
@@ -46,7 +50,9 @@ pub(super) async fn told(error: &anyhow::Error, config: &Config) -> String {
         Holder::Informerd => {
             format!("{text}: another informerd serves there; --listen and --admin take other addresses")
         }
-        Holder::Unknown => format!("{text}: there is no answer as of an informerd; {flag} takes another address"),
+        Holder::Unknown => format!(
+            "{text}: what answers there is not an informerd, or wants credentials; {flag} takes another address"
+        ),
     }
 }
 

@@ -97,7 +97,7 @@ impl From<&ForwardError> for Status {
         let message = error.to_string();
         match error {
             ForwardError::NoCredentials => Self::failure(401, "Unauthorized", message),
-            ForwardError::NotLent(_) => Self::failure(403, "Forbidden", message),
+            ForwardError::NotLent(_) | ForwardError::NoSessions => Self::failure(403, "Forbidden", message),
             ForwardError::BadRequest(_) => Self::failure(400, "BadRequest", message),
             // Nothing was sent, so any request may be retried.
             ForwardError::Unreachable { .. } => Self::failure(503, "ServiceUnavailable", message).with_retry_after(1),

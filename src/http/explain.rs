@@ -21,6 +21,9 @@ pub enum Plan {
     Refused(&'static str),
 }
 
+/// It had to be forwarded, and that failed before the apiserver answered.
+pub(super) const NOT_FORWARDED: Plan = Plan::Refused("not_forwarded");
+
 // === impl Plan ===
 
 impl Plan {

@@ -18,7 +18,7 @@ use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
 use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, short};
-use super::explain::Plan;
+use super::explain::{NOT_FORWARDED, Plan};
 use super::framing;
 use super::guard::Guard;
 use super::gzip::GzipConfig;
@@ -245,13 +245,13 @@ impl Inner {
                 let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id).await {
                     Ok(response) => response,
-                    Err(error) => match Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await {
-                        Some((response, otherwise)) => {
-                            plan = otherwise;
-                            response
-                        }
-                        None => self.refuse(&Status::from(&error), status_form, audit_id),
-                    },
+                    Err(error) => {
+                        let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
+                        let refused = || (self.refuse(&Status::from(&error), status_form, audit_id), NOT_FORWARDED);
+                        let (response, otherwise) = old.unwrap_or_else(refused);
+                        plan = otherwise;
+                        response
+                    }
                 }
             }
         };

@@ -174,7 +174,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         stall_timeout: Duration::from_secs(300),
         stall_guards: StallGuards::default(),
         ledger: ledger.clone(),
-        explain: false,
+        explain: true,
         lend_sessions: true,
         via: HeaderValue::from_static("ours"),
         grpc: None,
@@ -439,6 +439,7 @@ async fn an_apiserver_that_is_away_is_named() {
     let server = start_with(upstream, Arc::default()).await;
     let response = server.get("/api/v1/secrets").await;
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, "1"));
+    assert_eq!(header(&response, "x-informerd-plan"), "refused; reason=not_forwarded");
     let text = text(response).await;
     assert!(text.contains("informerd") && text.contains(&upstream.to_string()), "{text}");
     assert!(text.contains("\"reason\":\"ServiceUnavailable\""), "{text}");

@@ -11,6 +11,12 @@ pub enum ForwardError {
         "informerd lends its identity for reading only, and the request carries no Authorization header: {0} is refused"
     )]
     NotLent(&'static str),
+    /// The request has no `Authorization` header, and the daemon does not lend its identity for sessions in pods.
+    #[error(
+        "informerd lends its identity for no session in a pod over TCP, and the request carries no Authorization header; \
+         this is the default, and lendSessions: true (--lend-sessions true) changes it"
+    )]
+    NoSessions,
     #[error("informerd cannot forward the request: {0}")]
     BadRequest(&'static str),
     /// The connection could not be established. Nothing was sent.

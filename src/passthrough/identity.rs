@@ -30,7 +30,7 @@ pub enum LendIdentity {
 /// A request with credentials is sent with those and never with ours, even if ours would allow more.
 ///
 /// # Errors
-/// `NoCredentials` and `NotLent` for a request that has no credentials and may not use ours.
+/// `NoCredentials`, `NotLent` and `NoSessions` for a request that has no credentials and may not use ours.
 pub(super) fn choose(
     lend: LendIdentity,
     sessions: bool,
@@ -42,7 +42,7 @@ pub(super) fn choose(
     }
     match lend {
         // Every program on the machine can reach a TCP port, so this refuses what kubectl's proxy refuses.
-        LendIdentity::All if !sessions && is_session(info) => Err(ForwardError::NotLent(SESSION)),
+        LendIdentity::All if !sessions && is_session(info) => Err(ForwardError::NoSessions),
         LendIdentity::All => Ok(Identity::Own),
         LendIdentity::None => Err(ForwardError::NoCredentials),
         LendIdentity::Reads => lendable_read(info, request).map(|()| Identity::Own).map_err(ForwardError::NotLent),
@@ -127,6 +127,10 @@ mod tests {
             let info = RequestInfo::parse("GET", &target, "");
             let is_lent = |sessions| choose(LendIdentity::All, sessions, &info, &parts).is_ok();
             assert_eq!((is_lent(true), is_lent(false)), (true, subresource == "log"), "{subresource}");
+            // The answer names the setting.
+            if let Err(error) = choose(LendIdentity::All, false, &info, &parts) {
+                assert!(error.to_string().contains("lendSessions"), "{error}");
+            }
         }
     }
 

@@ -157,17 +157,20 @@ impl UpstreamMetrics {
         self.heard.get()
     }
 
-    /// The daemon's own requests, whatever their outcome.
+    /// The daemon's own requests that the apiserver has answered.
     pub fn own(&self) -> u64 {
-        let requests = self.requests.read();
-        let own = requests.iter().filter(|(series, _)| series.verb != RequestVerb::Forward);
-        own.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        self.answered(|verb| verb != RequestVerb::Forward)
     }
 
     /// Forwarded requests that the apiserver has answered.
     pub fn forwarded(&self) -> u64 {
+        self.answered(|verb| verb == RequestVerb::Forward)
+    }
+
+    /// An apiserver that does not answer has no work with a request.
+    fn answered(&self, of: impl Fn(RequestVerb) -> bool) -> u64 {
         let requests = self.requests.read();
-        let answered = requests.iter().filter(|(series, _)| series.verb == RequestVerb::Forward && series.code != 0);
+        let answered = requests.iter().filter(|(series, _)| of(series.verb) && series.code != 0);
         answered.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
@@ -203,16 +206,17 @@ mod tests {
         metrics.count_request(RequestVerb::List, &pods, 200);
         metrics.count_request(RequestVerb::List, &pods, 429);
         metrics.count_request(RequestVerb::Watch, &"nodes".into(), 200);
+        metrics.count_request(RequestVerb::Watch, &"nodes".into(), 0);
         assert_eq!(metrics.total(RequestVerb::List, Some("pods")), 3);
         assert_eq!(metrics.total(RequestVerb::List, Some("nodes")), 0);
-        assert_eq!(metrics.total(RequestVerb::Watch, None), 1);
+        assert_eq!(metrics.total(RequestVerb::Watch, None), 2);
         metrics.count_request(RequestVerb::Forward, &pods, 200);
         metrics.count_request(RequestVerb::Forward, &pods, 0);
-        assert_eq!((metrics.own(), metrics.forwarded()), (4, 1));
+        assert_eq!((metrics.own(), metrics.forwarded()), (4, 1), "what was not answered has cost nothing");
         let series: Vec<_> = metrics.requests().into_iter().map(|(s, n)| (s.verb.as_str(), s.code, n)).collect();
         assert_eq!(
             series,
-            [("list", 200, 2), ("list", 429, 1), ("watch", 200, 1), ("forward", 0, 1), ("forward", 200, 1)]
+            [("list", 200, 2), ("list", 429, 1), ("watch", 0, 1), ("watch", 200, 1), ("forward", 0, 1), ("forward", 200, 1)]
         );
     }
 

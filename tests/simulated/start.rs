@@ -69,11 +69,17 @@ async fn an_address_in_use_tells_by_whom_and_the_flag() {
             format!("--listen http://127.0.0.1:0 --admin {admin}"),
             "another informerd serves there; --listen and --admin",
         ),
-        (format!("--listen http://{taken} --admin 127.0.0.1:0"), "no answer as of an informerd; --listen takes"),
-        (format!("--listen http://127.0.0.1:0 --admin {taken}"), "no answer as of an informerd; --admin takes"),
+        (
+            format!("--listen http://{taken} --admin 127.0.0.1:0"),
+            "what answers there is not an informerd, or wants credentials; --listen takes",
+        ),
+        (
+            format!("--listen http://127.0.0.1:0 --admin {taken}"),
+            "what answers there is not an informerd, or wants credentials; --admin takes",
+        ),
         (
             format!("--listen http://127.0.0.1:0 --admin 127.0.0.1:0 --probes {taken}"),
-            "no answer as of an informerd; --probes takes",
+            "what answers there is not an informerd, or wants credentials; --probes takes",
         ),
     ] {
         let state = directory.path().display();

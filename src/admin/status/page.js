@@ -1,6 +1,6 @@
 // The status page: asks for status.json again and again and shows it.
 
-import { byId, bytes, grouped, pairs, seconds } from './status/format.js';
+import { byId, bytes, clock, grouped, pairs, seconds } from './status/format.js';
 import { newest, rates, remember } from './status/history.js';
 import * as lists from './status/lists.js';
 import * as picture from './status/picture.js';
@@ -42,7 +42,7 @@ function headline({ spared, ...status }) {
 
 // What there is to know of an apiserver that does not answer.
 function trouble({ upstream, caches, servedAgeSeconds, now }) {
-	const since = new Date((now - upstream.sinceSeconds) * 1000).toLocaleTimeString();
+	const since = clock(now - upstream.sinceSeconds, true);
 	const age = caches.some((cache) => cache.ready) ? ` What is served is up to ${seconds(servedAgeSeconds)} old.` : '';
 	return `The apiserver has been unreachable for ${seconds(upstream.sinceSeconds)}, since ${since}: ${upstream.lastError}.${age}`;
 }
