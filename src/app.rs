@@ -77,10 +77,8 @@ fn dispatch(
             return 0;
         }
         Command::Completions(shell) => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut args::clap(), "informerd", &mut text);
             // A pager that was left early is no error.
-            let _ = out.write_all(&text);
+            let _ = out.write_all(&args::completions(shell));
             return 0;
         }
         Command::Man { command, directory } => return show_man(command.as_deref(), directory.as_deref(), out, err),
@@ -107,7 +105,9 @@ fn dispatch(
         Command::Version | Command::Completions(_) | Command::Man { .. } | Command::Get(_) | Command::Watch(_) => {
             Ok(())
         }
-        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out).map_err(Failed::from),
+        Command::Kubeconfig { write } => {
+            print_kubeconfig(&loaded.config, write.as_deref(), out, err).map_err(Failed::from)
+        }
         Command::Status(wanted) => show_status(&loaded, *wanted, out),
         Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
             .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
@@ -181,7 +181,12 @@ fn look(
     Ok(done?)
 }
 
-fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Write) -> Result<(), String> {
+fn print_kubeconfig(
+    config: &Config,
+    write: Option<&Path>,
+    out: &mut dyn io::Write,
+    err: &mut dyn io::Write,
+) -> Result<(), String> {
     let (https, address) = kubeconfig::listener(&config.http.listen)?;
     let ca = match (https, &config.http.tls.files) {
         (false, _) => None,
@@ -194,10 +199,11 @@ fn print_kubeconfig(config: &Config, write: Option<&Path>, out: &mut dyn io::Wri
         }
     };
     let text = kubeconfig::render(&kubeconfig::Endpoint { https, address, ca })?;
-    match write {
-        None => out.write_all(text.as_bytes()).map_err(|error| error.to_string()),
-        Some(path) => kubeconfig::write(path, &text).map_err(|error| format!("{}: {error}", path.display())),
-    }
+    let Some(path) = write else { return out.write_all(text.as_bytes()).map_err(|error| error.to_string()) };
+    kubeconfig::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    // The file is what was asked for. That this cannot be told is no failure.
+    let _ = writeln!(err, "wrote {0}: kubectl --kubeconfig {0} get pods", path.display());
+    Ok(())
 }
 
 fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
@@ -396,8 +402,9 @@ mod tests {
         assert!(code == 0 && out.contains("server: http://127.0.0.1:9999\n"), "{out}");
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("k");
-        let (code, out, _) = told(&format!("kubeconfig --listen http://127.0.0.1:9999 --write {}", path.display()));
-        assert_eq!((code, out.as_str()), (0, ""));
+        let (code, out, err) = told(&format!("kubeconfig --listen http://127.0.0.1:9999 --write {}", path.display()));
+        let wrote = format!("wrote {0}: kubectl --kubeconfig {0} get pods\n", path.display());
+        assert_eq!((code, out.as_str(), err), (0, "", wrote));
         assert!(std::fs::read_to_string(&path).unwrap().contains("127.0.0.1:9999"));
         let state = directory.path().display();
         let (code, _, err) = told(&format!("kubeconfig --listen https://127.0.0.1:9999 --state-dir {state}"));

@@ -1,5 +1,6 @@
 //! The command line: subcommands, and one flag for each setting of the configuration.
 
+mod completions;
 mod demo;
 mod explain;
 mod headings;
@@ -13,6 +14,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 use clap_complete::Shell;
 
+pub use completions::completions;
 pub use demo::DemoArgs;
 use demo::NOT_IN_DEMO;
 pub use explain::Explained;

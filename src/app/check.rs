@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use self::report::{Access, May, Needed, Report};
 use crate::auth::{ClientCaSource, Mode};
-use crate::config::{Config, ResourceRule, UpstreamConfig};
+use crate::config::{Config, Environment, ResourceRule, UpstreamConfig, kubeconfig_not_found};
 use crate::http::ListenAddr;
 use crate::upstream::reader::{get_json, post_json};
 use crate::upstream::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
@@ -44,12 +44,8 @@ pub struct Cluster {
 pub async fn cluster(settings: &Config) -> Result<Cluster, String> {
     let UpstreamConfig { kubeconfigs: paths, context } = &settings.upstream;
     if paths.is_empty() {
-        let config = kube::Config::incluster().map_err(|error| {
-            format!(
-                "no kubeconfig was found, and this is no pod with a service account (--kubeconfig names one): {}",
-                chain(&error)
-            )
-        })?;
+        let not_found = |error: &dyn std::error::Error| kubeconfig_not_found(&Environment, &chain(error));
+        let config = kube::Config::incluster().map_err(|error| not_found(&error))?;
         return Ok(Cluster { config, origin: "service account".to_owned(), context: String::new() });
     }
     let origin = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":");

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::LARGEST_MESSAGE;
+use super::peer::Peer;
 use super::server::Target;
 use crate::grpc::pb::v1::cache_client::CacheClient;
 use crate::grpc::pb::v1::objects_client::ObjectsClient;
@@ -51,6 +53,7 @@ pub(crate) struct Connection {
     origin: Uri,
     /// Headers with the client's name and credentials.
     headers: HeaderMap,
+    peer: Arc<Peer>,
 }
 
 // === impl Address ===
@@ -98,25 +101,32 @@ impl Connection {
     pub(crate) async fn open(target: &Target) -> io::Result<Self> {
         let opening = async {
             let headers = target.headers().await?;
+            let peer = Peer::new(target.address.clone());
             match &target.address {
                 Address::Http(authority) | Address::Https(authority) => {
                     let stream = TcpStream::connect(authority).await?;
                     stream.set_nodelay(true)?;
                     let Some((tls, name)) = &target.tls else {
-                        return Self::handshake(stream, "http", authority, headers).await;
+                        return Self::handshake(stream, "http", authority, headers, peer).await;
                     };
                     let stream = tls.connect(name.clone(), stream).await?;
-                    Self::handshake(stream, "https", authority, headers).await
+                    Self::handshake(stream, "https", authority, headers, peer).await
                 }
                 Address::Unix(path) => {
-                    Self::handshake(UnixStream::connect(path).await?, "http", "localhost", headers).await
+                    Self::handshake(UnixStream::connect(path).await?, "http", "localhost", headers, peer).await
                 }
             }
         };
         timeout(CONNECT, opening).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    async fn handshake<S>(stream: S, scheme: &str, authority: &str, headers: HeaderMap) -> io::Result<Self>
+    async fn handshake<S>(
+        stream: S,
+        scheme: &str,
+        authority: &str,
+        headers: HeaderMap,
+        peer: Arc<Peer>,
+    ) -> io::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -127,7 +137,8 @@ impl Connection {
             .keep_alive_timeout(SILENCE)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let stream = TokioIo::new(peer.note(stream));
+        let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
         let (sender, knot) = Tied::new(sender);
         lifecycle::spawn("connection", async move {
             // The calls on the connection report the error.
@@ -135,7 +146,7 @@ impl Connection {
             drop(knot);
         });
         let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build();
-        Ok(Self { sender, origin: origin.map_err(io::Error::other)?, headers })
+        Ok(Self { sender, origin: origin.map_err(io::Error::other)?, headers, peer })
     }
 
     /// Scheme and authority, for clients of other services on this connection.
@@ -149,6 +160,11 @@ impl Connection {
 
     pub(super) fn cache(&self) -> CacheClient<Self> {
         CacheClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
+    }
+
+    /// After a failed call: why what answers is no listener of informerd. `None` if it may be one.
+    pub(super) fn stranger(&self) -> Option<String> {
+        self.peer.stranger()
     }
 
     /// Sends a GET. The headers override those of the connection.
@@ -190,7 +206,13 @@ impl Service<Request<Body>> for Connection {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().extend(self.headers.clone());
-        Box::pin(self.send(request))
+        let (sent, peer) = (self.send(request), Arc::clone(&self.peer));
+        Box::pin(async move {
+            let response = sent.await?;
+            // The library would take the first bytes of any other body for a message.
+            peer.check(&response)?;
+            Ok(response)
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! `informerd get` and `informerd watch`: show the cache of a running informerd, through its gRPC API.
 
 mod connection;
+mod peer;
 mod print;
 mod resolve;
 mod seen;

@@ -54,9 +54,14 @@ pub(super) async fn resolve(connection: &Connection, text: &str, patience: Durat
         }
         Err(why) => why,
     };
-    without_discovery(connection, &text).await.ok_or_else(|| {
+    let named = without_discovery(connection, &text).await;
+    if let Some(told) = connection.stranger() {
+        return Err(Failure::Said(told));
+    }
+    named.ok_or_else(|| {
         Failure::Said(format!(
-            "the apiserver cannot say what {text:?} is: {why}; no informer has that name (pods.v1. or deployments.v1.apps would do without)"
+            "the apiserver cannot say what {text:?} is: {why}; no informer has that name: name the resource with its \
+             version, as in pods.v1. or deployments.v1.apps"
         ))
     })
 }

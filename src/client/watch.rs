@@ -145,6 +145,8 @@ impl Watch<'_> {
                 self.token = Bytes::new();
                 Ok(Again::Lost(why))
             }
+            // The proxy before a daemon may answer for it while it restarts.
+            Code::Unimplemented if !self.token.is_empty() => Ok(Again::Lost(why)),
             _ => Err(Failure::of(status)),
         }
     }

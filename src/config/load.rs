@@ -1,6 +1,7 @@
 //! Combines the layers and converts them to typed settings.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -60,6 +61,7 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
     let config = loader.config();
     let (otel, mut warnings) = otel::read(source, &mut loader.mistakes);
     warnings.extend(loader.unknown_variables());
+    loader.add_missing_kubeconfig();
     match (config, loader.mistakes.is_empty()) {
         (Some(config), true) => Ok(Loaded { config: Config { otel, ..config }, effective: loader.effective, warnings }),
         _ => Err(Mistakes(loader.mistakes)),
@@ -78,6 +80,20 @@ impl Loader<'_> {
         match self.source.read(Path::new(&path)) {
             Ok(text) => self.file = File::parse(Path::new(&path), &text, &mut self.mistakes),
             Err(error) => self.mistakes.push(Mistake::new(origin, format!("{path}: {error}"))),
+        }
+    }
+
+    /// Commands that read the named kubeconfig report that it does not exist. If they do not get so far because of other
+    /// mistakes, it is listed with them.
+    fn add_missing_kubeconfig(&mut self) {
+        if self.mistakes.is_empty() {
+            return;
+        }
+        let Some((origin, path)) = self.one("kubeconfig") else { return };
+        if let Err(error) = self.source.read(Path::new(&path))
+            && error.kind() == ErrorKind::NotFound
+        {
+            self.mistakes.push(Mistake::new(origin, format!("{path}: {error}")));
         }
     }
 

@@ -202,6 +202,17 @@ fn settings_that_depend_on_each_other() {
 }
 
 #[test]
+fn a_missing_kubeconfig_is_listed_with_other_mistakes() {
+    let wrong = flags(&[("kubeconfig", &["/no"]), ("threads", &["many"])]);
+    let found = mistakes(load(&wrong, &MadeUp::default()));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[1].starts_with("--kubeconfig: /no: "), "{found:?}");
+    assert_eq!(mistakes(load(&wrong, &MadeUp::default().file("/no", ""))).len(), 1);
+    let alone = load(&flags(&[("kubeconfig", &["/no"])]), &MadeUp::default());
+    assert!(alone.is_ok(), "commands that do not read it need no such file");
+}
+
+#[test]
 fn a_persons_kubeconfig_lends_everything() {
     let lent = |text: &str| from_file(text).unwrap().config.lend_identity;
     assert_eq!(lent("kubeconfig: /k\n"), LendIdentity::All);
@@ -254,7 +265,7 @@ fn files_of_the_service_account_have_a_ca_of_ours_in_them() {
     for wrong in [
         "dropInDir: /a\n".to_owned(),
         "dropInDir: /a\nlisten: ['delegated+https://0.0.0.0:1']\n".to_owned(),
-        format!("{https}kubeconfig: /b\n"),
+        format!("{https}kubeconfig: {FILE}\n"),
         format!("{https}tls: {{certFile: /b, keyFile: /c}}\n"),
         format!("{https}tls: {{caSecret: a/b}}\n"),
     ] {

@@ -84,6 +84,15 @@ async fn get_says_in_one_line_what_is_wrong() {
         assert!(err.contains(address) && err.contains("is it running?"), "{err}");
     }
     assert_eq!(run("nonsense", "get pods").await.0, 64);
+    // The admin side speaks HTTP/1.1 alone, and an apiserver no gRPC.
+    for address in [format!("http://{}", through.daemon.admin), server.url()] {
+        for line in ["get configmaps", "get configmaps.v1.", "watch configmaps", "watch configmaps.v1."] {
+            let (code, out, err) = run(&address, line).await;
+            assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{line}: {err}");
+            let told = format!("informerd: what answers at {address} is not informerd's listener");
+            assert!(err.starts_with(&told), "{line}: {err}");
+        }
+    }
 }
 
 /// It reads the cache, which needs no apiserver.
@@ -108,6 +117,7 @@ async fn get_reads_the_cache_while_the_apiserver_hangs_or_is_gone() {
     let (code, out, err) = run(&through.url, "get cm").await;
     assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
     assert!(err.contains("cannot say what \"cm\" is") && err.contains("503"), "{err}");
+    assert!(err.contains("name the resource with its version, as in pods.v1. or deployments.v1.apps"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

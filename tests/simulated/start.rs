@@ -42,6 +42,23 @@ async fn the_kubeconfig_of_the_environment_is_used_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_no_kubeconfig_is_found_it_tells_where_it_looked() {
+    let mut command = informerd("--listen http://127.0.0.1:0 --admin 127.0.0.1:0");
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT").env("HOME", "/no/home");
+    for (listed, words) in [
+        ("/no/config", "no file that $KUBECONFIG names exists (/no/config)"),
+        ("", "$KUBECONFIG is not set, and /no/home/.kube/config does not exist"),
+    ] {
+        let output = command.env("KUBECONFIG", listed).output().await.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(64), 1), "{error}");
+        for words in [words, "does not run in a pod", "--kubeconfig FILE"] {
+            assert!(error.contains(words), "{words} in {error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_kubeconfig_of_informerd_itself_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let own = directory.path().join("own");

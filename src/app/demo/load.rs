@@ -6,6 +6,11 @@ use informerd_sim::Counts;
 
 use crate::admin::{Grouped, InUnits};
 
+/// In place of a saving that is not known.
+pub(super) const UNKNOWN: &str = "–";
+/// The least CPU time that is not shown as zero, in ms.
+const SHOWN: u64 = 100;
+
 /// What an apiserver had to do since the start, except for `watches`, which is the current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
@@ -65,7 +70,10 @@ impl Loads {
         ];
         if let (Some(without), Some(with)) = (without.cpu, with.cpu) {
             let [without, with] = [without, with].map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
-            rows.push(Row::new("CPU time", in_seconds, without, with));
+            let row = Row::new("CPU time", in_seconds, without, with);
+            // A part of two values that are both shown as 0.0 s tells nothing.
+            let is_measured = without.max(with) >= SHOWN;
+            rows.push(if is_measured { row } else { Row { saved: UNKNOWN.to_owned(), ..row } });
         }
         rows
     }
@@ -82,7 +90,7 @@ impl Row {
 /// The saved part in words. It is never negative. Where informerd has nothing, it is not connected: that is no saving.
 fn saved(without: u64, with: u64) -> String {
     if with == 0 && without > 0 {
-        return "–".to_owned();
+        return UNKNOWN.to_owned();
     }
     let Some(saved) = without.checked_sub(with).filter(|saved| *saved > 0) else {
         return "nothing yet".to_owned();
@@ -144,5 +152,12 @@ mod tests {
         ];
         assert_eq!(text(Loads { without, with }), known);
         assert_eq!(text(Loads { without, with: Load { cpu: None, ..with } }), known[..4]);
+        let time = |without, with| {
+            let [without, with] = [without, with].map(|millis| Load { cpu: cpu(millis), ..Load::default() });
+            text(Loads { without, with }).remove(4)
+        };
+        assert_eq!(time(99, 20), "CPU time|0.0 s|0.0 s|–");
+        assert_eq!(time(100, 20), "CPU time|0.1 s|0.0 s|80 %");
+        assert_eq!(time(0, 0), "CPU time|0.0 s|0.0 s|–");
     }
 }

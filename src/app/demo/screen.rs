@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::load::{Loads, grouped};
+use super::load::{Loads, UNKNOWN, grouped};
 use super::outage::Apiserver;
 use super::tally::Reads;
 
@@ -103,7 +103,8 @@ impl View {
     pub(super) fn summary(&self) -> String {
         let mut text = format!("In {} s, the apiserver was spared", self.time.as_secs());
         let rows = self.loads.rows();
-        let (named, rest): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.saved.ends_with('%'));
+        let known = rows.iter().filter(|row| row.saved != UNKNOWN);
+        let (named, rest): (Vec<_>, Vec<_>) = known.partition(|row| row.saved.ends_with('%'));
         let parts: Vec<_> = named
             .iter()
             .map(|row| format!("\n  {} of the {} ({} instead of {})", row.saved, row.name, row.with, row.without))

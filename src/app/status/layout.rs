@@ -60,8 +60,8 @@ impl Style {
     }
 
     /// Formats rows as a table. If it is too wide, the columns in `spare` are left out in that order, and then the widest
-    /// cells are cut.
-    pub(super) fn table(self, rows: &[Vec<String>], spare: &[usize]) -> String {
+    /// cells are cut. Where not even cut cells would fit, the columns in `last` are left out first.
+    pub(super) fn table(self, rows: &[Vec<String>], spare: &[usize], last: &[usize]) -> String {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let mut shown: Vec<(usize, usize)> = (0..columns).map(|column| (column, width(column))).collect();
@@ -69,6 +69,12 @@ impl Style {
             |shown: &[(usize, usize)]| shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP);
         for left_out in spare {
             if total(&shown) > self.width {
+                shown.retain(|(column, _)| column != left_out);
+            }
+        }
+        for left_out in last {
+            let cut: Vec<_> = shown.iter().map(|(column, width)| (*column, *width.min(&NARROWEST))).collect();
+            if total(&cut) > self.width {
                 shown.retain(|(column, _)| column != left_out);
             }
         }
@@ -108,17 +114,18 @@ mod tests {
 
     #[test]
     fn tables_lose_columns_before_cells_are_cut() {
-        let of = |width| Style { colors: false, width }.table(&rows(), &[2, 1]);
+        let of = |width| Style { colors: false, width }.table(&rows(), &[2, 1], &[3]);
         let wide = of(usize::MAX);
         assert_eq!(wide.lines().next().unwrap(), "NAME                             STATE     LISTS  BYTES");
         assert_eq!(of(55), wide);
         assert_eq!(of(54).lines().next().unwrap(), "NAME                             STATE     BYTES");
         assert_eq!(of(40).lines().next().unwrap(), "NAME                             BYTES");
         assert_eq!(of(20).lines().nth(1).unwrap(), "endpointslic…  1Ki");
-        for width in 15..60 {
+        assert_eq!(of(14), "NAME\nendpointslice…\n", "cells are cut to 8 characters at least");
+        for width in 8..60 {
             assert!(of(width).lines().all(|line| line.chars().count() <= width), "{width}");
         }
-        assert_eq!(Style::PLAIN.table(&[], &[]), "");
+        assert_eq!(Style::PLAIN.table(&[], &[], &[]), "");
     }
 
     #[test]

@@ -25,8 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of an answer: enough for thousands of informers.
 const MOST_BYTES: usize = 16 << 20;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns of the plot.
+/// The most and the fewest columns of the plot.
 const COLUMNS: usize = 60;
+const FEWEST_COLUMNS: usize = 10;
 /// Where the values of the first lines begin.
 const INDENT: usize = 11;
 /// Columns that are left out first where a table is too wide: lists, window, heard, events and memory of informers; user
@@ -36,6 +37,9 @@ const SPARE_OF_CLIENTS: [usize; 2] = [1, 3];
 const SPARE_OF_FORWARDS: [usize; 1] = [3];
 /// User, retries and delayed keys of queues.
 const SPARE_OF_QUEUES: [usize; 3] = [1, 7, 6];
+/// In a terminal of 40 columns: what the informer is of, and requests of clients.
+const LAST: [usize; 1] = [1];
+const LAST_OF_CLIENTS: [usize; 1] = [5];
 /// Seconds between two points of the history that are compared. Further apart, nobody measured in between.
 const LONGEST: u64 = 15;
 /// Seconds of the history that a daemon keeps.
@@ -236,20 +240,20 @@ impl Status {
         counts.lines().for_each(|line| text.push_str(&style.paragraph(line, INDENT)));
         text.push_str(&self.plot(style));
         text.push('\n');
-        text.push_str(&style.table(&self.rows(), &SPARE));
+        text.push_str(&style.table(&self.rows(), &SPARE, &LAST));
         text.push_str(&self.troubles(style));
         if !self.clients.is_empty() {
             text.push('\n');
-            text.push_str(&style.table(&self.client_rows(), &SPARE_OF_CLIENTS));
+            text.push_str(&style.table(&self.client_rows(), &SPARE_OF_CLIENTS, &LAST_OF_CLIENTS));
         }
         if !self.forwards.is_empty() {
             text.push('\n');
-            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS));
+            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS, &[]));
             text.push_str(&self.changes(style));
         }
         if !self.queues.is_empty() {
             text.push('\n');
-            text.push_str(&style.table(&self.queue_rows(), &SPARE_OF_QUEUES));
+            text.push_str(&style.table(&self.queue_rows(), &SPARE_OF_QUEUES, &[]));
         }
         text
     }
@@ -317,7 +321,8 @@ impl Status {
 
     /// Requests spared per second over the recorded time, the newest on the right.
     fn plot(&self, style: Style) -> String {
-        let Some((bars, caption)) = self.bars() else { return String::new() };
+        let columns = style.width.saturating_sub(INDENT).clamp(FEWEST_COLUMNS, COLUMNS);
+        let Some((bars, caption)) = self.bars(columns) else { return String::new() };
         let line = format!("plot       {bars}  {caption}");
         // Bars and words are never mixed in one line break.
         if line.chars().count() <= style.width {
@@ -326,21 +331,21 @@ impl Status {
         format!("plot       {bars}\n{}", style.paragraph(&format!("{:INDENT$}{caption}", ""), INDENT))
     }
 
-    /// The bars, and what they tell.
-    fn bars(&self) -> Option<(String, String)> {
+    /// The bars in so many columns, and what they tell.
+    fn bars(&self, columns: usize) -> Option<(String, String)> {
         let (first, last) = (self.past.first()?, self.past.last()?);
         let span = last.at.checked_sub(first.at).filter(|span| *span > 0)?;
-        let mut columns = vec![0_u64; COLUMNS];
+        let mut counts = vec![0_u64; columns];
         for pair in self.past.windows(2) {
-            let at = (pair[1].at.saturating_sub(first.at)) as usize * COLUMNS / span as usize;
+            let at = (pair[1].at.saturating_sub(first.at)) as usize * columns / span as usize;
             // An interval in which informerd sent more requests than it answered has no bar.
-            columns[at.min(COLUMNS - 1)] += u64::try_from(pair[1].spared - pair[0].spared).unwrap_or(0);
+            counts[at.min(columns - 1)] += u64::try_from(pair[1].spared - pair[0].spared).unwrap_or(0);
         }
-        let most = columns.iter().copied().max().filter(|most| *most > 0)?;
+        let most = counts.iter().copied().max().filter(|most| *most > 0)?;
         let bars: String =
-            columns.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
+            counts.iter().map(|count| BARS[(*count as usize * (BARS.len() - 1)).div_ceil(most as usize)]).collect();
         // The rate in the highest column, in requests per second.
-        let rate = most as u128 * COLUMNS as u128 / u128::from(span);
+        let rate = most as u128 * columns as u128 / u128::from(span);
         Some((bars, format!("requests spared in the last {}, at most {rate}/s", duration(span))))
     }
 

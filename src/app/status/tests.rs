@@ -45,6 +45,16 @@ fn fits_a_terminal() {
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
+    // A word that is longer than a line is not broken, so that an address can be copied.
+    let status = Status { server: "https://10.96.0.1".to_owned(), ..status };
+    for width in 40..=80 {
+        let text = status.render(Style { colors: false, width });
+        for line in text.lines() {
+            let is_word = !line.trim().contains(' ');
+            assert!(is_word || line.chars().count() <= width, "{width}: {line}\nin\n{text}");
+        }
+        assert!(text.contains("WATCHERS") && text.contains("█\n"), "{text}");
+    }
 }
 
 #[test]
