@@ -216,7 +216,14 @@ mod tests {
         let series: Vec<_> = metrics.requests().into_iter().map(|(s, n)| (s.verb.as_str(), s.code, n)).collect();
         assert_eq!(
             series,
-            [("list", 200, 2), ("list", 429, 1), ("watch", 0, 1), ("watch", 200, 1), ("forward", 0, 1), ("forward", 200, 1)]
+            [
+                ("list", 200, 2),
+                ("list", 429, 1),
+                ("watch", 0, 1),
+                ("watch", 200, 1),
+                ("forward", 0, 1),
+                ("forward", 200, 1)
+            ]
         );
     }
 
