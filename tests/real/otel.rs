@@ -482,5 +482,9 @@ async fn wrong_variables_are_told_all_at_once() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(64), "{said}");
     let lines: Vec<_> = said.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    assert_eq!(lines, ["--idle-timeout", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], "{said}");
+    assert_eq!(
+        lines,
+        ["--idle-timeout", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "--kubeconfig"],
+        "{said}"
+    );
 }
