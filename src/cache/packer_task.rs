@@ -43,8 +43,8 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// The same for [`PackingForm::Packed`]. A pass without anything to do is skipped.
 const PERIOD_PACKED: Duration = Duration::from_secs(2);
 
-/// Time before the first pass of a new state.
-const SETTLE: Duration = Duration::from_secs(1);
+/// Time before the first pass of a new state. At the start, other caches are still being filled, and clients read.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Bytes packed in one step: a fifth of a millisecond. A larger object is a step of its own.
 const STEP: usize = 128 << 10;
@@ -56,7 +56,7 @@ const SAMPLES_STEP: usize = 16;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Earlier objects that are packed with each new one while a state is read.
-const CATCH_UP: usize = 2;
+const CATCH_UP: usize = 1;
 
 // === impl PackerTask ===
 

@@ -16,7 +16,7 @@ use super::message::{Message, Pieces};
 use crate::codec::Slices;
 
 /// The source of the messages of a stream.
-pub(super) trait Messages: Send + 'static {
+pub(super) trait Messages: Send + Unpin + 'static {
     /// Returns the next message. `None` or an error ends the stream.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
@@ -29,10 +29,13 @@ pub(super) trait Messages: Send + 'static {
 /// The messages of a response whose own body is empty. Stored in the extensions of a response, which must be
 /// cloneable.
 #[derive(Clone)]
-pub(super) struct Elsewhere(Arc<Mutex<Option<Box<dyn Messages>>>>);
+pub(super) struct Elsewhere(Arc<Mutex<Option<MakeBody>>>);
 
-struct MessageBody {
-    messages: Box<dyn Messages>,
+/// Makes the body of messages, which are compressed or not.
+type MakeBody = Box<dyn FnOnce(bool) -> Body + Send>;
+
+struct MessageBody<M> {
+    messages: M,
     gzip: bool,
     end: Option<Status>,
     over: bool,
@@ -45,19 +48,20 @@ const TOGETHER: usize = 32 << 10;
 
 impl Elsewhere {
     pub(super) fn new(messages: impl Messages) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(messages)))))
+        let make = |gzip| MessageBody { messages, gzip, end: None, over: false }.boxed_unsync();
+        Self(Arc::new(Mutex::new(Some(Box::new(make)))))
     }
 
     /// Returns the body. `gzip` must match the headers of the response.
     pub(super) fn into_body(self, gzip: bool) -> Option<Body> {
-        let messages = self.0.lock().take()?;
-        Some(MessageBody { messages, gzip, end: None, over: false }.boxed_unsync())
+        let make = self.0.lock().take()?;
+        Some(make(gzip))
     }
 }
 
 // === impl MessageBody ===
 
-impl MessageBody {
+impl<M: Messages> MessageBody<M> {
     /// Collects the messages that are available.
     fn gather(&mut self, cx: &mut Context<'_>) -> Slices {
         let mut pieces = Pieces::default();
@@ -76,7 +80,7 @@ impl MessageBody {
     }
 }
 
-impl http_body::Body for MessageBody {
+impl<M: Messages> http_body::Body for MessageBody<M> {
     type Data = Slices;
     type Error = BoxError;
 

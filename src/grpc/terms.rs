@@ -22,6 +22,7 @@ use crate::reads::{At, Selection, WatchFrom};
 /// What a client asks for.
 pub(super) struct Asked {
     pub(super) terms: Terms,
+    pub(super) delivery: Delivery,
     pub(super) rendering: Rendering,
     pub(super) known: Known,
     pub(super) grants: Grants,
@@ -31,17 +32,23 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) selection: Selection,
-    pub(super) tokens: TokenBase,
     pub(super) from: WatchFrom,
     pub(super) max_staleness: Option<Duration>,
     /// The memory reserved for the selection.
     _held: Reservation,
     pub(super) bookmark_interval: Duration,
-    pub(super) max_batch: usize,
-    pub(super) max_batch_delay: Duration,
     pub(super) conflate: bool,
     /// When the watch reaches its maximum age.
     pub(super) deadline: Instant,
+}
+
+/// What a watch reads for each message. A watch has it in its own memory, because what is behind a pointer is rarely in
+/// the processor's cache when the next event comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivery {
+    pub(super) tokens: TokenBase,
+    pub(super) max_batch: usize,
+    pub(super) max_batch_delay: Duration,
 }
 
 /// The objects that the client already has: their revisions by uid.
@@ -111,17 +118,16 @@ impl Asked {
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
         let terms = Terms {
             selection,
-            tokens,
             from,
             max_staleness,
             _held: held,
             bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
-            max_batch: batch as usize,
-            max_batch_delay: delay.unwrap_or_default().min(MAX_BATCH_DELAY),
             conflate: request.conflate,
             deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
         };
-        Ok(Self { terms, rendering, known, grants })
+        let max_batch_delay = delay.unwrap_or_default().min(MAX_BATCH_DELAY);
+        let delivery = Delivery { tokens, max_batch: batch as usize, max_batch_delay };
+        Ok(Self { terms, delivery, rendering, known, grants })
     }
 }
 

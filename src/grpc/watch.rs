@@ -21,7 +21,7 @@ use super::retiring::Retiring;
 use super::room::{self, SMALL};
 use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
-use super::terms::{Asked, Known, Terms};
+use super::terms::{Asked, Delivery, Known, Terms};
 use crate::lifecycle::drain::DrainSignal;
 use crate::lifecycle::ending::Ending;
 use crate::memory::Reservation;
@@ -37,6 +37,7 @@ type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
+    delivery: Delivery,
     /// The watches that send the same events in the same form.
     shared: Arc<SharedGroup>,
     /// The permission for the whole selection.
@@ -97,7 +98,7 @@ impl Watch {
     /// # Errors
     /// An error that occurs before the stream starts.
     pub(super) async fn open(objects: &Objects, asked: Asked) -> Result<Self, Status> {
-        let Asked { mut terms, rendering, known, grants } = asked;
+        let Asked { mut terms, delivery, rendering, known, grants } = asked;
         let begun = match first(&objects.reads, &terms).await {
             Ok(begun) => begun,
             Err(error) => return Err(refused(grants, error)),
@@ -139,6 +140,7 @@ impl Watch {
             retiring: None,
             _open: Raised::new(&objects.metrics.watches_open),
             right: grants.open(),
+            delivery,
             shared,
             terms,
         };
@@ -215,7 +217,7 @@ impl Watch {
     /// Collects events until there are enough, or until no more are available.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
         loop {
-            let is_full = self.batch.events.len() >= self.terms.max_batch || self.batch.bytes >= self.most();
+            let is_full = self.batch.events.len() >= self.delivery.max_batch || self.batch.bytes >= self.most();
             if is_full || self.is_all() && !self.batch.events.is_empty() {
                 return Poll::Ready(Ok(self.flush()));
             }
@@ -230,10 +232,10 @@ impl Watch {
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    if self.terms.max_batch_delay.is_zero() {
+                    if self.delivery.max_batch_delay.is_zero() {
                         return Poll::Ready(Ok(self.flush()));
                     }
-                    let wait = self.terms.max_batch_delay;
+                    let wait = self.delivery.max_batch_delay;
                     let delay = self.delay.get_or_insert_with(|| Box::pin(sleep(wait)));
                     ready!(delay.as_mut().poll(cx));
                     return Poll::Ready(Ok(self.flush()));
@@ -286,7 +288,7 @@ impl Watch {
     /// Whether no event can be added to the batch now, and none is waited for.
     fn is_all(&self) -> bool {
         let is_caught_up = matches!(&self.phase, Phase::Open { feed, .. } if feed.is_caught_up());
-        is_caught_up && self.kept.is_none() && self.terms.max_batch_delay.is_zero()
+        is_caught_up && self.kept.is_none() && self.delivery.max_batch_delay.is_zero()
     }
 
     /// The size limit in bytes of the current frame. Memory is reserved only once the frame is not small.
@@ -360,7 +362,7 @@ impl Watch {
     }
 
     fn message(&mut self, content: Content) -> WatchMessage {
-        let message = WatchMessage::at(self.terms.tokens, self.complete, content).within(self.room.take());
+        let message = WatchMessage::at(self.delivery.tokens, self.complete, content).within(self.room.take());
         self.objects.metrics.frames.inc();
         self.objects.metrics.bytes.inc_by(message.len() as u64);
         message

@@ -55,7 +55,7 @@ thread_local! {
 impl Dictionary {
     /// Trains a dictionary of at most `size` bytes. This takes about 0.4 ms for each sample. Samples that are too few
     /// or too alike to be trained on become the dictionary themselves.
-    pub(super) fn train(samples: &[Bytes], size: usize, tally: &Arc<Tally>) -> Self {
+    pub(super) fn train(samples: &[&[u8]], size: usize, tally: &Arc<Tally>) -> Self {
         let content = match zstd::dict::from_samples(samples, size) {
             Ok(content) => content,
             Err(_) => joined(samples, size),
@@ -181,14 +181,14 @@ fn size_of(bytes: usize) -> i64 {
 }
 
 /// The last bytes of a dictionary are found with the shortest offsets, so the first samples come last.
-fn joined(samples: &[Bytes], size: usize) -> Vec<u8> {
+fn joined(samples: &[&[u8]], size: usize) -> Vec<u8> {
     let mut room = size;
     let fitting = samples.iter().take_while(|sample| {
         let fits = sample.len() <= room;
         room = room.saturating_sub(sample.len());
         fits
     });
-    let mut parts: Vec<&[u8]> = fitting.map(|sample| &sample[..]).collect();
+    let mut parts: Vec<&[u8]> = fitting.copied().collect();
     parts.reverse();
     parts.concat()
 }

@@ -59,8 +59,12 @@ const LIFE: Duration = Duration::from_secs(600);
 /// Samples to train on. More improve the ratio by less than a hundredth.
 pub const SAMPLES: usize = 300;
 
-/// The bytes of all samples, at most.
-const SAMPLE_BYTES: usize = 2 << 20;
+/// Bytes of samples for each byte of the dictionary, at most. Training takes as long as there are samples, and more of
+/// them improve the ratio by less than a hundredth.
+const SAMPLED: usize = 19;
+
+/// Samples may have this many bytes even for a small dictionary: some resources have few objects, and large ones.
+const LEAST_SAMPLED: usize = 512 << 10;
 
 /// The limits of a dictionary. Its tables need four times its size in addition.
 const SMALLEST: usize = 4 << 10;
@@ -69,6 +73,10 @@ const LARGEST: usize = 112 << 10;
 /// A smaller cache is not packed: its dictionary would need a large part of what it saves.
 const LEAST_AUTO: usize = 1 << 20;
 const LEAST_PACKED: usize = 16 << 10;
+
+/// A state smaller than this part of the threshold is not packed before all of it is there. What is read at the start is
+/// needed soon, and packing takes time from reading.
+const EARLY: usize = 8;
 
 // === impl Packer ===
 
@@ -98,7 +106,9 @@ impl Packer {
 
     /// Whether a state of this size is packed while it is read: if its plain objects would need much memory at once.
     pub fn is_wanted_early(&self, used: usize, bytes: usize) -> bool {
-        self.is_wanted(used, bytes) && self.packing().is_above_threshold(used)
+        self.is_wanted(used, bytes)
+            && self.packing().is_above_threshold(used)
+            && bytes >= self.packing().config().threshold / EARLY
     }
 
     /// Sets whether [`Self::is_active`].
@@ -129,19 +139,13 @@ impl Packer {
     /// Trains a dictionary for a cache of `bytes`. It takes up to a few tenths of a second and waits for the training
     /// of other caches, so it must not run on a thread that serves clients.
     pub fn train(&self, samples: &[Bytes], bytes: usize) {
-        let mut room = SAMPLE_BYTES;
-        let fitting = samples.iter().position(|sample| {
-            let fits = sample.len() <= room;
-            room = room.saturating_sub(sample.len());
-            !fits
-        });
-        let samples = &samples[..fitting.unwrap_or(samples.len())];
+        let size = (bytes / 128).clamp(SMALLEST, LARGEST);
+        let samples = fitting(samples, (size * SAMPLED).max(LEAST_SAMPLED));
         if samples.is_empty() {
             return;
         }
-        let size = (bytes / 128).clamp(SMALLEST, LARGEST);
         let one = self.packing().inner.training.lock();
-        let dictionary = Dictionary::train(samples, size, &self.inner.tally);
+        let dictionary = Dictionary::train(&samples, size, &self.inner.tally);
         drop(one);
         *self.inner.ratio.lock() = Ratio { trained: Some(Instant::now()), ..Ratio::default() };
         self.inner.dictionary.store(Some(Arc::new(dictionary)));
@@ -243,5 +247,46 @@ impl Ratio {
         let ratio = self.packed.saturating_mul(1000) / self.plain.max(1);
         (self.plain, self.packed) = (0, 0);
         ratio
+    }
+}
+
+/// Samples from everywhere in `samples`, with `room` bytes at most. Those too large are left out.
+fn fitting(samples: &[Bytes], mut room: usize) -> Vec<&[u8]> {
+    let bytes: usize = samples.iter().map(Bytes::len).sum();
+    let all = samples.len();
+    let count = if bytes <= room { all } else { (all * room / bytes).max(1) };
+    let spread = (0..count).filter_map(|i| samples.get(i * all / count));
+    spread
+        .filter(|sample| {
+            let fits = sample.len() <= room;
+            room -= if fits { sample.len() } else { 0 };
+            fits
+        })
+        .map(|sample| &sample[..])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_come_from_everywhere_and_fit() {
+        let samples: Vec<Bytes> = (0..100).map(|n| Bytes::from(vec![n; 10])).collect();
+        let taken = |room| fitting(&samples, room).iter().map(|sample| sample[0]).collect::<Vec<_>>();
+        assert_eq!(taken(1000), (0..100).collect::<Vec<_>>());
+        assert_eq!(taken(1), Vec::<u8>::new());
+        assert_eq!(taken(10), [0]);
+        assert_eq!(taken(49), [0, 25, 50, 75]);
+        // The same number as fits, not half of it.
+        assert_eq!(taken(990).len(), 99);
+        assert_eq!(fitting(&[], 10), Vec::<&[u8]>::new());
+    }
+
+    #[test]
+    fn a_sample_that_is_too_large_leaves_room_for_others() {
+        let samples = [vec![1; 1000], vec![2; 10], vec![3; 10], vec![4; 10]].map(Bytes::from);
+        assert_eq!(fitting(&samples, 800), [[2; 10], [3; 10]]);
+        assert_eq!(fitting(&samples[..1], 800), Vec::<&[u8]>::new());
     }
 }
