@@ -103,7 +103,7 @@ impl Handler for Calls {
             request.extensions_mut().insert(retiring);
             let mut response = grpc.call(request).await;
             response.headers_mut().insert(AUDIT_ID, audit_id);
-            response
+            response.map(Body::from)
         })
     }
 }

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use http::{Method, Request, Response, Uri, Version};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -176,7 +175,7 @@ fn cut(mut text: String) -> String {
 
 /// The response. Its end is recorded in `record`.
 pub(super) fn logged(response: Response<Body>, record: Arc<RequestRecord>) -> Response<Body> {
-    response.map(|body| Logged { body, record }.boxed_unsync())
+    response.map(|body| Body::new(Logged { body, record }))
 }
 
 impl http_body::Body for Logged {

@@ -40,7 +40,7 @@ impl Handler for Watched {
         let answer = watch(cache, WatchStart::After(ResourceVersion(FIRST as u64)));
         let ending = Ending::new(drain, Duration::from_secs(1), SHORTEST);
         let body = WatchBody::new(answer, Lease::all([]), None, ending, metrics, &Ledger::default());
-        let mut response = Response::new(body.boxed_unsync());
+        let mut response = Response::new(Body::new(body));
         response.extensions_mut().insert(IsWatch);
         let stats = metrics.clients.of(connection, response.headers(), http::Version::HTTP_11, false);
         Box::pin(async move { stats.count(response) })

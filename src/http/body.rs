@@ -4,42 +4,49 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use futures_util::stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 
+use super::clients::Counting;
+use super::http2;
 use crate::codec::Slices;
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A body of shared slices: a list is written to the socket without being joined into one buffer.
-pub type Body = UnsyncBoxBody<Slices, BoxError>;
+#[derive(Debug)]
+pub struct Body {
+    /// The client whose bytes are counted, once the answer is complete. Here and not in a body around this one, because
+    /// each box costs time with each event of a watch.
+    counting: Option<Counting>,
+    inner: UnsyncBoxBody<Slices, BoxError>,
+}
 
 /// A body of known length.
 pub fn full(slices: impl Into<Slices>) -> Body {
-    Full::new(slices.into()).map_err(|never| match never {}).boxed_unsync()
+    Body::new(Full::new(slices.into()).map_err(|never| match never {}))
 }
 
 /// A body that is complete but is sent without its length.
 pub fn chunked(slices: impl Into<Slices>) -> Body {
-    StreamBody::new(stream::iter([Ok(Frame::data(slices.into()))])).boxed_unsync()
+    Body::new(StreamBody::new(stream::iter([Ok(Frame::data(slices.into()))])))
 }
 
 /// The same body sent without its length.
 pub fn without_length(body: Body) -> Body {
-    StreamBody::new(BodyStream::new(body)).boxed_unsync()
+    Body::new(StreamBody::new(BodyStream::new(body)))
 }
 
 /// The same body. It keeps what there is to keep alive until it ends.
 pub fn with<T: Send + 'static>(body: Body, kept: Option<T>) -> Body {
     let Some(kept) = kept else { return body };
-    body.map_frame(move |frame| {
+    Body::new(body.map_frame(move |frame| {
         let _kept = &kept;
         frame
-    })
-    .boxed_unsync()
+    }))
 }
 
 /// A body that is relayed from elsewhere, trailers included.
@@ -48,7 +55,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    NotEmpty { inner: body }.map_frame(|frame| frame.map_data(Slices::from)).map_err(Into::into).boxed_unsync()
+    Body::new(NotEmpty { inner: body }.map_frame(|frame| frame.map_data(Slices::from)).map_err(Into::into))
 }
 
 /// A body without empty frames. The last frame from upstream is often empty, and would be passed on as an empty frame
@@ -56,6 +63,49 @@ where
 /// and then closes the connection.
 struct NotEmpty<B> {
     inner: B,
+}
+
+// === impl Body ===
+
+impl Body {
+    pub fn new(body: impl http_body::Body<Data = Slices, Error = BoxError> + Send + 'static) -> Self {
+        body.boxed_unsync().into()
+    }
+
+    /// The same body. Its bytes are counted.
+    pub(super) fn counted(self, counting: Counting) -> Self {
+        Self { counting: Some(counting), ..self }
+    }
+}
+
+impl From<UnsyncBoxBody<Slices, BoxError>> for Body {
+    fn from(inner: UnsyncBoxBody<Slices, BoxError>) -> Self {
+        Self { counting: None, inner }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let polled = http2::in_body(|| Pin::new(&mut self.inner).poll_frame(cx));
+        if let Some(counting) = &self.counting
+            && let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            counting.sent(data.remaining());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
 }
 
 // === impl NotEmpty ===

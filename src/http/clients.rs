@@ -2,23 +2,16 @@
 //! contains no credentials.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
-use bytes::Buf;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Response, Version};
-use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-use super::body::{Body, BoxError};
-use super::http2;
+use super::body::Body;
 use super::server::Connection;
-use crate::codec::Slices;
 use crate::reads::ForwardReason;
 use crate::telemetry::stripes::StripedCounter;
 
@@ -87,9 +80,9 @@ pub struct Client {
 #[derive(Clone, Copy, Debug)]
 pub struct IsWatch;
 
-/// A body whose bytes are counted for a client. It counts as open until it is dropped.
-struct Counted {
-    body: Body,
+/// Counts the bytes of an answer for a client. The answer counts as open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Counting {
     stats: Arc<ClientStats>,
     watch: bool,
 }
@@ -217,7 +210,7 @@ impl ClientStats {
         let watch = response.extensions().get::<IsWatch>().is_some();
         self.open.fetch_add(1, Ordering::Relaxed);
         self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
-        response.map(|body| Counted { body, stats: self, watch }.boxed_unsync())
+        response.map(|body| body.counted(Counting { stats: self, watch }))
     }
 
     fn show(&self, key: &Key) -> Client {
@@ -236,32 +229,15 @@ impl ClientStats {
     }
 }
 
-// === impl Counted ===
+// === impl Counting ===
 
-impl http_body::Body for Counted {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let polled = http2::in_body(|| Pin::new(&mut self.body).poll_frame(cx));
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-        {
-            self.stats.sent(data.remaining());
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Counting {
+    pub(super) fn sent(&self, bytes: usize) {
+        self.stats.sent(bytes);
     }
 }
 
-impl Drop for Counted {
+impl Drop for Counting {
     fn drop(&mut self) {
         self.stats.open.fetch_sub(1, Ordering::Relaxed);
         self.stats.watches.fetch_sub(i64::from(self.watch), Ordering::Relaxed);
@@ -270,6 +246,8 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
+
     use super::super::body;
     use super::super::config::ListenAddr;
     use super::*;

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Frame;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::HttpService;
@@ -192,7 +191,7 @@ impl Handover {
         let is_last = asked.is_last || says_close(headers);
         let (head, body) = response.into_parts();
         *self.watch.lock() = Some(Watch { body, is_last, head: Head::Given });
-        Response::from_parts(head, InPlace(Arc::clone(self)).boxed_unsync())
+        Response::from_parts(head, Body::new(InPlace(Arc::clone(self))))
     }
 
     /// The library asks for the body, so it has taken the head.

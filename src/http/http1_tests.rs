@@ -84,7 +84,7 @@ impl Answers {
         let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, Duration::ZERO);
         let answer = world.watch(WatchStart::State);
         let body = WatchBody::new(answer, Lease::all([]), None, ending, &self.metrics, &Ledger::default());
-        self.bodies.lock().insert(0, body.boxed_unsync());
+        self.bodies.lock().insert(0, Body::new(body));
     }
 
     /// Serves a connection.
@@ -285,7 +285,7 @@ async fn a_body_that_fails_has_no_end() {
     let answers = Answers::new(true);
     let frames = [Ok(Frame::data(Slices::from(bytes::Bytes::from_static(b"a")))), Err("broken".into())];
     let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
-    answers.bodies.lock().push(body.boxed_unsync());
+    answers.bodies.lock().push(Body::new(body));
     let server = answers.serve(ours);
     client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     head(&mut client).await;

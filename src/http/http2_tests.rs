@@ -87,7 +87,7 @@ async fn serve() -> Served {
             async move {
                 if request.uri().path() == "/watch" {
                     hand_over();
-                    return Ok::<_, Infallible>(Response::new(Counting::new(receiver, &seen).boxed_unsync()));
+                    return Ok::<_, Infallible>(Response::new(Body::new(Counting::new(receiver, &seen))));
                 }
                 seen.other.lock().push(tokio::task::id());
                 Ok(Response::new(crate::http::body::full(Bytes::from_static(b"list"))))

@@ -87,7 +87,7 @@ fn streamed(receiver: mpsc::Receiver<Bytes>) -> Body {
         let part = receiver.recv().await?;
         Some((Ok(http_body::Frame::data(Slices::from(part))), receiver))
     });
-    StreamBody::new(frames).boxed_unsync()
+    Body::new(StreamBody::new(frames))
 }
 
 /// Whether no more data comes and the body ends properly. (HTTP/2 ends with an empty frame.)

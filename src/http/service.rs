@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
@@ -382,7 +381,7 @@ impl Inner {
             self.open("websocket", Arc::clone(connection), session);
             return Answered { response: handshake.accept(), served };
         }
-        let mut response = Response::new(body.boxed_unsync());
+        let mut response = Response::new(Body::new(body));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         Answered { response, served }
     }

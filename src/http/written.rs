@@ -6,7 +6,6 @@ use std::sync::Arc;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::request::Parts;
 use http::{HeaderValue, Response};
-use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
@@ -123,10 +122,7 @@ impl Bodies {
             sent(&self.metrics).inc_by(first.len() as u64);
             return (taken.sized_if_short(first), false);
         }
-        (
-            ListBody::new(first, Rest::Plain(Box::new(writer)), &self.stall_guards, &self.metrics, sent).boxed_unsync(),
-            false,
-        )
+        (Body::new(ListBody::new(first, Rest::Plain(Box::new(writer)), &self.stall_guards, &self.metrics, sent)), false)
     }
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {
@@ -136,7 +132,7 @@ impl Bodies {
             return body::full(all);
         }
         let rest = Rest::Compressed(compressed, 0);
-        ListBody::new(Slices::new(), rest, &self.stall_guards, &self.metrics, sent).boxed_unsync()
+        Body::new(ListBody::new(Slices::new(), rest, &self.stall_guards, &self.metrics, sent))
     }
 }
 
