@@ -32,7 +32,7 @@ pub(super) struct Peer {
 #[derive(Debug, Default)]
 struct Begin {
     prefix: Vec<u8>,
-    /// It sends no more.
+    /// It sends no more, or the connection broke.
     ended: bool,
 }
 
@@ -110,6 +110,14 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 // === impl Noted ===
 
+impl<S> Noted<S> {
+    /// A peer that closes the connection may be noticed by a write first.
+    fn written<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.peer.begin.lock().ended |= matches!(polled, Poll::Ready(Err(_)));
+        polled
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
@@ -127,11 +135,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.written(polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -143,7 +153,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.written(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -153,7 +164,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -178,6 +189,18 @@ mod tests {
             let told = heard(bytes).await.unwrap();
             assert!(told.starts_with("what answers at http://127.0.0.1:1 ") && told.contains(words), "{told}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_while_it_is_written_to_has_ended() {
+        let peer = Peer::new("http://127.0.0.1:1".parse().unwrap());
+        let (near, far) = tokio::io::duplex(8);
+        let mut stream = peer.note(near);
+        stream.write_all(b"PRI").await.unwrap();
+        assert_eq!(peer.stranger(), None);
+        drop(far);
+        stream.write_all(b" * HTTP/2").await.unwrap_err();
+        assert!(peer.stranger().unwrap().contains("closed the connection without an answer"));
     }
 
     #[test]

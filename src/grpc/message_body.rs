@@ -31,7 +31,7 @@ pub(super) trait Messages: Send + Unpin + 'static {
 #[derive(Clone)]
 pub(super) struct Elsewhere(Arc<Mutex<Option<MakeBody>>>);
 
-/// Makes the body of messages, which are compressed or not.
+/// Makes the body. The argument tells whether messages are compressed with gzip.
 type MakeBody = Box<dyn FnOnce(bool) -> Body + Send>;
 
 struct MessageBody<M> {

@@ -19,8 +19,8 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// A body of shared slices: a list is written to the socket without being joined into one buffer.
 #[derive(Debug)]
 pub struct Body {
-    /// The client whose bytes are counted, once the answer is complete. Here and not in a body around this one, because
-    /// each box costs time with each event of a watch.
+    /// Counts the bytes for the client. `None` until the head of the answer is final. It is here and not in a body around
+    /// this one, because each box costs time with each event of a watch.
     counting: Option<Counting>,
     inner: UnsyncBoxBody<Slices, BoxError>,
 }

@@ -183,9 +183,9 @@ fn size_of(bytes: usize) -> i64 {
 /// The last bytes of a dictionary are found with the shortest offsets, so the first samples come last.
 fn joined(samples: &[&[u8]], size: usize) -> Vec<u8> {
     let mut room = size;
-    let fitting = samples.iter().take_while(|sample| {
+    let fitting = samples.iter().filter(|sample| {
         let fits = sample.len() <= room;
-        room = room.saturating_sub(sample.len());
+        room -= if fits { sample.len() } else { 0 };
         fits
     });
     let mut parts: Vec<&[u8]> = fitting.copied().collect();

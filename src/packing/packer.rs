@@ -59,12 +59,15 @@ const LIFE: Duration = Duration::from_secs(600);
 /// Samples to train on. More improve the ratio by less than a hundredth.
 pub const SAMPLES: usize = 300;
 
-/// Bytes of samples for each byte of the dictionary, at most. Training takes as long as there are samples, and more of
-/// them improve the ratio by less than a hundredth.
+/// Bytes of samples for each byte of the dictionary, at most. The time for training grows with the bytes of the samples,
+/// and more of them improve the ratio by less than a hundredth.
 const SAMPLED: usize = 19;
 
-/// Samples may have this many bytes even for a small dictionary: some resources have few objects, and large ones.
-const LEAST_SAMPLED: usize = 512 << 10;
+/// There is room for this many samples of the average size even so. The library refuses to train on fewer than seven.
+const LEAST_SAMPLES: usize = 16;
+
+/// The bytes of all samples, at most.
+const SAMPLE_BYTES: usize = LARGEST * SAMPLED;
 
 /// The limits of a dictionary. Its tables need four times its size in addition.
 const SMALLEST: usize = 4 << 10;
@@ -74,8 +77,9 @@ const LARGEST: usize = 112 << 10;
 const LEAST_AUTO: usize = 1 << 20;
 const LEAST_PACKED: usize = 16 << 10;
 
-/// A state smaller than this part of the threshold is not packed before all of it is there. What is read at the start is
-/// needed soon, and packing takes time from reading.
+/// A state smaller than this fraction of the threshold is not packed before all of it is there, as long as the caches
+/// hold less than one and a half times the threshold. What is read at the start is needed soon, and packing takes time
+/// from reading.
 const EARLY: usize = 8;
 
 // === impl Packer ===
@@ -106,9 +110,9 @@ impl Packer {
 
     /// Whether a state of this size is packed while it is read: if its plain objects would need much memory at once.
     pub fn is_wanted_early(&self, used: usize, bytes: usize) -> bool {
-        self.is_wanted(used, bytes)
-            && self.packing().is_above_threshold(used)
-            && bytes >= self.packing().config().threshold / EARLY
+        let threshold = self.packing().config().threshold;
+        let is_large = bytes >= threshold / EARLY || used >= threshold.saturating_add(threshold / 2);
+        is_large && self.is_wanted(used, bytes) && self.packing().is_above_threshold(used)
     }
 
     /// Sets whether [`Self::is_active`].
@@ -140,7 +144,7 @@ impl Packer {
     /// of other caches, so it must not run on a thread that serves clients.
     pub fn train(&self, samples: &[Bytes], bytes: usize) {
         let size = (bytes / 128).clamp(SMALLEST, LARGEST);
-        let samples = fitting(samples, (size * SAMPLED).max(LEAST_SAMPLED));
+        let samples = fitting(samples, size * SAMPLED);
         if samples.is_empty() {
             return;
         }
@@ -250,19 +254,19 @@ impl Ratio {
     }
 }
 
-/// Samples from everywhere in `samples`, with `room` bytes at most. Those too large are left out.
-fn fitting(samples: &[Bytes], mut room: usize) -> Vec<&[u8]> {
-    let bytes: usize = samples.iter().map(Bytes::len).sum();
-    let all = samples.len();
+/// Samples from everywhere in `samples`, with about `room` bytes, or [`LEAST_SAMPLES`] if those are larger.
+fn fitting(samples: &[Bytes], room: usize) -> Vec<&[u8]> {
+    let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).filter(|it| it.len() <= SAMPLE_BYTES).collect();
+    let (all, bytes) = (samples.len(), samples.iter().map(|sample| sample.len()).sum::<usize>());
+    let mut room = room.max(bytes / all.max(1) * LEAST_SAMPLES).min(SAMPLE_BYTES);
     let count = if bytes <= room { all } else { (all * room / bytes).max(1) };
-    let spread = (0..count).filter_map(|i| samples.get(i * all / count));
+    let spread = (0..count).filter_map(|i| samples.get(i * all / count).copied());
     spread
         .filter(|sample| {
             let fits = sample.len() <= room;
             room -= if fits { sample.len() } else { 0 };
             fits
         })
-        .map(|sample| &sample[..])
         .collect()
 }
 
@@ -270,23 +274,32 @@ fn fitting(samples: &[Bytes], mut room: usize) -> Vec<&[u8]> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn samples_come_from_everywhere_and_fit() {
-        let samples: Vec<Bytes> = (0..100).map(|n| Bytes::from(vec![n; 10])).collect();
-        let taken = |room| fitting(&samples, room).iter().map(|sample| sample[0]).collect::<Vec<_>>();
-        assert_eq!(taken(1000), (0..100).collect::<Vec<_>>());
-        assert_eq!(taken(1), Vec::<u8>::new());
-        assert_eq!(taken(10), [0]);
-        assert_eq!(taken(49), [0, 25, 50, 75]);
-        // The same number as fits, not half of it.
-        assert_eq!(taken(990).len(), 99);
-        assert_eq!(fitting(&[], 10), Vec::<&[u8]>::new());
+    fn taken(sizes: impl IntoIterator<Item = usize>, room: usize) -> Vec<usize> {
+        // The first byte would be too small for most numbers.
+        let samples: Vec<Bytes> = sizes.into_iter().map(|size| vec![0; size].into()).collect();
+        fitting(&samples, room).iter().map(|sample| sample.len()).collect()
     }
 
     #[test]
-    fn a_sample_that_is_too_large_leaves_room_for_others() {
-        let samples = [vec![1; 1000], vec![2; 10], vec![3; 10], vec![4; 10]].map(Bytes::from);
-        assert_eq!(fitting(&samples, 800), [[2; 10], [3; 10]]);
-        assert_eq!(fitting(&samples[..1], 800), Vec::<&[u8]>::new());
+    fn samples_come_from_everywhere_and_fit() {
+        let sizes = || 951..1051;
+        assert_eq!(taken(sizes(), 200_000), sizes().collect::<Vec<_>>());
+        let few = taken(sizes(), 20_000);
+        assert!((19..=20).contains(&few.len()), "{few:?}");
+        assert!(few[0] < 960 && few.windows(2).all(|pair| (5..=6).contains(&(pair[1] - pair[0]))), "{few:?}");
+        // Nearly all fit, not half of them.
+        assert_eq!(taken([10; 100], 990).len(), 99);
+        assert!(taken([], 10).is_empty());
+    }
+
+    #[test]
+    fn large_samples_leave_room_for_others() {
+        let huge = SAMPLE_BYTES + 1;
+        assert_eq!(taken([huge, 10, 10, 10], 100), [10; 3]);
+        assert!(taken([huge], 100).is_empty());
+        // As many as the library needs, within the bound.
+        assert_eq!(taken([100 << 10; 30], 4 << 10).len(), LEAST_SAMPLES);
+        assert_eq!(taken([700 << 10; 5], 4 << 10).len(), 3);
+        assert_eq!(taken([1 << 20, 100 << 10], 4 << 10).len(), 2);
     }
 }

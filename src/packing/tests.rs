@@ -121,6 +121,12 @@ fn forms_decide_when() {
     assert!(!auto.packer(None).is_wanted(11 << 20, 5 << 10), "too small to be worth a dictionary");
     assert!(!auto.packer(Some(PackingForm::Plain)).is_wanted(usize::MAX, usize::MAX));
     assert!(auto.packer(Some(PackingForm::Packed)).is_wanted(0, 1 << 20));
+    // While a state is read: a large one, and a small one if the caches hold much already.
+    assert!(auto.packer(None).is_wanted_early(11 << 20, 2 << 20));
+    assert!(!auto.packer(None).is_wanted_early(10 << 20, 2 << 20));
+    assert!(!auto.packer(None).is_wanted_early(14 << 20, 1 << 20));
+    assert!(auto.packer(None).is_wanted_early(15 << 20, 1 << 20));
+    assert!(!auto.packer(None).is_wanted_early(15 << 20, 5 << 10));
     // What was saved counts as if it were plain, so that packing does not end itself.
     let packer = trained(&auto);
     let bodies: Vec<Body> = (0..2000).map(|i| Body::new(object(i))).collect();
