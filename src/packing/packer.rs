@@ -275,7 +275,6 @@ mod tests {
     use super::*;
 
     fn taken(sizes: impl IntoIterator<Item = usize>, room: usize) -> Vec<usize> {
-        // The first byte would be too small for most numbers.
         let samples: Vec<Bytes> = sizes.into_iter().map(|size| vec![0; size].into()).collect();
         fitting(&samples, room).iter().map(|sample| sample.len()).collect()
     }
