@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use parking_lot::Mutex;
 
@@ -34,8 +36,15 @@ pub(super) struct WatchGroups {
 pub(super) struct WatchGroup {
     pub(super) predicate: Predicate,
     pub(super) ring: Mutex<Ring>,
+    changes: Changes,
     place: Place,
 }
+
+/// How often an entry was added to the ring, or wakers were taken from it. All watchers read this with each event, so it
+/// has a line of the processor's cache for itself.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Changes(AtomicU64);
 
 /// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
 /// them.
@@ -102,7 +111,7 @@ impl WatchGroups {
             true => Place::Plain,
             false => self.bucket(predicate).place(predicate, trigger),
         };
-        let group = Arc::new(WatchGroup { predicate: predicate.clone(), ring: Mutex::default(), place });
+        let group = Arc::new(WatchGroup::new(predicate.clone(), place));
         let slot = group.ring.lock().join();
         self.by_predicate.insert(predicate.clone(), group.clone());
         if !predicate.matches_nothing() {
@@ -133,7 +142,7 @@ impl WatchGroups {
         self.concerned(&event.object, event.prev.as_deref(), |group| {
             evaluated += 1;
             if let Some(kind) = view(&group.predicate, event)
-                && group.ring.lock().push(Entry { event: event.clone(), kind })
+                && group.push(Entry { event: event.clone(), kind })
             {
                 touched.push(group.clone());
             }
@@ -157,7 +166,7 @@ impl WatchGroups {
         let (mut wakers, mut ended) = (Vec::new(), 0);
         for group in holders.into_values() {
             self.remove(&group);
-            ended += group.ring.lock().close(reason, &mut wakers);
+            ended += group.close(reason, &mut wakers);
         }
         self.watchers -= ended;
         // Waking only schedules a task.
@@ -169,7 +178,7 @@ impl WatchGroups {
     pub(super) fn close_all(&mut self, reason: EndReason, generation: u64) -> usize {
         let (mut wakers, mut ended) = (Vec::new(), 0);
         for group in self.by_predicate.values() {
-            ended += group.ring.lock().close(reason, &mut wakers);
+            ended += group.close(reason, &mut wakers);
         }
         *self = Self { generation, ..Self::new(self.trigger) };
         wakes::together(wakers);
@@ -179,7 +188,7 @@ impl WatchGroups {
     pub(super) fn wake_all(&self) {
         let mut wakers = Vec::new();
         for group in self.iter() {
-            group.ring.lock().take_wakers(&mut wakers);
+            group.take_wakers(&mut wakers);
         }
         wakes::together(wakers);
     }
@@ -232,6 +241,41 @@ impl WatchGroups {
 // === impl WatchGroup ===
 
 impl WatchGroup {
+    fn new(predicate: Predicate, place: Place) -> Self {
+        Self { predicate, ring: Mutex::default(), changes: Changes::default(), place }
+    }
+
+    /// As long as this number stays the same, a watcher whose waker is stored in the ring has nothing to look for there.
+    /// A number that is read while the ring is locked is that of the ring's present content.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.0.load(Ordering::Acquire)
+    }
+
+    /// As [`Ring::push`].
+    fn push(&self, entry: Entry) -> bool {
+        let mut ring = self.ring.lock();
+        self.changed();
+        ring.push(entry)
+    }
+
+    /// As [`Ring::take_wakers`].
+    pub(super) fn take_wakers(&self, wakers: &mut Vec<Waker>) {
+        let mut ring = self.ring.lock();
+        self.changed();
+        ring.take_wakers(wakers);
+    }
+
+    /// As [`Ring::close`].
+    fn close(&self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
+        let mut ring = self.ring.lock();
+        self.changed();
+        ring.close(reason, wakers)
+    }
+
+    fn changed(&self) {
+        self.changes.0.fetch_add(1, Ordering::Release);
+    }
+
     pub(super) fn place(&self) -> &Place {
         &self.place
     }

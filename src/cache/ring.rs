@@ -117,8 +117,7 @@ impl Ring {
         !std::mem::replace(&mut self.touched, true)
     }
 
-    /// Returns the entry at the watcher's position, and moves the watcher on. If there is no entry, the waker is
-    /// stored.
+    /// Returns the entry at the watcher's position, and moves the watcher on. If no entry follows, the waker is stored.
     pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next<'_> {
         if let Some(reason) = self.closed {
             return Next::Closed(reason);
@@ -128,12 +127,13 @@ impl Ring {
         // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
             slot.cursor += 1;
-            return Next::Entry(entry, offset as usize + 1 < self.entries.len());
+            let more = offset as usize + 1 < self.entries.len();
+            if !more {
+                slot.register(cx.waker());
+            }
+            return Next::Entry(entry, more);
         }
-        match &mut slot.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        slot.register(cx.waker());
         Next::CaughtUp
     }
 
@@ -191,6 +191,17 @@ impl Ring {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn register(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
     }
 }
 

@@ -84,6 +84,11 @@ impl Schedule {
         self.deadline <= now
     }
 
+    /// Whether the timer will wake this task.
+    pub(super) fn wakes(&self, waker: &Waker) -> bool {
+        self.armed.as_ref().is_some_and(|(_, armed)| armed.will_wake(waker))
+    }
+
     /// Ready when a bookmark is due at `now`, or the deadline has come.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         let next = self.due.map_or(self.deadline, |due| due.min(self.deadline));

@@ -1,5 +1,7 @@
 //! The guarantees for a watcher.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, timeout};
@@ -436,6 +438,38 @@ async fn the_writer_waits_for_a_dispatcher_that_is_far_behind() {
     assert_eq!(cache.stats().lagged_total, 1);
     dispatch(&mut dispatcher);
     assert_eq!(take(&mut watcher).len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_polled_last_is_woken_for_each_event() {
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    let tasks = [Arc::<Count>::default(), Arc::<Count>::default()];
+    let mut rv = 200;
+    // Who polls until there is nothing, one after the other.
+    for pollers in [&[0][..], &[0], &[1], &[0, 1], &[1, 0], &[0, 1, 0], &[1], &[0]] {
+        let mut last = 0;
+        for &poller in pollers {
+            let waker = Waker::from(Arc::clone(&tasks[poller]));
+            let mut cx = Context::from_waker(&waker);
+            while watcher.poll_next(&mut cx).is_ready() {}
+            // It knows the task now, and does not look for events again.
+            assert!(watcher.poll_next(&mut cx).is_pending());
+            last = poller;
+        }
+        let before = tasks[last].0.load(Ordering::Relaxed);
+        rv += 1;
+        modify(&mut writer, "a", "x", rv).await;
+        dispatch(&mut dispatcher);
+        assert_eq!(tasks[last].0.load(Ordering::Relaxed), before + 1, "{pollers:?}");
+    }
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub struct CacheWatcher {
     /// The revision of the last event or bookmark, once the initial list is complete.
     last: ResourceVersion,
     schedule: Schedule,
+    /// The changes of the group when the waker of the schedule was also stored in the ring. As long as the group has no
+    /// more changes, the ring is not looked at: the processors would pass its lock to each other. Otherwise [`NOWHERE`].
+    waits_at: u64,
     drain: Option<bool>,
     end: Option<EndReason>,
     /// Belongs to the item that was polled last.
@@ -130,6 +133,9 @@ pub(super) enum Phase {
     InitialEnd,
     Live,
 }
+
+/// A number of changes that no group reaches.
+const NOWHERE: u64 = u64::MAX;
 
 // === impl WatcherEvent ===
 
@@ -178,6 +184,7 @@ impl CacheWatcher {
             live_after: ResourceVersion::ZERO,
             last: ResourceVersion::ZERO,
             schedule: Schedule::new(spec, period),
+            waits_at: NOWHERE,
             drain: None,
             end: None,
             delivered: Delivered::default(),
@@ -360,11 +367,21 @@ impl CacheWatcher {
     /// group and taking the snapshot, or before a future start revision was reached. The ring is locked meanwhile, so the
     /// object is cloned and not the whole entry.
     fn take(&mut self, cx: &Context<'_>) -> Taken {
-        let mut ring = self.membership.group.ring.lock();
+        let group = &self.membership.group;
+        let is_known = self.schedule.wakes(cx.waker());
+        if is_known && self.waits_at == group.changes() {
+            return Taken::CaughtUp;
+        }
+        let mut ring = group.ring.lock();
+        let here = if is_known { group.changes() } else { NOWHERE };
+        self.waits_at = NOWHERE;
         loop {
             match ring.next(self.membership.slot, cx) {
                 Next::Entry(entry, _) if entry.event.rv <= self.live_after => {}
                 Next::Entry(Entry { event, kind }, more) => {
+                    if !more {
+                        self.waits_at = here;
+                    }
                     return Taken::Event {
                         event: WatcherEvent::of(*kind, event),
                         kind: event.kind,
@@ -373,7 +390,10 @@ impl CacheWatcher {
                         is_last: !more,
                     };
                 }
-                Next::CaughtUp => return Taken::CaughtUp,
+                Next::CaughtUp => {
+                    self.waits_at = here;
+                    return Taken::CaughtUp;
+                }
                 Next::Overtaken => return Taken::End(EndReason::TooSlow),
                 Next::Closed(reason) => return Taken::End(reason),
             }

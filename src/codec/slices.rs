@@ -4,27 +4,20 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use smallvec::SmallVec;
 
 /// Bytes in several parts. Cloning and pushing only change reference counts. `remaining` is O(1). `chunks_vectored`
 /// passes all parts to one `writev`. Parts are released as soon as they are read.
+///
+/// Most frames of a watch have one part, which needs no allocation. The type is small, because an HTTP library moves a
+/// frame some ten times.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
-    parts: Parts,
+    /// Empty only if all is read.
+    first: Bytes,
+    /// None of these is empty.
+    rest: VecDeque<Bytes>,
     /// The number of unread bytes in all parts.
     len: usize,
-}
-
-/// A watch frame has three to five parts and is stored inline. A list has thousands of parts and needs cheap removal
-/// from the front. No part is empty.
-#[derive(Clone, Debug)]
-enum Parts {
-    /// Parts before `head` have been read and are empty.
-    Few {
-        head: usize,
-        parts: SmallVec<[Bytes; 5]>,
-    },
-    Many(VecDeque<Bytes>),
 }
 
 /// A part, and what is dropped with it.
@@ -36,9 +29,6 @@ struct Held<T> {
 /// An iterator over the unread parts of [`Slices`], from the front.
 #[derive(Debug)]
 pub struct IntoIter(Slices);
-
-/// With this many parts a queue is used, because removing from the front of a `SmallVec` leaves holes.
-const FEW: usize = 16;
 
 // === impl Slices ===
 
@@ -53,14 +43,10 @@ impl Slices {
             return;
         }
         self.len += part.len();
-        match &mut self.parts {
-            Parts::Many(parts) => parts.push_back(part),
-            Parts::Few { parts, .. } if parts.len() < FEW => parts.push(part),
-            Parts::Few { head, parts } => {
-                let mut many: VecDeque<Bytes> = parts.drain(*head..).collect();
-                many.push_back(part);
-                self.parts = Parts::Many(many);
-            }
+        if self.first.is_empty() {
+            self.first = part;
+        } else {
+            self.rest.push_back(part);
         }
     }
 
@@ -71,7 +57,8 @@ impl Slices {
 
     /// Drops `guard` once all bytes that are in here now are read.
     pub fn hold(&mut self, guard: impl Send + 'static) {
-        if let Some(part) = self.back_mut() {
+        if !self.is_empty() {
+            let part = self.rest.back_mut().unwrap_or(&mut self.first);
             let held = Held { part: std::mem::take(part), _guard: guard };
             *part = Bytes::from_owner(held);
         }
@@ -99,11 +86,7 @@ impl Slices {
 
     /// The unread parts. None of them is empty.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
-        let (few, many) = match &self.parts {
-            Parts::Few { head, parts } => (Some(parts.iter().skip(*head)), None),
-            Parts::Many(parts) => (None, Some(parts.iter())),
-        };
-        few.into_iter().flatten().chain(many.into_iter().flatten())
+        (!self.is_empty()).then_some(&self.first).into_iter().chain(&self.rest)
     }
 
     /// Returns all unread bytes in one piece. They are copied unless there is only one part.
@@ -112,40 +95,11 @@ impl Slices {
         self.copy_to_bytes(len)
     }
 
-    fn front(&self) -> Option<&Bytes> {
-        match &self.parts {
-            Parts::Few { head, parts } => parts.get(*head),
-            Parts::Many(parts) => parts.front(),
-        }
-    }
-
-    fn front_mut(&mut self) -> Option<&mut Bytes> {
-        match &mut self.parts {
-            Parts::Few { head, parts } => parts.get_mut(*head),
-            Parts::Many(parts) => parts.front_mut(),
-        }
-    }
-
-    fn back_mut(&mut self) -> Option<&mut Bytes> {
-        match &mut self.parts {
-            Parts::Few { parts, .. } => parts.last_mut(),
-            Parts::Many(parts) => parts.back_mut(),
-        }
-    }
-
     fn pop_front(&mut self) -> Option<Bytes> {
-        let part = match &mut self.parts {
-            Parts::Few { head, parts } => {
-                let part = std::mem::take(parts.get_mut(*head)?);
-                *head += 1;
-                if *head == parts.len() {
-                    parts.clear();
-                    *head = 0;
-                }
-                part
-            }
-            Parts::Many(parts) => parts.pop_front()?,
-        };
+        if self.is_empty() {
+            return None;
+        }
+        let part = std::mem::replace(&mut self.first, self.rest.pop_front().unwrap_or_default());
         self.len -= part.len();
         Some(part)
     }
@@ -157,7 +111,7 @@ impl Buf for Slices {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.front().map_or(&[], |part| part)
+        &self.first
     }
 
     fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
@@ -173,40 +127,33 @@ impl Buf for Slices {
     fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len, "advance past the end: {count} of {}", self.len);
         while count > 0 {
-            match self.front_mut() {
-                Some(part) if part.len() > count => {
-                    part.advance(count);
-                    self.len -= count;
-                    return;
-                }
-                _ => count -= self.pop_front().map_or(count, |part| part.len()),
+            if self.first.len() > count {
+                self.first.advance(count);
+                self.len -= count;
+                return;
             }
+            count -= self.pop_front().map_or(count, |part| part.len());
         }
     }
 
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         assert!(len <= self.len, "copy past the end: {len} of {}", self.len);
-        match self.front_mut() {
-            Some(part) if part.len() > len => {
-                let bytes = part.split_to(len);
-                self.len -= len;
-                bytes
-            }
-            Some(part) if part.len() == len => self.pop_front().unwrap_or_default(),
-            _ => {
-                let mut joined = BytesMut::with_capacity(len);
-                joined.put((&mut *self).take(len));
-                joined.freeze()
-            }
+        if self.first.len() > len {
+            self.len -= len;
+            return self.first.split_to(len);
         }
+        if self.first.len() == len {
+            return self.pop_front().unwrap_or_default();
+        }
+        let mut joined = BytesMut::with_capacity(len);
+        joined.put((&mut *self).take(len));
+        joined.freeze()
     }
 }
 
 impl From<Bytes> for Slices {
     fn from(part: Bytes) -> Self {
-        let mut slices = Self::new();
-        slices.push(part);
-        slices
+        Self { len: part.len(), first: part, rest: VecDeque::new() }
     }
 }
 
@@ -253,14 +200,6 @@ impl Iterator for IntoIter {
     }
 }
 
-// === impl Parts ===
-
-impl Default for Parts {
-    fn default() -> Self {
-        Self::Few { head: 0, parts: SmallVec::new() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -284,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_guard_is_dropped_with_the_last_byte() {
-        for parts in [&["a", "bc"][..], &["a"; 2 * FEW]] {
+        for parts in [&["a", "bc"][..], &["a"; 40]] {
             let guard = std::sync::Arc::new(());
             let mut slices = of(parts);
             slices.hold(std::sync::Arc::clone(&guard));
