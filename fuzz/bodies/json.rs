@@ -81,6 +81,20 @@ impl Json {
         if named.next().is_some() { Err(()) } else { Ok(first) }
     }
 
+    /// The same, as if its type were written without escapes. An object's type is read as text and written as Go writes
+    /// it, which has escapes for `<`, `>` and `&`.
+    pub fn with_plain_type(&self) -> Self {
+        let mut plain = self.clone();
+        if let Self::Object(members) = &mut plain {
+            for (name, value) in members {
+                if let ("kind" | "apiVersion", Self::Text(_, is_plain)) = (name.as_str(), value) {
+                    *is_plain = true;
+                }
+            }
+        }
+        plain
+    }
+
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text, _) => Some(text),

@@ -167,7 +167,8 @@ impl Frame<'_> {
                 let form = Form::new(type_meta.style, &type_meta.api_version, &type_meta.kind, "List");
                 let written = event_frame(&form, *kind, object, None, Shape::Full).into_bytes();
                 let written = Json::read(&written).expect("a frame is JSON");
-                assert_eq!(written.get("object"), Some(*json));
+                let object = written.get("object").expect("an object");
+                assert_eq!(object.with_plain_type(), json.with_plain_type());
                 assert_eq!(written.get("type").and_then(Json::text), Some(kind.as_str()));
             }
             (

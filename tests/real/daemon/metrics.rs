@@ -141,6 +141,8 @@ async fn answers_explain_themselves_where_that_is_asked_for() {
     for explain in [false, true] {
         let through = Through::before(&server, &format!("explainHeader: {explain}\n")).await;
         let client = Client::new(&through.url);
+        // Otherwise the informer may be synced before its first reader looks.
+        let delay = server.faults().add(Fault::always(Effect::Delay(Duration::from_millis(200))).on("configmaps"));
         for (path, expected) in [
             (format!("{CONFIG_MAPS}?resourceVersion=0"), "waited; reason=not_synced; revision="),
             (format!("{CONFIG_MAPS}?resourceVersion=0"), "served; revision="),
@@ -153,6 +155,7 @@ async fn answers_explain_themselves_where_that_is_asked_for() {
             ("/version".to_owned(), "forwarded"),
         ] {
             let answer = client.get(&path).await;
+            server.faults().remove(delay);
             let ours: Vec<_> =
                 answer.headers.iter().filter(|(name, _)| name.as_str().starts_with("x-informerd")).collect();
             if explain {
