@@ -1,7 +1,7 @@
 //! Resume tokens of gRPC, against what prost reads; and selections, of which a token must tell one from another.
 
 use informerd::grpc::TokenBase;
-use informerd::grpc::pb::v1::{Filter, Resource, Selection};
+use informerd::grpc::pb::v1::{Filter, Resource, Selection, Shape};
 use informerd::meta::ResourceVersion;
 use prost::Message;
 
@@ -38,10 +38,13 @@ pub fn check(data: &[u8]) {
     assert!(TokenBase::new("d", &one).read(&token).is_err(), "another cluster");
 }
 
-/// Neither the encoding nor the order of filters makes another selection.
+/// Neither the encoding nor the order of filters makes another selection, nor does a shape that is left out.
 fn canonical(selection: &Selection) -> Selection {
     let mut canonical = Selection { encoding: 0, ..selection.clone() };
     canonical.filters.sort_by_key(Message::encode_to_vec);
+    if canonical.shape() == Shape::Full {
+        canonical.set_shape(Shape::Unspecified);
+    }
     canonical
 }
 
