@@ -208,3 +208,11 @@ proptest! {
         resume_tokens::check(&other);
     }
 }
+
+/// Inputs on which `fuzz/run` has stopped.
+#[test]
+fn what_a_fuzzer_has_found() {
+    resume_tokens::check(b"\x18\x01");
+    let event = r#"{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k<s.io/v1","metadata":{"name":"p","namespace":"a","uid":"u","resourceVersion":"220"}}}"#;
+    json_watch::check(&[event.as_bytes(), b"\n\0\x10\x80\x01"].concat());
+}
