@@ -67,24 +67,18 @@ def watch(resource: str, server: Server | None = None, **selected: Unpack[Select
 
 
 class Watch(Iterator[Event]):
-    """An iterator, which any thread may close."""
+    """An iterator, which any thread may close. It closes itself when nothing refers to it any more."""
 
     def __init__(self, resource: str, server: Server, selected: Selected) -> None:
-        self._server = server
-        self._follower = _Follower(selection(resource, selected))
-        self._retry = Retry(server.address, f"watch of {resource}", bool(server.token_file))
-        self._closed = threading.Event()
-        self._call: Any = None
-        self._events = self._run()
+        self._streams = _Streams(resource, server, selected)
+        self._events = self._streams.events()
 
     def __next__(self) -> Event:
         return next(self._events)
 
     def close(self) -> None:
         """Ends the iteration."""
-        self._closed.set()
-        if self._call:
-            self._call.cancel()
+        self._streams.close()
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +86,24 @@ class Watch(Iterator[Event]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> Iterator[Event]:
+
+class _Streams:
+    """The streams of a watch, one after the other. Nothing in it refers to the generator of its events: in a cycle, that would be
+    closed by the garbage collector, which may run in the thread of gRPC that closing a channel waits for."""
+
+    def __init__(self, resource: str, server: Server, selected: Selected) -> None:
+        self._server = server
+        self._follower = _Follower(selection(resource, selected))
+        self._retry = Retry(server.address, f"watch of {resource}", bool(server.token_file))
+        self._closed = threading.Event()
+        self._call: Any = None
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._call:
+            self._call.cancel()
+
+    def events(self) -> Iterator[Event]:
         while not self._closed.is_set():
             self._retry.begins()
             try:

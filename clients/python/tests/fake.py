@@ -1,4 +1,5 @@
-"""A server that answers each call by the next of its scripts, and holds what comes after the last one open."""
+"""A server that answers each call by the next of its scripts. After the last one, it holds watches open, and answers workers by that
+one again: a client may lose the reason for which a stream is refused while it is still written to, and then asks again."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Fake(objects_pb2_grpc.ObjectsServicer, queue_pb2_grpc.QueueServicer):
         self.closing.wait(60)
 
     def Work(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        yield from self.scripts.pop(0)(requests, context)
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        yield from script(requests, context)
 
 
 def script(*frames: api.WatchResponse) -> WatchScript:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
 import unittest
@@ -121,6 +122,19 @@ class Watches(unittest.TestCase):
         self.assertEqual([next(found).type, next(found).type], [Type.ADDED, Type.SYNCED])
         threading.Timer(0.1, found.close).start()
         self.assertEqual(list(found), [])
+
+    def test_one_that_nobody_refers_to_is_closed_without_the_garbage_collector(self) -> None:
+        ended = threading.Event()
+
+        def held(_: api.WatchRequest, context: grpc.ServicerContext) -> Iterator[api.WatchResponse]:
+            context.add_callback(ended.set)
+            yield from (started(), snapshot_end())
+
+        server = Fake(self, held)
+        self.addCleanup(gc.enable)
+        gc.disable()
+        self.assertEqual(next(watch("v1/pods", server.server)).type, Type.SYNCED)
+        self.assertTrue(ended.wait(30))
 
     def test_asyncio(self) -> None:
         quiet(self)

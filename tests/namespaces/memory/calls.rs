@@ -57,7 +57,8 @@ impl Connection {
         let request = Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         self.sender = self.sender.clone().ready().await.unwrap();
         let (answer, mut rest) = self.sender.send_request(request.body(()).unwrap(), false).unwrap();
-        rest.send_data(sent, is_all).unwrap();
+        // A call may be refused before its message is sent: its answer says so.
+        drop(rest.send_data(sent, is_all));
         self.calls.push(Call { answer, _rest: rest });
     }
 
