@@ -137,7 +137,7 @@ impl Dispatcher {
     /// Called after the revision has advanced, so that a woken watcher may send it as a bookmark.
     fn wake(&mut self) {
         for group in self.touched.drain(..) {
-            group.take_wakers(&mut self.wakers);
+            group.ring.take_wakers(&mut self.wakers);
         }
         wakes::together(self.wakers.drain(..));
     }

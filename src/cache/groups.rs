@@ -2,13 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
 use super::group_index::{Bucket, Place};
-use super::ring::{Entry, Ring};
+use super::ring::{Entry, SharedRing};
 use super::watcher::EndReason;
 use crate::lifecycle::wakes;
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
@@ -35,16 +32,9 @@ pub(super) struct WatchGroups {
 #[derive(Debug)]
 pub(super) struct WatchGroup {
     pub(super) predicate: Predicate,
-    pub(super) ring: Mutex<Ring>,
-    changes: Changes,
+    pub(super) ring: SharedRing,
     place: Place,
 }
-
-/// How often an entry was added to the ring, or wakers were taken from it. All watchers read this with each event, so it
-/// has a line of the processor's cache for itself.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Changes(AtomicU64);
 
 /// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
 /// them.
@@ -142,7 +132,7 @@ impl WatchGroups {
         self.concerned(&event.object, event.prev.as_deref(), |group| {
             evaluated += 1;
             if let Some(kind) = view(&group.predicate, event)
-                && group.push(Entry { event: event.clone(), kind })
+                && group.ring.push(Entry { event: event.clone(), kind })
             {
                 touched.push(group.clone());
             }
@@ -166,7 +156,7 @@ impl WatchGroups {
         let (mut wakers, mut ended) = (Vec::new(), 0);
         for group in holders.into_values() {
             self.remove(&group);
-            ended += group.close(reason, &mut wakers);
+            ended += group.ring.close(reason, &mut wakers);
         }
         self.watchers -= ended;
         // Waking only schedules a task.
@@ -178,7 +168,7 @@ impl WatchGroups {
     pub(super) fn close_all(&mut self, reason: EndReason, generation: u64) -> usize {
         let (mut wakers, mut ended) = (Vec::new(), 0);
         for group in self.by_predicate.values() {
-            ended += group.close(reason, &mut wakers);
+            ended += group.ring.close(reason, &mut wakers);
         }
         *self = Self { generation, ..Self::new(self.trigger) };
         wakes::together(wakers);
@@ -188,7 +178,7 @@ impl WatchGroups {
     pub(super) fn wake_all(&self) {
         let mut wakers = Vec::new();
         for group in self.iter() {
-            group.take_wakers(&mut wakers);
+            group.ring.take_wakers(&mut wakers);
         }
         wakes::together(wakers);
     }
@@ -242,38 +232,7 @@ impl WatchGroups {
 
 impl WatchGroup {
     fn new(predicate: Predicate, place: Place) -> Self {
-        Self { predicate, ring: Mutex::default(), changes: Changes::default(), place }
-    }
-
-    /// As long as this number stays the same, a watcher whose waker is stored in the ring has nothing to look for there.
-    /// A number that is read while the ring is locked is that of the ring's present content.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.0.load(Ordering::Acquire)
-    }
-
-    /// As [`Ring::push`].
-    fn push(&self, entry: Entry) -> bool {
-        let mut ring = self.ring.lock();
-        self.changed();
-        ring.push(entry)
-    }
-
-    /// As [`Ring::take_wakers`].
-    pub(super) fn take_wakers(&self, wakers: &mut Vec<Waker>) {
-        let mut ring = self.ring.lock();
-        self.changed();
-        ring.take_wakers(wakers);
-    }
-
-    /// As [`Ring::close`].
-    fn close(&self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
-        let mut ring = self.ring.lock();
-        self.changed();
-        ring.close(reason, wakers)
-    }
-
-    fn changed(&self) {
-        self.changes.0.fetch_add(1, Ordering::Release);
+        Self { predicate, ring: SharedRing::default(), place }
     }
 
     pub(super) fn place(&self) -> &Place {

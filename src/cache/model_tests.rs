@@ -341,7 +341,7 @@ impl World {
         // Only the clients that hold a deleted object end.
         let mut ended = 0;
         for client in open.into_iter().map(|client| &self.clients[client]) {
-            let closed = client.watcher.closed();
+            let closed = client.watcher.group().ring.lock().closed();
             if client.generation == self.generation && closed != Some(EndReason::Relisted) {
                 assert!(closed.is_none() && !deleted.iter().any(|object| client.predicate.matches(object)));
             } else {
@@ -399,7 +399,11 @@ impl World {
                 assert_eq!(names(client.held.values()), select(&self.model.state, &client.predicate));
             }
         }
-        let open = self.clients.iter().filter(|client| !client.ended && client.watcher.closed().is_none()).count();
+        let open = self
+            .clients
+            .iter()
+            .filter(|client| !client.ended && client.watcher.group().ring.lock().closed().is_none())
+            .count();
         assert_eq!(self.cache.stats().watchers, open);
         self.clients.clear();
         assert_eq!((self.cache.stats().watchers, self.cache.stats().groups), (0, 0));

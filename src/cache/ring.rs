@@ -2,12 +2,28 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::stats::Standing;
 use super::store::Snapshot;
 use super::watcher::EndReason;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
+
+/// The ring of a group, and how often it has changed.
+#[derive(Debug, Default)]
+pub(super) struct SharedRing {
+    ring: Mutex<Ring>,
+    changes: Changes,
+}
+
+/// How often an entry was added to the ring, or wakers were taken from it. All watchers read this with each event, so it
+/// has a line of the processor's cache for itself.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Changes(AtomicU64);
 
 /// Events that one predicate selects, in order, each with the event type that it has for this predicate. Entries leave
 /// when all watchers have passed them, and at the latest when their event is evicted from the window.
@@ -65,6 +81,41 @@ const SHORT: usize = 64;
 #[cfg(test)]
 pub(super) const SLOT_SIZE: usize = size_of::<Option<Slot>>();
 
+// === impl SharedRing ===
+
+impl SharedRing {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock()
+    }
+
+    /// As long as this number stays the same, a watcher whose waker is stored in the ring has nothing to look for there.
+    /// A number that is read while the ring is locked is that of the ring's present content.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.0.load(Ordering::Acquire)
+    }
+
+    /// Returns true if this is the first entry since the watchers of the group were woken.
+    pub(super) fn push(&self, entry: Entry) -> bool {
+        self.change().push(entry)
+    }
+
+    pub(super) fn take_wakers(&self, wakers: &mut Vec<Waker>) {
+        self.change().take_wakers(wakers);
+    }
+
+    /// Ends all watchers and returns their number.
+    pub(super) fn close(&self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
+        self.change().close(reason, wakers)
+    }
+
+    /// The number is counted before the change, so a watcher that sees the old one was there before it.
+    fn change(&self) -> MutexGuard<'_, Ring> {
+        let ring = self.ring.lock();
+        self.changes.0.fetch_add(1, Ordering::Release);
+        ring
+    }
+}
+
 // === impl Ring ===
 
 impl Ring {
@@ -108,8 +159,7 @@ impl Ring {
         self.slots.get(slot).and_then(|slot| slot.pinned.clone()).ok_or(EndReason::TooSlow)
     }
 
-    /// Returns true if this is the first entry since the watchers of the group were woken.
-    pub(super) fn push(&mut self, entry: Entry) -> bool {
+    fn push(&mut self, entry: Entry) -> bool {
         if self.entries.len() >= self.trim_at.max(SHORT) {
             self.trim_passed();
         }
@@ -137,13 +187,12 @@ impl Ring {
         Next::CaughtUp
     }
 
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
+    fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
         self.touched = false;
         wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
     }
 
-    /// Ends all watchers and returns their number.
-    pub(super) fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
+    fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
         self.closed = Some(reason);
         self.entries = VecDeque::new();
         self.slots.iter_mut().for_each(|slot| slot.pinned = None);

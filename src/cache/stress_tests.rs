@@ -11,6 +11,7 @@ use crate::meta::{EventType, ResourceVersion, Scope};
 use crate::selector::Predicate;
 
 const EVENTS: u64 = 4000;
+const STEPS: u64 = 2000;
 
 /// Registers repeatedly while events arrive, each time with the state or from its last revision. It must end up with
 /// the present state.
@@ -98,5 +99,37 @@ async fn no_gap_and_no_duplicate_under_threads() {
     }
     assert_eq!(cache.stats().terminated_total, 0);
     assert_eq!(cache.stats().watchers, 0);
+    dispatcher.abort();
+}
+
+/// Nothing else wakes the watchers here: neither a later event nor a bookmark.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn each_event_wakes_every_watcher() {
+    let (mut writer, cache, _) = cache(|_| {});
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    let mut watchers: Vec<_> = (0..6)
+        .map(|_| {
+            let (start, deadline) = (WatchStart::After(ResourceVersion(10)), Instant::now() + Duration::from_secs(600));
+            let predicate = predicate(Scope::all(), "", "");
+            let spec = WatchSpec { predicate, start, bookmarks: false, initial_end: false, deadline };
+            let mut watcher = cache.watch(spec).unwrap();
+            let (told, seen) = tokio::sync::watch::channel(0);
+            let task = crate::lifecycle::spawn("watcher", async move {
+                while let Some(WatcherEvent::Event { object, .. }) = watcher.next().await {
+                    told.send_replace(object.rv.0);
+                }
+            });
+            (seen, task)
+        })
+        .collect();
+    for rv in 11..=10 + STEPS {
+        writer.apply(EventType::Modified, plain("a", "b", rv)).await.unwrap();
+        for (seen, _) in &mut watchers {
+            let seen = timeout(Duration::from_secs(60), seen.wait_for(|seen| *seen == rv)).await;
+            assert!(seen.is_ok(), "nobody was woken for {rv}");
+        }
+    }
+    watchers.iter().for_each(|(_, task)| task.abort());
     dispatcher.abort();
 }

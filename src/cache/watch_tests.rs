@@ -460,7 +460,10 @@ async fn the_task_that_polled_last_is_woken_for_each_event() {
             let waker = Waker::from(Arc::clone(&tasks[poller]));
             let mut cx = Context::from_waker(&waker);
             while watcher.poll_next(&mut cx).is_ready() {}
-            // It knows the task now, and does not look for events again.
+            assert!(watcher.poll_next(&mut cx).is_pending());
+            // It knows the task now, and does not look for events again: it would wait for the lock forever.
+            let group = Arc::clone(watcher.group());
+            let _locked = group.ring.lock();
             assert!(watcher.poll_next(&mut cx).is_pending());
             last = poller;
         }

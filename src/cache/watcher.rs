@@ -306,8 +306,8 @@ impl CacheWatcher {
     }
 
     #[cfg(test)]
-    pub(super) fn closed(&self) -> Option<EndReason> {
-        self.membership.group.ring.lock().closed()
+    pub(super) fn group(&self) -> &Arc<WatchGroup> {
+        &self.membership.group
     }
 
     fn go_live(&mut self, now: Instant, marked: bool) {
@@ -369,11 +369,11 @@ impl CacheWatcher {
     fn take(&mut self, cx: &Context<'_>) -> Taken {
         let group = &self.membership.group;
         let is_known = self.schedule.wakes(cx.waker());
-        if is_known && self.waits_at == group.changes() {
+        if is_known && self.waits_at == group.ring.changes() {
             return Taken::CaughtUp;
         }
         let mut ring = group.ring.lock();
-        let here = if is_known { group.changes() } else { NOWHERE };
+        let here = if is_known { group.ring.changes() } else { NOWHERE };
         self.waits_at = NOWHERE;
         loop {
             match ring.next(self.membership.slot, cx) {

@@ -59,7 +59,8 @@ impl Wake for JointWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
+        // Not a store: whoever clears the flag must see what the earlier wakers of several threads have done.
+        self.woken.swap(true, Ordering::AcqRel);
         let postponed = POSTPONED.with_borrow_mut(|postponed| {
             let Some(postponed) = postponed else { return false };
             // Another thread that has set the flag wakes the task after it has cleared it, so after this.
