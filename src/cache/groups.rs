@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::group_index::{Bucket, Place};
 use super::ring::{Entry, SharedRing};

@@ -26,6 +26,8 @@ pub(super) struct Situation {
     pub namespace: Option<usize>,
     /// The expected number of objects in the answer.
     pub answer: usize,
+    /// A digest of everything was late or too large lately.
+    pub is_late: bool,
     /// It has selectors that the apiserver supports, too.
     pub selective: bool,
     /// The number of reads of this informer that share the proof: those that wait for it now, including this one, and
@@ -108,7 +110,7 @@ impl Situation {
         };
         let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
         match namespace {
-            _ if self.all <= all && is_worth(self.all) => Then::Digest(Extent::Everything),
+            _ if self.all <= all && !self.is_late && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
             // The metadata of the same objects is always the smaller answer.
             _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
@@ -148,6 +150,7 @@ mod tests {
         all: 300,
         namespace: None,
         answer: 300,
+        is_late: false,
         selective: false,
         waiting: 1,
     };
@@ -176,6 +179,12 @@ mod tests {
                 Situation { all: 40_000, answer: 40_000, ..LIST },
                 First::Digest(Everything),
                 Then::Digest(Everything),
+            ),
+            (
+                "the same after a digest that was late",
+                Situation { all: 40_000, answer: 40_000, is_late: true, ..LIST },
+                First::Forward,
+                Then::Forward,
             ),
             ("a large still one", still(large(LIST)), First::Revision, Then::Forward),
             (

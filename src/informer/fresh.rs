@@ -196,6 +196,7 @@ impl Informer {
             all,
             namespace,
             answer,
+            is_late: self.probe.is_late(),
             selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
             waiting: self.waits.now().max(1) + self.waits.within(need.max_age),
         };

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
-use super::single_flight::{Pace, SingleFlight};
+use super::single_flight::{HELD, Pace, SingleFlight};
 use super::source::ListerWatcher;
 use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
@@ -19,6 +19,8 @@ use crate::selector::Predicate;
 const SOME_PARTS: usize = 16;
 /// From this number of parts on, all parts without readers are dropped.
 const MOST_PARTS: usize = 256;
+/// The most that an object of a digest takes a busy apiserver.
+const EACH: Duration = Duration::from_micros(20);
 /// How long a digest is kept when no reader waits for it. While the store does not change, it proves further reads.
 const KEPT: Duration = Duration::from_secs(2);
 
@@ -115,7 +117,8 @@ impl Compared {
         self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(*asked) < KEPT)
     }
 
-    /// Returns a digest that was asked for at or after `since`, and when it was asked for. Reads one if there is none.
+    /// Returns a digest that was asked for at or after `since`, and when it was asked for. Reads one of about so many
+    /// `objects` if there is none.
     ///
     /// # Errors
     /// The errors of the read.
@@ -123,18 +126,29 @@ impl Compared {
         &self,
         since: Instant,
         pace: Pace,
+        objects: usize,
         read: impl Future<Output = Result<Digest, UpstreamError>>,
     ) -> Result<(Arc<Digest>, Instant), UpstreamError> {
         if let Some(kept) = self.newest.lock().clone().filter(|(_, asked)| *asked >= since) {
             return Ok(kept);
         }
-        let answer = self.turns.ask(pace, async { read.await.map(Arc::new) }).await?;
+        let answer = self.turns.ask(pace, held(objects), async { read.await.map(Arc::new) }).await?;
         let (digest, asked) = (answer.value, answer.asked);
         let mut newest = self.newest.lock();
         if newest.as_ref().is_none_or(|(kept, _)| kept.asked < digest.asked) {
             *newest = Some((digest.clone(), asked));
         }
         Ok((digest, asked))
+    }
+
+    /// As [`SingleFlight::is_late`].
+    pub(super) fn is_late(&self) -> bool {
+        self.turns.is_late()
+    }
+
+    /// The number of objects of the newest digest; zero if that is not known.
+    pub(super) fn len(&self) -> usize {
+        self.newest.lock().as_ref().and_then(|(digest, _)| digest.objects()).map_or(0, <[_]>::len)
     }
 
     /// The revision of the newest digest; zero if there is none.
@@ -167,4 +181,9 @@ impl Compared {
             cache.confirm(&snapshot, digest.rv, digest.asked);
         }
     }
+}
+
+/// How long a digest of so many objects is under way before it counts as held.
+fn held(objects: usize) -> Duration {
+    HELD + EACH * u32::try_from(objects).unwrap_or(u32::MAX)
 }

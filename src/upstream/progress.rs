@@ -162,6 +162,11 @@ impl ProgressProbe {
         asked.instrument(span).await
     }
 
+    /// Whether a digest of everything is not worth asking for: one was late or too large lately.
+    pub fn is_late(&self) -> bool {
+        self.questions.digests(None).is_late()
+    }
+
     /// Reads a digest of the whole collection, asked for at or after `since`.
     pub(super) async fn whole(&self, cache: &WatchCache, since: Instant) -> Result<Arc<Digest>, UpstreamError> {
         let span = self.span("audit", "a digest of the collection");

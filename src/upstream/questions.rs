@@ -19,7 +19,7 @@ use super::odds::{Movement, Odds};
 use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
 use super::shared_store::SharedStore;
-use super::single_flight::{Pace, SingleFlight};
+use super::single_flight::{HELD, Pace, SingleFlight};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
 use crate::cache::{Order, WatchCache};
@@ -32,8 +32,11 @@ use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
 const COMPRESSED: u32 = 512;
 /// Room for objects that may have been created since our state.
 const ROOM: u32 = 64;
-/// Maximum size of an answer in bytes, also if a server cannot send the metadata alone.
+/// Maximum size of an answer in bytes, also if a server cannot send the metadata alone. It is decoded while it arrives, so
+/// only the keys are kept.
 const MAX_ANSWER: usize = 64 << 20;
+/// The same for each object that is asked for, if that is more. Managed fields are most of the metadata: some 3 kB of a pod.
+const MAX_ANSWER_EACH: usize = 8 << 10;
 const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -156,7 +159,7 @@ impl Questions {
             }
         }
         // Boxed, because most callers share the read of another one and need no memory for a read.
-        let answer = self.revisions.ask(pace, Box::pin(self.read_revision(upstream, source))).await?;
+        let answer = self.revisions.ask(pace, HELD, Box::pin(self.read_revision(upstream, source))).await?;
         Ok(self.remember(answer.value, answer.asked))
     }
 
@@ -170,7 +173,9 @@ impl Questions {
         pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, part));
-        let (digest, asked) = self.digests(part).read(since, pace, read).await?;
+        let compared = self.digests(part);
+        let objects = part.map_or_else(|| cache.snapshot().map_or(0, |snapshot| snapshot.len()), |_| compared.len());
+        let (digest, asked) = compared.read(since, pace, objects, read).await?;
         Ok(self.remember(digest.rv, asked))
     }
 
@@ -191,7 +196,7 @@ impl Questions {
         since: Instant,
     ) -> Result<Arc<Digest>, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, None));
-        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, read).await?;
+        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, 0, read).await?;
         self.remember(digest.rv, asked);
         Ok(digest)
     }
@@ -311,11 +316,11 @@ async fn read_keys(
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     let error = |error| UpstreamError::Decode(Cause::new(error));
     let mut decoder = ListDecoder::new(encoding, MAX_ANSWER, FieldTable::default());
-    let mut len = 0;
+    let (mut len, most) = (0, max_answer(limit));
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         len += chunk.len();
-        if len > MAX_ANSWER {
-            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {MAX_ANSWER} bytes"))));
+        if len > most {
+            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {most} bytes"))));
         }
         decoder.push(chunk);
         while let Some((object, _)) = decoder.next().map_err(error)? {
@@ -328,6 +333,10 @@ async fn read_keys(
         return Err(UpstreamError::Decode(Cause::new("a list without a resource version")));
     }
     Ok((meta, head.extensions().get().copied()))
+}
+
+fn max_answer(limit: u32) -> usize {
+    MAX_ANSWER.max((limit as usize).saturating_mul(MAX_ANSWER_EACH))
 }
 
 #[cfg(test)]
@@ -370,6 +379,13 @@ mod tests {
         let upstream = Upstream::from_config(server.config()).await.unwrap();
         let revision = revision(&upstream, &widgets()).await.map(|(rv, _)| rv.get());
         (revision, server.requests().len())
+    }
+
+    #[test]
+    fn the_metadata_of_many_pods_is_not_too_large() {
+        for pods in [1_000, 20_000, 50_064, u32::MAX] {
+            assert!(max_answer(pods) >= 4_000 * pods as usize);
+        }
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use super::metrics::RequestVerb;
 use super::odds::Movement;
 use super::questions::Word;
 use super::reader::{get_json, get_text};
-use super::single_flight::{Pace, SingleFlight};
+use super::single_flight::{HELD, Pace, SingleFlight};
 use crate::lifecycle;
 use crate::meta::ResourceVersion;
 
@@ -134,7 +134,7 @@ impl SharedStore {
         pace: Pace,
         question: impl Future<Output = Result<ResourceVersion, UpstreamError>>,
     ) -> Result<Word, UpstreamError> {
-        let answer = self.revisions.ask(pace, question).await?;
+        let answer = self.revisions.ask(pace, HELD, question).await?;
         Ok(Word { rv: answer.value, asked: answer.asked })
     }
 

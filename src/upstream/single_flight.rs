@@ -4,7 +4,8 @@
 //! Questions are paced: normally one is under way at a time, and two begin at least one pace apart. The pace is slower
 //! while several readers share answers. The apiserver holds a consistent read until its own cache has caught up, for up
 //! to 100 ms if the store is busy and the resource is not. Readers must not wait for two such reads in a row, so a
-//! question that is held does not delay the next one.
+//! question that is held does not delay the next one. How long a question must be under way to count as held depends on
+//! the size of its answer: large answers that are read side by side would only delay each other.
 
 use std::time::Duration;
 
@@ -14,8 +15,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::error::UpstreamError;
 
-/// A question that has been under way for this long counts as held, and the next one may begin.
-const HELD: Duration = Duration::from_millis(10);
+/// A question for a small answer that has been under way for this long counts as held, and the next one may begin.
+pub(super) const HELD: Duration = Duration::from_millis(10);
+/// An answer that was waited for this long in vain is late.
+const LATE: Duration = Duration::from_secs(1);
+/// For how long an answer that was late, or too large, is expected to be so again.
+const LATE_FOR: Duration = Duration::from_secs(30);
 /// After several readers came together, more of them are expected for this long.
 const LATELY: Duration = Duration::from_millis(200);
 /// Maximum number of questions under way. Beyond that, readers wait for one of them to end.
@@ -56,6 +61,8 @@ struct State<T> {
     last: Option<Instant>,
     /// The numbers of the questions under way, in order.
     under_way: Vec<u64>,
+    /// When a question last ended without an answer because that was late or too large.
+    late: Option<Instant>,
     /// The answer to the newest question that was answered.
     newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
 }
@@ -86,18 +93,26 @@ impl Pace {
 
 impl<T: Clone> SingleFlight<T> {
     pub(super) fn new() -> Self {
-        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
+        let under_way = Vec::new();
+        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way, late: None, newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
+    /// Whether the next answer is expected to be late or too large, as one was lately.
+    pub(super) fn is_late(&self) -> bool {
+        self.state.lock().late.is_some_and(|late| late.elapsed() < LATE_FOR)
+    }
+
     /// Returns an answer that is newer than this call. The question is not sent before the future is polled. It begins
-    /// no sooner than `pace` after the previous one.
+    /// no sooner than `pace` after the previous one. A question that has been under way for `held` does not delay the next
+    /// one.
     ///
     /// # Errors
     /// The error of the question, for all callers that share it.
     pub(super) async fn ask(
         &self,
         pace: Pace,
+        held: Duration,
         question: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<Answer<T>, UpstreamError> {
         let mut changed = self.changed.subscribe();
@@ -108,7 +123,7 @@ impl<T: Clone> SingleFlight<T> {
         };
         loop {
             changed.borrow_and_update();
-            let until = match self.look(wanted, pace) {
+            let until = match self.look(wanted, pace, held) {
                 Look::Answered(result) => return result,
                 Look::Ask(mut flight) => {
                     let asked = flight.asked;
@@ -129,7 +144,7 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    fn look(&self, wanted: u64, pace: Pace) -> Look<'_, T> {
+    fn look(&self, wanted: u64, pace: Pace, held: Duration) -> Look<'_, T> {
         let mut state = self.state.lock();
         if let Some((number, result)) = &state.newest
             && *number >= wanted
@@ -146,7 +161,7 @@ impl<T: Clone> SingleFlight<T> {
         }
         let together = state.shared.is_some_and(|shared| now.duration_since(shared) < LATELY);
         let pace = if together { pace.together } else { pace.alone };
-        let pace = if state.under_way.is_empty() { pace } else { pace.max(HELD) };
+        let pace = if state.under_way.is_empty() { pace } else { pace.max(held) };
         if let Some(due) = state.last.map(|last| last + pace).filter(|due| *due > now) {
             return Look::Wait(Some(due));
         }
@@ -165,6 +180,12 @@ impl<T> Drop for Flight<'_, T> {
     fn drop(&mut self) {
         let mut state = self.flights.state.lock();
         state.under_way.retain(|number| *number != self.number);
+        match &self.result {
+            Some(Ok(_)) => state.late = None,
+            Some(Err(UpstreamError::Decode(_))) => state.late = Some(Instant::now()),
+            None if self.asked.elapsed() >= LATE => state.late = Some(Instant::now()),
+            Some(Err(_)) | None => {}
+        }
         let newer = state.newest.as_ref().is_none_or(|(number, _)| *number < self.number);
         if let Some(result) = self.result.take().filter(|_| newer) {
             state.newest = Some((self.number, result));
@@ -183,6 +204,7 @@ mod tests {
 
     use super::*;
     use crate::lifecycle::spawn;
+    use crate::upstream::error::Cause;
 
     const PACE: Pace = pace(5);
 
@@ -212,13 +234,24 @@ mod tests {
     /// Starts `readers` one after another, this far apart. Returns the number of questions, the most at once, and the
     /// longest wait.
     async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
+        large_crowd(readers, apart, pace, HELD, takes).await
+    }
+
+    /// The same, with questions that count as held after this time.
+    async fn large_crowd(
+        readers: u32,
+        apart: Duration,
+        pace: Pace,
+        held: Duration,
+        takes: Duration,
+    ) -> (u32, u32, Duration) {
         let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
         for _ in 0..readers {
             let (flights, apiserver) = (flights.clone(), apiserver.clone());
             let begun = Instant::now();
             waiting.push(spawn("reader", async move {
-                let answer = flights.ask(pace, apiserver.answer(takes)).await.unwrap();
+                let answer = flights.ask(pace, held, apiserver.answer(takes)).await.unwrap();
                 assert!(answer.asked >= begun, "an answer is of a time after it was wanted");
                 begun.elapsed()
             }));
@@ -267,6 +300,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn large_answers_are_read_one_at_a_time() {
+        let (apart, takes) = (Duration::from_millis(40), Duration::from_millis(600));
+        let (asked, most, longest) = large_crowd(20, apart, PACE, Duration::from_secs(1), takes).await;
+        assert!(asked <= 3, "{asked}");
+        assert_eq!(most, 1);
+        assert!(longest <= 2 * takes, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lone_reader_does_not_wait() {
         let (asked, _, longest) = crowd(5, Duration::from_secs(1), pace(75), Duration::from_millis(3)).await;
         assert_eq!((asked, longest), (5, Duration::from_millis(3)));
@@ -276,9 +318,28 @@ mod tests {
     async fn who_gives_up_gives_the_turn_back() {
         let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
         let long = Duration::from_secs(60);
-        tokio::time::timeout(HELD / 2, flights.ask(PACE, apiserver.answer(long))).await.unwrap_err();
+        tokio::time::timeout(HELD / 2, flights.ask(PACE, HELD, apiserver.answer(long))).await.unwrap_err();
         let second =
-            tokio::time::timeout(HELD, flights.ask(PACE, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
+            tokio::time::timeout(HELD, flights.ask(PACE, HELD, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
         assert_eq!(second.value, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_late_or_too_large_is_expected_to_be_so_again_for_a_while() {
+        let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
+        let give_up = |after| tokio::time::timeout(after, flights.ask(PACE, HELD, apiserver.answer(LATE * 9)));
+        give_up(LATE / 2).await.unwrap_err();
+        assert!(!flights.is_late(), "its caller had little patience");
+        give_up(LATE).await.unwrap_err();
+        assert!(flights.is_late());
+        sleep(LATE_FOR).await;
+        assert!(!flights.is_late());
+        let fails = |error: UpstreamError| flights.ask(PACE, HELD, async { Err(error) });
+        fails(UpstreamError::Busy).await.unwrap_err();
+        assert!(!flights.is_late());
+        fails(UpstreamError::Decode(Cause::new("too large"))).await.unwrap_err();
+        assert!(flights.is_late());
+        flights.ask(PACE, HELD, apiserver.answer(PACE.alone)).await.unwrap();
+        assert!(!flights.is_late(), "it was answered");
     }
 }
