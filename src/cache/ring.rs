@@ -19,7 +19,7 @@ pub(super) struct SharedRing {
     changes: Changes,
 }
 
-/// How often an entry was added to the ring, or wakers were taken from it. All watchers read this with each event, so it
+/// How often an entry was added to the ring, wakers were taken from it, or it was closed. All watchers read this with each event, so it
 /// has a line of the processor's cache for itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -108,7 +108,7 @@ impl SharedRing {
         self.change().close(reason, wakers)
     }
 
-    /// The number is counted before the change, so a watcher that sees the old one was there before it.
+    /// Counts before the change, so a watcher that reads the old number has not missed the change yet.
     fn change(&self) -> MutexGuard<'_, Ring> {
         let ring = self.ring.lock();
         self.changes.0.fetch_add(1, Ordering::Release);

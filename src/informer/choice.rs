@@ -26,7 +26,7 @@ pub(super) struct Situation {
     pub namespace: Option<usize>,
     /// The expected number of objects in the answer.
     pub answer: usize,
-    /// A digest of everything was late or too large lately.
+    /// The next digest of everything is expected to be late or too large, as the last one was.
     pub is_late: bool,
     /// It has selectors that the apiserver supports, too.
     pub selective: bool,
@@ -109,8 +109,10 @@ impl Situation {
             _ => MOST,
         };
         let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
+        // A small digest is only late if the apiserver is, and then forwarding would not help.
+        let is_late = self.is_late && self.may_forward && self.all > MOST;
         match namespace {
-            _ if self.all <= all && !self.is_late && is_worth(self.all) => Then::Digest(Extent::Everything),
+            _ if self.all <= all && !is_late && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
             // The metadata of the same objects is always the smaller answer.
             _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
@@ -185,6 +187,18 @@ mod tests {
                 Situation { all: 40_000, answer: 40_000, is_late: true, ..LIST },
                 First::Forward,
                 Then::Forward,
+            ),
+            (
+                "the same if it cannot be forwarded",
+                local(Situation { all: 40_000, answer: 40_000, is_late: true, ..LIST }),
+                First::Digest(Everything),
+                Then::Digest(Everything),
+            ),
+            (
+                "a small one after a digest that was late",
+                Situation { is_late: true, ..LIST },
+                First::Digest(Everything),
+                Then::Digest(Everything),
             ),
             ("a large still one", still(large(LIST)), First::Revision, Then::Forward),
             (

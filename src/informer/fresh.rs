@@ -224,20 +224,15 @@ impl Informer {
             return Ok(word);
         }
         let begun = Instant::now();
-        let word = async {
-            match first {
-                First::Forward => None,
-                First::Revision => self.probe.revision(since, seen, pace(need.verb)).await.ok(),
-                First::Digest(extent) => {
-                    let part = extent.of(need);
-                    self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb)).await.ok()
-                }
+        let word = match first {
+            First::Forward => return Err(NotFresh::Dearer),
+            First::Revision => {
+                let revision = self.probe.revision(since, seen, pace(need.verb));
+                timeout_at(need.deadline, revision).await.ok().and_then(Result::ok)
             }
+            First::Digest(extent) => self.digest(need, extent, since).await,
         };
-        if first == First::Forward {
-            return Err(NotFresh::Dearer);
-        }
-        let word = timeout_at(need.deadline, word).await.ok().flatten().ok_or(NotFresh::Late)?;
+        let word = word.ok_or(NotFresh::Late)?;
         self.waits.took(begun.elapsed());
         Ok(word)
     }
@@ -302,8 +297,7 @@ impl Informer {
         let part = extent.of(need);
         let part = part.as_ref();
         if !self.probe.is_compared(part, want) {
-            let digest = self.probe.digest(&self.cache, part, Instant::now(), pace(need.verb));
-            timeout_at(need.deadline, digest).await.ok()?.ok()?;
+            self.digest(need, extent, Instant::now()).await?;
         }
         let bound = if need.may_forward { IN_FLIGHT } else { IN_FLIGHT_AT_MOST };
         let until = need.deadline.min(Instant::now() + bound);
@@ -315,6 +309,17 @@ impl Informer {
             // The next event may complete the state.
             self.cache.wait_for(next, until).await.ok()?;
         }
+    }
+
+    /// Reads a digest, asked for at or after `since`; `None` if it fails or does not arrive before the read's deadline.
+    async fn digest(&self, need: &Need<'_>, extent: Extent, since: Instant) -> Option<Word> {
+        let part = extent.of(need);
+        let digest = self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb));
+        let digest = timeout_at(need.deadline, digest).await;
+        if digest.is_err() {
+            self.probe.was_late(part.as_ref());
+        }
+        digest.ok()?.ok()
     }
 
     /// Brings the cache to `want` in the background, for all readers.

@@ -192,6 +192,29 @@ async fn what_is_missing_is_waited_for_and_then_left_to_the_apiserver() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_digest_that_was_late_is_not_waited_for_again() {
+    let mut world = World::quiet().await;
+    let names: Vec<_> = (0..6000).map(|n| format!("y{n}")).collect();
+    let objects = names.iter().map(|name| Arc::new(object("a", name, 12))).collect();
+    world.writer.replace(objects, rv(20)).await.unwrap();
+    world.script.store(30, &names.iter().map(|name| ("a", &**name, 12)).collect::<Vec<_>>());
+    world.informer.probe.heard(rv(30));
+    world.script.takes(Duration::from_secs(60));
+    let everything = everything();
+    let list = || list(&everything);
+    assert_eq!(world.read(&list()).await, (Err(NotFresh::Late), 3000));
+    assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=6064"]);
+    assert_eq!(world.read(&list()).await, (Err(NotFresh::Dearer), 0));
+    assert!(world.script.asked().is_empty());
+    // Who cannot be forwarded waits all the same.
+    let local = Need { may_forward: false, ..list() };
+    assert_eq!(world.read(&local).await, (Err(NotFresh::Late), 3000));
+    world.script.takes(TAKES);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.read(&list()).await.0, Ok(30));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_beyond_the_deadline() {
     let world = World::new().await;
     world.script.takes(Duration::from_secs(60));

@@ -19,8 +19,12 @@ use crate::selector::Predicate;
 const SOME_PARTS: usize = 16;
 /// From this number of parts on, all parts without readers are dropped.
 const MOST_PARTS: usize = 256;
-/// The most that an object of a digest takes a busy apiserver.
+/// A digest of more objects takes the apiserver noticeably longer than a small question, by [`EACH`] for each of them.
+const SMALL: usize = 1000;
+/// About the longest time that a busy apiserver needs for one object of a digest.
 const EACH: Duration = Duration::from_micros(20);
+/// After a digest that was late or too large, the next one is expected to be so, too, for this long.
+const LATE_FOR: Duration = Duration::from_secs(30);
 /// How long a digest is kept when no reader waits for it. While the store does not change, it proves further reads.
 const KEPT: Duration = Duration::from_secs(2);
 
@@ -48,6 +52,8 @@ pub(super) struct Compared {
     turns: SingleFlight<Arc<Digest>>,
     /// The newest digest, and when it was asked for.
     newest: Mutex<Option<(Arc<Digest>, Instant)>>,
+    /// When a digest was last late or too large. `None` if one has arrived since.
+    late: Mutex<Option<Instant>>,
 }
 
 // === impl Part ===
@@ -110,7 +116,7 @@ impl Comparisons {
 
 impl Compared {
     fn new(part: Option<Predicate>) -> Self {
-        Self { part, turns: SingleFlight::new(), newest: Mutex::default() }
+        Self { part, turns: SingleFlight::new(), newest: Mutex::default(), late: Mutex::default() }
     }
 
     fn is_of_use(&self, now: Instant) -> bool {
@@ -132,7 +138,13 @@ impl Compared {
         if let Some(kept) = self.newest.lock().clone().filter(|(_, asked)| *asked >= since) {
             return Ok(kept);
         }
-        let answer = self.turns.ask(pace, held(objects), async { read.await.map(Arc::new) }).await?;
+        let answer = self.turns.ask(pace, held(objects), async { read.await.map(Arc::new) }).await;
+        match &answer {
+            Ok(_) => *self.late.lock() = None,
+            Err(UpstreamError::Decode(_)) => self.was_late(),
+            Err(_) => {}
+        }
+        let answer = answer?;
         let (digest, asked) = (answer.value, answer.asked);
         let mut newest = self.newest.lock();
         if newest.as_ref().is_none_or(|(kept, _)| kept.asked < digest.asked) {
@@ -141,9 +153,14 @@ impl Compared {
         Ok((digest, asked))
     }
 
-    /// As [`SingleFlight::is_late`].
+    /// Records that a reader has waited for a digest in vain.
+    pub(super) fn was_late(&self) {
+        *self.late.lock() = Some(Instant::now());
+    }
+
+    /// Whether the next digest is expected to be late or too large.
     pub(super) fn is_late(&self) -> bool {
-        self.turns.is_late()
+        self.late.lock().is_some_and(|late| late.elapsed() < LATE_FOR)
     }
 
     /// The number of objects of the newest digest; zero if that is not known.
@@ -185,5 +202,5 @@ impl Compared {
 
 /// How long a digest of so many objects is under way before it counts as held.
 fn held(objects: usize) -> Duration {
-    HELD + EACH * u32::try_from(objects).unwrap_or(u32::MAX)
+    HELD + EACH * u32::try_from(objects.saturating_sub(SMALL)).unwrap_or(u32::MAX)
 }

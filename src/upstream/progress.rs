@@ -162,7 +162,12 @@ impl ProgressProbe {
         asked.instrument(span).await
     }
 
-    /// Whether a digest of everything is not worth asking for: one was late or too large lately.
+    /// Records that a reader has waited for a digest in vain.
+    pub fn was_late(&self, part: Option<&Part>) {
+        self.questions.digests(part).was_late();
+    }
+
+    /// Whether the next digest of the whole collection is expected to be late or too large, as the last one was.
     pub fn is_late(&self) -> bool {
         self.questions.digests(None).is_late()
     }

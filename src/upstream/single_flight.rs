@@ -17,10 +17,6 @@ use super::error::UpstreamError;
 
 /// A question for a small answer that has been under way for this long counts as held, and the next one may begin.
 pub(super) const HELD: Duration = Duration::from_millis(10);
-/// An answer that was waited for this long in vain is late.
-const LATE: Duration = Duration::from_secs(1);
-/// For how long an answer that was late, or too large, is expected to be so again.
-const LATE_FOR: Duration = Duration::from_secs(30);
 /// After several readers came together, more of them are expected for this long.
 const LATELY: Duration = Duration::from_millis(200);
 /// Maximum number of questions under way. Beyond that, readers wait for one of them to end.
@@ -61,8 +57,6 @@ struct State<T> {
     last: Option<Instant>,
     /// The numbers of the questions under way, in order.
     under_way: Vec<u64>,
-    /// When a question last ended without an answer because that was late or too large.
-    late: Option<Instant>,
     /// The answer to the newest question that was answered.
     newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
 }
@@ -93,14 +87,8 @@ impl Pace {
 
 impl<T: Clone> SingleFlight<T> {
     pub(super) fn new() -> Self {
-        let under_way = Vec::new();
-        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way, late: None, newest: None };
+        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
-    }
-
-    /// Whether the next answer is expected to be late or too large, as one was lately.
-    pub(super) fn is_late(&self) -> bool {
-        self.state.lock().late.is_some_and(|late| late.elapsed() < LATE_FOR)
     }
 
     /// Returns an answer that is newer than this call. The question is not sent before the future is polled. It begins
@@ -180,12 +168,6 @@ impl<T> Drop for Flight<'_, T> {
     fn drop(&mut self) {
         let mut state = self.flights.state.lock();
         state.under_way.retain(|number| *number != self.number);
-        match &self.result {
-            Some(Ok(_)) => state.late = None,
-            Some(Err(UpstreamError::Decode(_))) => state.late = Some(Instant::now()),
-            None if self.asked.elapsed() >= LATE => state.late = Some(Instant::now()),
-            Some(Err(_)) | None => {}
-        }
         let newer = state.newest.as_ref().is_none_or(|(number, _)| *number < self.number);
         if let Some(result) = self.result.take().filter(|_| newer) {
             state.newest = Some((self.number, result));
@@ -204,7 +186,6 @@ mod tests {
 
     use super::*;
     use crate::lifecycle::spawn;
-    use crate::upstream::error::Cause;
 
     const PACE: Pace = pace(5);
 
@@ -322,24 +303,5 @@ mod tests {
         let second =
             tokio::time::timeout(HELD, flights.ask(PACE, HELD, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
         assert_eq!(second.value, 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_late_or_too_large_is_expected_to_be_so_again_for_a_while() {
-        let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
-        let give_up = |after| tokio::time::timeout(after, flights.ask(PACE, HELD, apiserver.answer(LATE * 9)));
-        give_up(LATE / 2).await.unwrap_err();
-        assert!(!flights.is_late(), "its caller had little patience");
-        give_up(LATE).await.unwrap_err();
-        assert!(flights.is_late());
-        sleep(LATE_FOR).await;
-        assert!(!flights.is_late());
-        let fails = |error: UpstreamError| flights.ask(PACE, HELD, async { Err(error) });
-        fails(UpstreamError::Busy).await.unwrap_err();
-        assert!(!flights.is_late());
-        fails(UpstreamError::Decode(Cause::new("too large"))).await.unwrap_err();
-        assert!(flights.is_late());
-        flights.ask(PACE, HELD, apiserver.answer(PACE.alone)).await.unwrap();
-        assert!(!flights.is_late(), "it was answered");
     }
 }

@@ -88,8 +88,8 @@ class Watch(Iterator[Event]):
 
 
 class _Streams:
-    """The streams of a watch, one after the other. Nothing in it refers to the generator of its events: in a cycle, that would be
-    closed by the garbage collector, which may run in the thread of gRPC that closing a channel waits for."""
+    """The streams of a watch, one after the other. It does not refer to the generator of its events. In a cycle, the garbage collector
+    would close the generator, possibly in the thread of gRPC that the closing of a channel waits for."""
 
     def __init__(self, resource: str, server: Server, selected: Selected) -> None:
         self._server = server

@@ -1,5 +1,5 @@
-"""A test that hangs ends the run after this many seconds, and every thread says where it is."""
+"""A run that takes longer than this many seconds has a test that hangs. It is ended, and every thread says where it is."""
 
 import faulthandler
 
-faulthandler.dump_traceback_later(120, exit=True)
+faulthandler.dump_traceback_later(300, exit=True)

@@ -1,5 +1,5 @@
-"""A server that answers each call by the next of its scripts. After the last one, it holds watches open, and answers workers by that
-one again: a client may lose the reason for which a stream is refused while it is still written to, and then asks again."""
+"""A server that answers each call by the next of its scripts. After the last one, it holds watches open, and repeats the last one for
+workers: a client may lose the reason for which a stream is refused while it is still written to, and then asks again."""
 
 from __future__ import annotations
 

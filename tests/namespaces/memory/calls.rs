@@ -76,8 +76,10 @@ impl Connection {
                     None => heard.begun.push(body),
                     Some(code) => heard.refused.push(tonic::Code::from_bytes(code.as_bytes())),
                 },
-                // Cut off by a reset.
-                Some(Err(_)) => heard.refused.push(tonic::Code::ResourceExhausted),
+                Some(Err(error)) => {
+                    assert!(error.is_reset(), "{error}");
+                    heard.refused.push(tonic::Code::ResourceExhausted);
+                }
             }
             drop(rest);
         }
