@@ -26,10 +26,10 @@ pub(super) struct Situation {
     pub namespace: Option<usize>,
     /// The expected number of objects in the answer.
     pub answer: usize,
-    /// The next digest of everything is expected to be late or too large, as the last one was.
-    pub is_late: bool,
     /// It has selectors that the apiserver supports, too.
     pub selective: bool,
+    /// The next digest of everything is expected to be late or unusable, as the last one was.
+    pub is_late: bool,
     /// The number of reads of this informer that share the proof: those that wait for it now, including this one, and
     /// those expected while it is new enough for them.
     pub waiting: usize,
@@ -109,7 +109,7 @@ impl Situation {
             _ => MOST,
         };
         let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
-        // A small digest is only late if the apiserver is, and then forwarding would not help.
+        // A small digest is only late if the apiserver answers nothing, and then forwarding would not help.
         let is_late = self.is_late && self.may_forward && self.all > MOST;
         match namespace {
             _ if self.all <= all && !is_late && is_worth(self.all) => Then::Digest(Extent::Everything),

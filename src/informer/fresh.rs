@@ -313,11 +313,11 @@ impl Informer {
 
     /// Reads a digest, asked for at or after `since`; `None` if it fails or does not arrive before the read's deadline.
     async fn digest(&self, need: &Need<'_>, extent: Extent, since: Instant) -> Option<Word> {
-        let part = extent.of(need);
+        let (part, begun) = (extent.of(need), Instant::now());
         let digest = self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb));
         let digest = timeout_at(need.deadline, digest).await;
-        if digest.is_err() {
-            self.probe.was_late(part.as_ref());
+        if digest.is_err() && extent == Extent::Everything {
+            self.probe.was_late(begun);
         }
         digest.ok()?.ok()
     }

@@ -210,8 +210,9 @@ async fn a_large_digest_that_was_late_is_not_waited_for_again() {
     let local = Need { may_forward: false, ..list() };
     assert_eq!(world.read(&local).await, (Err(NotFresh::Late), 3000));
     world.script.takes(TAKES);
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.read(&list()).await.0, Ok(30));
+    assert!(!world.informer.probe.is_late());
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,12 +19,15 @@ use crate::selector::Predicate;
 const SOME_PARTS: usize = 16;
 /// From this number of parts on, all parts without readers are dropped.
 const MOST_PARTS: usize = 256;
-/// A digest of more objects takes the apiserver noticeably longer than a small question, by [`EACH`] for each of them.
-const SMALL: usize = 1000;
-/// About the longest time that a busy apiserver needs for one object of a digest.
+/// A digest of more objects takes the apiserver noticeably longer than a small question: about [`EACH`] for each of them
+/// (an estimate), so it counts as held later, but no later than after [`HELD_AT_MOST`].
+const SMALL: usize = 5000;
 const EACH: Duration = Duration::from_micros(20);
-/// After a digest that was late or too large, the next one is expected to be so, too, for this long.
-const LATE_FOR: Duration = Duration::from_secs(30);
+const HELD_AT_MOST: Duration = Duration::from_millis(500);
+/// A reader that has waited for less does not know that a digest is late.
+const LATE: Duration = Duration::from_secs(1);
+/// After a digest that was late or unusable, the next one is expected to be so, too, for this long.
+const LATE_FOR: Duration = Duration::from_secs(10);
 /// How long a digest is kept when no reader waits for it. While the store does not change, it proves further reads.
 const KEPT: Duration = Duration::from_secs(2);
 
@@ -52,8 +55,15 @@ pub(super) struct Compared {
     turns: SingleFlight<Arc<Digest>>,
     /// The newest digest, and when it was asked for.
     newest: Mutex<Option<(Arc<Digest>, Instant)>>,
-    /// When a digest was last late or too large. `None` if one has arrived since.
-    late: Mutex<Option<Instant>>,
+    lateness: Mutex<Lateness>,
+}
+
+#[derive(Debug, Default)]
+struct Lateness {
+    /// When a digest was last late or unusable. `None` if one has arrived since.
+    late: Option<Instant>,
+    /// When the last digest arrived.
+    arrived: Option<Instant>,
 }
 
 // === impl Part ===
@@ -116,7 +126,7 @@ impl Comparisons {
 
 impl Compared {
     fn new(part: Option<Predicate>) -> Self {
-        Self { part, turns: SingleFlight::new(), newest: Mutex::default(), late: Mutex::default() }
+        Self { part, turns: SingleFlight::new(), newest: Mutex::default(), lateness: Mutex::default() }
     }
 
     fn is_of_use(&self, now: Instant) -> bool {
@@ -140,8 +150,8 @@ impl Compared {
         }
         let answer = self.turns.ask(pace, held(objects), async { read.await.map(Arc::new) }).await;
         match &answer {
-            Ok(_) => *self.late.lock() = None,
-            Err(UpstreamError::Decode(_)) => self.was_late(),
+            Ok(_) => *self.lateness.lock() = Lateness { late: None, arrived: Some(Instant::now()) },
+            Err(UpstreamError::Decode(_)) => self.lateness.lock().late = Some(Instant::now()),
             Err(_) => {}
         }
         let answer = answer?;
@@ -153,14 +163,18 @@ impl Compared {
         Ok((digest, asked))
     }
 
-    /// Records that a reader has waited for a digest in vain.
-    pub(super) fn was_late(&self) {
-        *self.late.lock() = Some(Instant::now());
+    /// Records that a reader has waited for a digest in vain since `begun`.
+    pub(super) fn was_late(&self, begun: Instant) {
+        let mut lateness = self.lateness.lock();
+        // If one has arrived since, the reader only had no luck with its turn.
+        if begun.elapsed() >= LATE && lateness.arrived.is_none_or(|arrived| arrived < begun) {
+            lateness.late = Some(Instant::now());
+        }
     }
 
-    /// Whether the next digest is expected to be late or too large.
+    /// Whether the next digest is expected to be late or unusable.
     pub(super) fn is_late(&self) -> bool {
-        self.late.lock().is_some_and(|late| late.elapsed() < LATE_FOR)
+        self.lateness.lock().late.is_some_and(|late| late.elapsed() < LATE_FOR)
     }
 
     /// The number of objects of the newest digest; zero if that is not known.
@@ -202,5 +216,6 @@ impl Compared {
 
 /// How long a digest of so many objects is under way before it counts as held.
 fn held(objects: usize) -> Duration {
-    HELD + EACH * u32::try_from(objects.saturating_sub(SMALL)).unwrap_or(u32::MAX)
+    let longer = EACH * u32::try_from(objects.saturating_sub(SMALL)).unwrap_or(u32::MAX);
+    (HELD + longer).min(HELD_AT_MOST)
 }

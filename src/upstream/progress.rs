@@ -162,12 +162,12 @@ impl ProgressProbe {
         asked.instrument(span).await
     }
 
-    /// Records that a reader has waited for a digest in vain.
-    pub fn was_late(&self, part: Option<&Part>) {
-        self.questions.digests(part).was_late();
+    /// Records that a reader has waited for a digest of the whole collection in vain since `begun`.
+    pub fn was_late(&self, begun: Instant) {
+        self.questions.digests(None).was_late(begun);
     }
 
-    /// Whether the next digest of the whole collection is expected to be late or too large, as the last one was.
+    /// Whether the next digest of the whole collection is expected to be late or unusable, as the last one was.
     pub fn is_late(&self) -> bool {
         self.questions.digests(None).is_late()
     }
