@@ -19,8 +19,8 @@ pub(super) struct SharedRing {
     changes: Changes,
 }
 
-/// How often an entry was added to the ring, wakers were taken from it, or it was closed. All watchers read this with each event, so it
-/// has a line of the processor's cache for itself.
+/// How often an entry was added to the ring, wakers were taken from it, or it was closed. All watchers read this with
+/// each event, so it has a line of the processor's cache for itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Changes(AtomicU64);

@@ -11,6 +11,7 @@
 //!   forwarded, and for watches, which would be expensive to forward for as long as they last.
 
 use crate::meta::Verb;
+use crate::upstream::SMALL_DIGEST;
 
 /// The known facts about a read and its informer when the read arrives.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,8 @@ pub(super) struct Situation {
     pub odds: f32,
     /// Number of objects of the whole informer.
     pub all: usize,
-    /// Number of objects of the read's namespace, counted up to [`MOST`] and one; `None` for a read of everything.
+    /// Number of objects of the read's namespace, counted up to [`SMALL_DIGEST`] and one; `None` for a read of
+    /// everything.
     pub namespace: Option<usize>,
     /// The expected number of objects in the answer.
     pub answer: usize,
@@ -60,9 +62,8 @@ pub(super) enum Then {
     Forward,
 }
 
-/// With more objects, a digest takes the apiserver longer than a client should wait.
-pub(super) const MOST: usize = 5000;
-/// The same limit for a list of most objects, which would take the apiserver much longer still.
+/// With more objects, a digest takes longer than a client should wait, even for a list of most of them, which would take
+/// the apiserver much longer still.
 const MOST_OF_ALL: usize = 50_000;
 /// Up to this number of objects, everything is compared even if one namespace is enough, provided that it is still
 /// worthwhile: readers of other namespaces share the result.
@@ -106,16 +107,18 @@ impl Situation {
         let all = match self.verb {
             Verb::List if self.answer >= self.all / 2 => MOST_OF_ALL,
             _ if namespace.is_some() => SHARED,
-            _ => MOST,
+            _ => SMALL_DIGEST,
         };
         let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
         // A small digest is only late if the apiserver answers nothing, and then forwarding would not help.
-        let is_late = self.is_late && self.may_forward && self.all > MOST;
+        let is_late = self.is_late && self.may_forward && self.all > SMALL_DIGEST;
         match namespace {
             _ if self.all <= all && !is_late && is_worth(self.all) => Then::Digest(Extent::Everything),
-            Some(objects) if objects <= MOST && is_worth(objects) => Then::Digest(Extent::Namespace),
+            Some(objects) if objects <= SMALL_DIGEST && is_worth(objects) => Then::Digest(Extent::Namespace),
             // The metadata of the same objects is always the smaller answer.
-            _ if self.selective && self.verb == Verb::List && self.answer <= MOST => Then::Digest(Extent::Selection),
+            _ if self.selective && self.verb == Verb::List && self.answer <= SMALL_DIGEST => {
+                Then::Digest(Extent::Selection)
+            }
             _ if self.may_forward => Then::Forward,
             _ => Then::Watch,
         }

@@ -9,10 +9,10 @@ use crate::cache::Snapshot;
 use crate::lifecycle;
 use crate::meta::{ResourceVersion, Scope, Verb};
 use crate::selector::Predicate;
-use crate::upstream::{Pace, Part, Word};
+use crate::upstream::{Pace, Part, SMALL_DIGEST, Word};
 
 use super::Informer;
-use super::choice::{self, Extent, First, Situation, Then};
+use super::choice::{Extent, First, Situation, Then};
 
 /// How fresh a cache must be before it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Informer {
                 // An informer of one namespace has no smaller part.
                 let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
                 let part = Scope { namespace, name: None };
-                let in_part = part.namespace.is_some().then(|| snapshot.count_up_to(&part, choice::MOST + 1));
+                let in_part = part.namespace.is_some().then(|| snapshot.count_up_to(&part, SMALL_DIGEST + 1));
                 (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
             }
         };

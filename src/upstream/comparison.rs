@@ -19,9 +19,11 @@ use crate::selector::Predicate;
 const SOME_PARTS: usize = 16;
 /// From this number of parts on, all parts without readers are dropped.
 const MOST_PARTS: usize = 256;
-/// A digest of more objects takes the apiserver noticeably longer than a small question: about [`EACH`] for each of them
-/// (an estimate), so it counts as held later, but no later than after [`HELD_AT_MOST`].
-const SMALL: usize = 5000;
+/// A digest of more objects takes the apiserver noticeably longer than a small question, and longer than most readers
+/// should wait.
+pub const SMALL_DIGEST: usize = 5000;
+/// A digest that is not small takes about this much longer for each further object (an estimate), so it counts as held
+/// later, but no later than after [`HELD_AT_MOST`].
 const EACH: Duration = Duration::from_micros(20);
 const HELD_AT_MOST: Duration = Duration::from_millis(500);
 /// A reader that has waited for less does not know that a digest is late.
@@ -134,7 +136,7 @@ impl Compared {
     }
 
     /// Returns a digest that was asked for at or after `since`, and when it was asked for. Reads one of about so many
-    /// `objects` if there is none.
+    /// `objects` if there is none; zero stands for few.
     ///
     /// # Errors
     /// The errors of the read.
@@ -177,11 +179,6 @@ impl Compared {
         self.lateness.lock().late.is_some_and(|late| late.elapsed() < LATE_FOR)
     }
 
-    /// The number of objects of the newest digest; zero if that is not known.
-    pub(super) fn len(&self) -> usize {
-        self.newest.lock().as_ref().and_then(|(digest, _)| digest.objects()).map_or(0, <[_]>::len)
-    }
-
     /// The revision of the newest digest; zero if there is none.
     pub(super) fn revision(&self) -> ResourceVersion {
         self.newest.lock().as_ref().map_or(ResourceVersion::ZERO, |(digest, _)| digest.rv)
@@ -216,6 +213,6 @@ impl Compared {
 
 /// How long a digest of so many objects is under way before it counts as held.
 fn held(objects: usize) -> Duration {
-    let longer = EACH * u32::try_from(objects.saturating_sub(SMALL)).unwrap_or(u32::MAX);
+    let longer = EACH * u32::try_from(objects.saturating_sub(SMALL_DIGEST)).unwrap_or(u32::MAX);
     (HELD + longer).min(HELD_AT_MOST)
 }

@@ -32,7 +32,7 @@ mod testing;
 pub use audit::{Finding, Suspects};
 pub use backfill::Backfiller;
 pub use client::{CallOptions, Identity, Upstream};
-pub use comparison::Part;
+pub use comparison::{Part, SMALL_DIGEST};
 pub use discovery::Discovery;
 pub use error::UpstreamError;
 pub use metrics::{RequestVerb, UpstreamMetrics};
